@@ -1,0 +1,37 @@
+"""Where wall-clock time, randomness and ids come from: the one place, so that a test can own them all.
+
+Floor: beside the model, below everything else. Timers are not here: they use the running loop's clock, which a
+virtual-time loop owns.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+
+class Sources:
+    """Wall-clock time, randomness and unique tokens.
+
+    Args:
+        seed: None for the operating system's randomness; anything else makes every draw repeatable.
+        wall_time: returns seconds since the epoch.
+    """
+
+    def __init__(self, seed: int | str | None = None, *, wall_time: Callable[[], float] = time.time) -> None:
+        self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
+        self._jitter = random.Random(seed)
+        self.wall_time = wall_time
+
+    def token(self, size: int) -> bytes:
+        """Return `size` random bytes: locks and creator tokens, unique among all processes."""
+        return self._random.randbytes(size)
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a random float between low and high: jitter, where quality does not matter."""
+        return self._jitter.uniform(low, high)
+
+    def below(self, limit: int) -> int:
+        """Return a random integer from 0 up to, not including, `limit` (> 0)."""
+        return int(self._jitter.random() * limit)
