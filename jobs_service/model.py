@@ -1,0 +1,316 @@
+"""What an application sees of a job: frozen records and the enumerations in them. Floor: the lowest, beside errors."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol, TypeAlias
+
+import fdb.tuple
+
+from jobs_service import json_data
+
+JobType: TypeAlias = str | bytes | int | tuple[Any, ...]
+"""Names a kind of job."""
+
+JobId: TypeAlias = str | bytes
+"""Names one job within its type."""
+
+Priority: TypeAlias = int | str | bytes | tuple[Any, ...]
+"""Lower runs first, ordered as the tuple layer orders: bytes, str, tuples, int."""
+
+RunAt: TypeAlias = datetime | float | int
+"""An aware datetime, or seconds since the epoch."""
+
+
+class Unset(enum.Enum):
+    """The default of arguments for which None is a value: what is left out stays as it is."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+UNSET: Final = Unset.UNSET
+
+
+class JobState(enum.StrEnum):
+    """Where a job is in its life."""
+
+    PENDING = "pending"
+    """Waits for a worker: ready, or scheduled for later."""
+    RUNNING = "running"
+    """A worker holds its lock."""
+    FINISHED = "finished"
+    """Ran, or was canceled; `outcome` tells which."""
+    REMOVED = "removed"
+    """Exists no more; only events say so."""
+
+
+class Outcome(enum.StrEnum):
+    """How a finished job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class Removal(enum.StrEnum):
+    """What `remove` did."""
+
+    REMOVED = "removed"
+    """The job is gone."""
+    CANCELED = "canceled"
+    """The job is running: its worker was asked to finish it."""
+
+
+class JobRecord(Protocol):
+    """What a job wraps: the layer's record, decoded no further than somebody looks."""
+
+    __slots__ = ()
+
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def outcome(self) -> Outcome | None: ...
+    @property
+    def json(self) -> bytes: ...
+    @property
+    def priority(self) -> bytes: ...
+    @property
+    def run_at(self) -> float | None: ...
+    @property
+    def resubmit(self) -> bool: ...
+    @property
+    def cancel(self) -> bool: ...
+    @property
+    def seq_bytes(self) -> bytes | None: ...
+    @property
+    def lock(self) -> bytes | None: ...
+
+
+class Job:
+    """One job as it was when it was read. Frozen: a later state is another object."""
+
+    __slots__ = ("_data", "_id", "_record", "_type")
+
+    def __init__(self, type: JobType, id: JobId, record: JobRecord) -> None:
+        self._type = type
+        self._id = id
+        self._record = record
+        self._data: Any = UNSET
+
+    @property
+    def type(self) -> JobType:
+        """The job's type."""
+        return self._type
+
+    @property
+    def id(self) -> JobId:
+        """The job's id within its type."""
+        return self._id
+
+    @property
+    def state(self) -> JobState:
+        """PENDING, RUNNING or FINISHED."""
+        return self._record.state
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None unless finished."""
+        return self._record.outcome
+
+    @property
+    def data(self) -> Any:
+        """The job's own JSON value, None when there is none."""
+        if self._data is UNSET:
+            self._data = json_data.decode(self._record.json)
+        return self._data
+
+    @property
+    def priority(self) -> Priority:
+        """Lower runs first."""
+        return unpack_priority(self._record.priority)
+
+    @property
+    def run_at(self) -> datetime | None:
+        """The earliest time to run (aware, UTC), None for at once."""
+        seconds = self._record.run_at
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+    @property
+    def resubmit(self) -> bool:
+        """Whether the job becomes pending again when it finishes."""
+        return self._record.resubmit
+
+    @property
+    def cancel(self) -> bool:
+        """Whether a creator asked for the running job to be removed."""
+        return self._record.cancel
+
+    @property
+    def seq(self) -> bytes | None:
+        """The 12-byte versionstamp of its last change of place, growing in commit order; None until it is committed."""
+        return self._record.seq_bytes
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (
+            self._type,
+            self._id,
+            self.state,
+            self.outcome,
+            self.data,
+            self.priority,
+            self.run_at,
+            self.resubmit,
+            self.cancel,
+            self.seq,
+            self._record.lock,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Job) or other.__class__ is not self.__class__:
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self._type, self._id, self.seq))
+
+    def __repr__(self) -> str:
+        outcome = f", outcome={self.outcome.value}" if self.outcome else ""
+        return f"<{type(self).__name__} {self._type!r}/{self._id!r} {self.state.value}{outcome}>"
+
+
+class Worker(Protocol):
+    """What a running job's own methods call: the service that accepted it."""
+
+    async def _update(self, job: RunningJob, data: Any) -> RunningJob: ...
+    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job: ...
+    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
+    async def _release(self, job: RunningJob) -> Job: ...
+
+
+class RunningJob(Job):
+    """A job whose lock the caller holds: it alone may update, finish, resubmit and release it."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, type: JobType, id: JobId, record: JobRecord, worker: Worker | None) -> None:
+        super().__init__(type, id, record)
+        self._worker = worker
+
+    @property
+    def lock(self) -> bytes:
+        """The 16 random bytes made at accept that prove whose job this is."""
+        lock = self._record.lock
+        assert lock is not None
+        return lock
+
+    async def update(self, data: Any = UNSET) -> RunningJob:
+        """Show that the job is alive, and store new data if given.
+
+        Args:
+            data: the job's new JSON value; left out, the data stays.
+
+        Returns:
+            The job as it is now; its `resubmit` tells whether a creator asked for another run.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob, JobTooLarge: data that cannot be stored.
+        """
+        return await self._service()._update(self, data)
+
+    async def finish(self, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
+        """End this run: the job is finished, or pending again when somebody resubmitted it and nobody canceled it.
+
+        Args:
+            data: the job's last JSON value; left out, the data stays.
+            outcome: how it ended; a canceled job that reports success is kept as canceled.
+
+        Returns:
+            The job as it is now.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            InvalidJob, JobTooLarge: data that cannot be stored.
+        """
+        return await self._service()._finish(self, data, outcome)
+
+    async def resubmit(self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> RunningJob:
+        """Ask for another run after this one; also shows that the job is alive.
+
+        Args:
+            data: the job's new JSON value; left out, the data stays.
+            priority, run_at: of the next run; left out, they stay.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob, JobTooLarge: arguments that cannot be stored.
+        """
+        return await self._service()._resubmit(self, data, priority, run_at)
+
+    async def release(self) -> Job:
+        """Give the job back unfinished: pending at once with the same priority (a canceled one is finished).
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+        """
+        return await self._service()._release(self)
+
+    def _service(self) -> Worker:
+        if self._worker is None:
+            raise RuntimeError("this job was accepted outside of a JobsService: use the transaction's own operations")
+        return self._worker
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be added by `add_many`.
+
+    Attributes:
+        id: names the job within the type.
+        data: its JSON value.
+        priority: lower runs first.
+        run_at: the earliest time to run, an aware datetime or seconds since the epoch; None for at once.
+    """
+
+    id: JobId
+    data: Any = None
+    priority: Priority = 0
+    run_at: RunAt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """What a subscriber is told.
+
+    Attributes:
+        type, id: the job.
+        state: PENDING, RUNNING, FINISHED or REMOVED; the last two end the subscription.
+        data: the job's JSON value at that moment; None when removed.
+        outcome: how it ended; None unless finished.
+        seq: 12-byte versionstamp of the change, growing in commit order; None when removed.
+    """
+
+    type: JobType
+    id: JobId
+    state: JobState
+    data: Any
+    outcome: Outcome | None
+    seq: bytes | None
+
+
+_ZERO = fdb.tuple.pack((0,))
+
+
+def unpack_priority(packed: bytes) -> Priority:
+    """Return the priority that the tuple layer packed."""
+    if packed == _ZERO:
+        return 0
+    priority: Priority = fdb.tuple.unpack(packed)[0]
+    return priority

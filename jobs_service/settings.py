@@ -1,0 +1,128 @@
+"""Every knob with its default, unit and range, from arguments, environment or a TOML file. Floor: beside the model."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from jobs_service.errors import InvalidSettings
+
+PREFIX = "JOBS_SERVICE_"
+FILE_VARIABLE = PREFIX + "SETTINGS"
+
+
+class Settings(BaseSettings):
+    """The service's settings; times in seconds.
+
+    Each comes from, in this order: an argument, the environment variable JOBS_SERVICE_<NAME>, the TOML file that
+    JOBS_SERVICE_SETTINGS names, the default.
+
+    Raises:
+        InvalidSettings: a value is outside its range, or the file cannot be read; the message says which.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    type_check_period: float = Field(15.0, gt=0, le=86_400)
+    """Between two looks for new types in the store."""
+    type_check_max_jitter: float = Field(5.0, ge=0, le=86_400)
+    """Added at random to that, so that many processes do not beat in step."""
+    activity_samples: int = Field(8, ge=4, le=1000)
+    """Samples of a type's activity per activity timeout."""
+    activity_max_jitter: float = Field(10.0, ge=0, le=86_400)
+    """Upper bound of the jitter between two samples; the timeout's own bound holds as well."""
+    notify_holdoff: float = Field(0.05, ge=0, le=3600)
+    """Least time between two looks for what changed, per type."""
+    activity_batch: int = Field(1000, ge=1, le=100_000)
+    """Lost jobs re-enqueued per transaction, at first."""
+    activity_batch_factor: float = Field(0.75, gt=0, lt=1)
+    """What a batch shrinks by when its transaction was too large or too slow."""
+    activity_batch_increment: int = Field(100, ge=0, le=100_000)
+    """What a batch grows by when its transaction fit."""
+    notifier_batch: int = Field(1000, ge=1, le=100_000)
+    """Jobs that a notifier reads per transaction."""
+    pending_batch: int = Field(100, ge=1, le=10_000)
+    """Due jobs made ready per transaction."""
+    add_batch: int = Field(1000, ge=1, le=10_000)
+    """Jobs that add_many writes per transaction at most; the store's limits may demand fewer."""
+    transaction_timeout: float = Field(10.0, gt=0, le=3600)
+    """What one transaction may take, retries included, before it is StoreUnavailable."""
+    retry_backoff: float = Field(0.05, gt=0, le=60)
+    """First pause of an actor after a store error that may pass; doubles up to `retry_backoff_max`."""
+    retry_backoff_max: float = Field(2.0, gt=0, le=3600)
+    """Longest such pause."""
+    max_restarts: int = Field(3, ge=0, le=1000)
+    """Restarts of the supervisor tree's children that are allowed within `restart_period`."""
+    restart_period: float = Field(10.0, gt=0, le=86_400)
+    """See `max_restarts`."""
+    durable: bool = True
+    """Embedded store: an answered write survives a power cut. False: a power cut may undo the newest writes."""
+    lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
+    """Embedded store: bytes it may grow to; only address space is reserved."""
+    watch_poll: float = Field(0.005, gt=0, le=10)
+    """Embedded store: between two looks for other processes' commits, while something is watched."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidSettings(_first_complaint(error)) from None
+        except ValueError as error:
+            raise InvalidSettings(str(error).splitlines()[0]) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments first, then the environment, then the TOML file."""
+        return init_settings, env_settings, _TomlFile(settings_cls)
+
+
+class _TomlFile(PydanticBaseSettingsSource):
+    """The file that JOBS_SERVICE_SETTINGS names, if any."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        """Unused: the whole file is one mapping."""
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        name = os.environ.get(FILE_VARIABLE)
+        if not name:
+            return {}
+        try:
+            return tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidSettings(f"{FILE_VARIABLE}={name}: cannot read it: {error.strerror}") from None
+        except ValueError as error:
+            raise InvalidSettings(f"{FILE_VARIABLE}={name}: not TOML: {error}") from None
+
+
+def _first_complaint(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"]) or "settings"
+    allowed = first["msg"][0].lower() + first["msg"][1:]
+    return f"{PREFIX}{name.upper()}={first.get('input')!r} (setting {name}): {allowed}{_range_of(name)}"
+
+
+def _range_of(name: str) -> str:
+    field = Settings.model_fields.get(name)
+    if field is None:
+        return f"; known are {', '.join(sorted(Settings.model_fields))}"
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    bounds = [
+        f"{sign} {getattr(bound, attribute)}"
+        for bound in field.metadata
+        for attribute, sign in signs.items()
+        if hasattr(bound, attribute)
+    ]
+    return f"; allowed is {' and '.join(bounds)}" if bounds else ""

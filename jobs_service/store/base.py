@@ -1,0 +1,324 @@
+"""What every store promises: serializable transactions over an ordered map of bytes, in FoundationDB's vocabulary.
+
+Floor: store. The promises are stated here and checked for every store by tests/contract.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from jobs_service.errors import StoreError
+
+T = TypeVar("T")
+
+KeyValue: TypeAlias = tuple[bytes, bytes]
+
+SYSTEM_KEYS = b"\xff"
+"""Keys from here on belong to the store."""
+
+STAMP_BYTES = 10
+"""A versionstamp: 8 bytes of commit version, 2 bytes of place within the batch, both big-endian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one transaction may be: FoundationDB's limits, on every store.
+
+    Attributes:
+        key: bytes of the longest key.
+        value: bytes of the longest value.
+        transaction: bytes of all keys and values that one transaction writes.
+        seconds: longest run of a transaction function.
+    """
+
+    key: int = 10_000
+    value: int = 100_000
+    transaction: int = 10_000_000
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeySelector:
+    """Names a key by its place: the last key less than (or equal to) `key`, moved on by `offset` keys.
+
+    Source: FoundationDB, "Key selectors". Results beyond the ends are clamped to b"" and b"\\xff".
+    """
+
+    key: bytes
+    or_equal: bool
+    offset: int
+
+    @classmethod
+    def last_less_than(cls, key: bytes) -> KeySelector:
+        """Select the last key before `key`."""
+        return cls(key, False, 0)
+
+    @classmethod
+    def last_less_or_equal(cls, key: bytes) -> KeySelector:
+        """Select the last key up to and including `key`."""
+        return cls(key, True, 0)
+
+    @classmethod
+    def first_greater_than(cls, key: bytes) -> KeySelector:
+        """Select the first key after `key`."""
+        return cls(key, True, 1)
+
+    @classmethod
+    def first_greater_or_equal(cls, key: bytes) -> KeySelector:
+        """Select the first key from `key` on."""
+        return cls(key, False, 1)
+
+    def __add__(self, offset: int) -> KeySelector:
+        return KeySelector(self.key, self.or_equal, self.offset + offset)
+
+    def __sub__(self, offset: int) -> KeySelector:
+        return KeySelector(self.key, self.or_equal, self.offset - offset)
+
+
+Bound: TypeAlias = bytes | KeySelector
+
+
+class CommitStamp:
+    """The versionstamp of one transaction: `value` is None until it has committed, then its 10 bytes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: bytes | None = None
+
+
+class Watch:
+    """Told once when a key's value is no longer what the transaction that asked saw (or left).
+
+    May fire for nothing: whoever waits looks again. Used on the loop's thread only, but for its creation.
+    """
+
+    __slots__ = ("_event", "_forget", "baseline", "error", "key")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.baseline: bytes | None = None
+        self.error: StoreError | None = None
+        self._event = asyncio.Event()
+        self._forget: Callable[[Watch], None] | None = None
+
+    def attach(self, forget: Callable[[Watch], None]) -> None:
+        """Name the store's function that drops the watch when nobody waits any more."""
+        self._forget = forget
+
+    @property
+    def fired(self) -> bool:
+        """Whether it has fired or failed."""
+        return self._event.is_set()
+
+    def fire(self, error: StoreError | None = None) -> None:
+        """Wake whoever waits, with an error if the watch was lost."""
+        if not self._event.is_set():
+            self.error = error
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Return when the value has changed.
+
+        Raises:
+            StoreError: the watch was lost (its store closed or its transaction did not commit): look again.
+        """
+        await self._event.wait()
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self) -> None:
+        """Forget the watch; it does not fire any more. Whoever waits is not told."""
+        if self._forget is not None:
+            self._forget(self)
+            self._forget = None
+
+
+class Snapshot(ABC):
+    """Reads of one transaction."""
+
+    @abstractmethod
+    async def get(self, key: bytes) -> bytes | None:
+        """Return the key's value, None when it has none."""
+
+    @abstractmethod
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the keys' values in their order; the reads go out together."""
+
+    @abstractmethod
+    async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
+        """Return the pairs from `begin` up to, not including, `end`, in key order.
+
+        Args:
+            begin, end: keys, or selectors resolved in this transaction.
+            limit: at most so many pairs; 0 for all.
+            reverse: from the end backwards.
+        """
+
+
+class Transaction(Snapshot):
+    """One serializable transaction. Reads are awaited and see the transaction's own writes; writes are plain calls.
+
+    A key or value that is to get a versionstamp cannot be read back in the same transaction: StoreError
+    (FoundationDB's error 1036, accessed_unreadable).
+    """
+
+    stamp: CommitStamp
+    snapshot: Snapshot
+    """The same reads without read conflicts."""
+
+    @abstractmethod
+    def set(self, key: bytes, value: bytes) -> None:
+        """Write a value."""
+
+    @abstractmethod
+    def clear(self, key: bytes) -> None:
+        """Remove a key; nothing happens when it is not there."""
+
+    @abstractmethod
+    def clear_range(self, begin: bytes, end: bytes) -> None:
+        """Remove the keys from `begin` up to, not including, `end`."""
+
+    @abstractmethod
+    def add(self, key: bytes, operand: bytes) -> None:
+        """Add a little-endian integer to the value (zero when missing) without reading it: adds never conflict.
+
+        The result has the operand's length; the value is cut or zero-extended to it, and overflow wraps.
+        """
+
+    @abstractmethod
+    def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
+        """Write under a key in which 10 bytes become the transaction's versionstamp.
+
+        Args:
+            key: the key with a placeholder, then 4 bytes: the placeholder's offset, little-endian.
+        """
+
+    @abstractmethod
+    def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
+        """Write a value in which 10 bytes become the transaction's versionstamp (offset as for the key)."""
+
+    @abstractmethod
+    def add_read_conflict_key(self, key: bytes) -> None:
+        """Fail if another transaction changes this key, as if it had been read."""
+
+    @abstractmethod
+    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
+        """Fail if another transaction changes a key in this range, as if it had been read."""
+
+    @abstractmethod
+    def watch(self, key: bytes) -> Watch:
+        """Return a watch on the key, alive once the transaction has committed."""
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: bytes | slice) -> None:
+        if isinstance(key, slice):
+            self.clear_range(key.start if key.start is not None else b"", key.stop or SYSTEM_KEYS)
+        else:
+            self.clear(key)
+
+
+TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+class Store(ABC):
+    """An ordered map of bytes with serializable transactions.
+
+    Promised by every store, and checked by tests/contract:
+    isolation (a transaction sees one state plus its own writes, and commits only if that is as good as one after the
+    other), order of keys (bytewise), atomicity (a function that raises leaves no trace), limits, versionstamps (unique,
+    growing in commit order, across processes and restarts), watches, and that a function is run again after a conflict
+    or after a commit with unknown outcome, whose first run may thus have taken effect.
+    """
+
+    address: str
+    limits: Limits
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Open it, making it when missing.
+
+        Raises:
+            StoreError: it cannot be opened; the message says why and what to do.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let running transactions end, fail the watches, and let go of threads and files. Idempotent."""
+
+    @abstractmethod
+    async def prefix(self) -> bytes:
+        """Return the prefix under which the jobs' keys live."""
+
+    @abstractmethod
+    async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
+        """Run the function in a transaction until it has committed, and return its result.
+
+        Args:
+            function: may be run several times; awaits nothing but its transaction and has no effect but through it.
+            abandoned: called on the loop with the result when the caller was cancelled, and the transaction
+                committed all the same.
+
+        Raises:
+            StoreUnavailable: no answer within the transaction's time limit.
+            StoreError: limits, a full store, a function that awaits something else.
+            Exception: whatever the function raised; nothing was written.
+        """
+
+    @abstractmethod
+    async def read(self, function: TransactionFunction[T]) -> T:
+        """Run the function in a transaction that only reads (and watches); it never waits for a writer."""
+
+    async def backup(self, path: str) -> int:
+        """Write a consistent copy of the store to a new file while it is in use, and return its size in bytes.
+
+        Raises:
+            StoreError: the store has no such copy, or the file exists or cannot be written.
+        """
+        raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: store can")
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends to its end, and return its result.
+
+    Stores that answer every read at once run transaction functions with this, on whatever thread suits them.
+
+    Raises:
+        StoreError: the coroutine awaited something that is not its transaction.
+    """
+    try:
+        awaited = coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    except RuntimeError as error:
+        # asyncio, anyio and sniffio say so when they are called where no loop runs.
+        if _needs_a_loop(error):
+            raise foreign_await("something that needs the event loop") from error
+        raise
+    coroutine.close()
+    raise foreign_await(repr(awaited) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
+
+
+def foreign_await(what: str) -> StoreError:
+    """Return the error for a transaction function that awaits what it must not."""
+    return StoreError(
+        f"a transaction function may await nothing but its transaction; this one awaited {what}. "
+        "Do it before or after transact()"
+    )
+
+
+def _needs_a_loop(error: RuntimeError) -> bool:
+    text = str(error)
+    return "event loop" in text or "async library" in text or "async context" in text
