@@ -35,7 +35,7 @@ class NoTypeTimeout(JobsError):
 
 
 class WorkerConflict(JobsError):
-    """The caller no longer holds the job's lock: the job was lost, finished, released or removed. Nothing was written."""
+    """The caller no longer holds the job's lock: the job was lost, released or removed. Nothing was written."""
 
 
 class JobCanceled(JobsError):
@@ -77,7 +77,7 @@ class StoreFull(StoreError):
 
 
 class TransactionTooLarge(StoreError):
-    """A transaction wrote more bytes, a longer key or a longer value than the store's limits allow. Nothing was written."""
+    """More bytes, a longer key or a longer value than the store's limits allow. Nothing was written."""
 
 
 class TransactionTooOld(StoreError):

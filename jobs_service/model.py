@@ -164,7 +164,7 @@ class Job:
             self.data,
             self.priority,
             self.run_at,
-            self.resubmit,
+            self._record.resubmit,
             self.cancel,
             self.seq,
             self._record.lock,
@@ -190,6 +190,45 @@ class Worker(Protocol):
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job: ...
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
     async def _release(self, job: RunningJob) -> Job: ...
+
+
+class ResubmitFlag:
+    """A running job's `resubmit`: true or false as a value, the operation when it is called.
+
+    The interface gives both the same name: `if job.resubmit:` tells whether the job runs again after this run,
+    `await job.resubmit()` asks for it.
+    """
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
+
+    def __bool__(self) -> bool:
+        return self._job._record.resubmit
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self) == other if isinstance(other, bool | ResubmitFlag) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(bool(self))
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    async def __call__(self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> RunningJob:
+        """Ask for another run after this one; also shows that the job is alive.
+
+        Args:
+            data: the job's new JSON value; left out, the data stays.
+            priority, run_at: of the next run; left out, they stay.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob, JobTooLarge: arguments that cannot be stored.
+        """
+        return await self._job._service()._resubmit(self._job, data, priority, run_at)
 
 
 class RunningJob(Job):
@@ -240,19 +279,10 @@ class RunningJob(Job):
         """
         return await self._service()._finish(self, data, outcome)
 
-    async def resubmit(self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> RunningJob:
-        """Ask for another run after this one; also shows that the job is alive.
-
-        Args:
-            data: the job's new JSON value; left out, the data stays.
-            priority, run_at: of the next run; left out, they stay.
-
-        Raises:
-            WorkerConflict: the lock is no longer the caller's.
-            JobCanceled: a creator asked for the job's removal; finish it.
-            InvalidJob, JobTooLarge: arguments that cannot be stored.
-        """
-        return await self._service()._resubmit(self, data, priority, run_at)
+    @property
+    def resubmit(self) -> ResubmitFlag:  # type: ignore[override]
+        """Whether another run was asked for; called, asks for one: see ResubmitFlag."""
+        return ResubmitFlag(self)
 
     async def release(self) -> Job:
         """Give the job back unfinished: pending at once with the same priority (a canceled one is finished).

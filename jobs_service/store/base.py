@@ -141,6 +141,8 @@ class Watch:
 class Snapshot(ABC):
     """Reads of one transaction."""
 
+    __slots__ = ()
+
     @abstractmethod
     async def get(self, key: bytes) -> bytes | None:
         """Return the key's value, None when it has none."""
@@ -167,9 +169,14 @@ class Transaction(Snapshot):
     (FoundationDB's error 1036, accessed_unreadable).
     """
 
+    __slots__ = ()
+
     stamp: CommitStamp
-    snapshot: Snapshot
-    """The same reads without read conflicts."""
+
+    @property
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """The same reads without read conflicts."""
 
     @abstractmethod
     def set(self, key: bytes, value: bytes) -> None:
