@@ -1,0 +1,199 @@
+"""The virtual-time loop that other tests rely on, tested by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from tests.virtual_time import EPOCH, Deadlock, VirtualTimeLoop, cancel_at_every_step, in_virtual_time, run_virtual
+
+
+def virtual_loop() -> VirtualTimeLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    return loop
+
+
+@in_virtual_time
+async def test_a_day_of_sleep_moves_the_clock_by_exactly_a_day() -> None:
+    loop = virtual_loop()
+    await asyncio.sleep(86_400.1)
+    assert loop.time() == 86_400.1
+    assert loop.wall_time() == EPOCH + 86_400.1
+
+
+@in_virtual_time
+async def test_timers_fire_in_order_and_at_their_time() -> None:
+    loop = virtual_loop()
+    fired: list[tuple[str, float]] = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        fired.append((name, loop.time()))
+
+    async with asyncio.TaskGroup() as group:
+        for name, seconds in [("c", 300_000.0), ("a", 0.1), ("b", 0.3)]:
+            group.create_task(sleeper(name, seconds))
+    assert fired == [("a", 0.1), ("b", 0.3), ("c", 300_000.0)]
+
+
+@in_virtual_time
+async def test_a_canceled_timer_does_not_move_the_clock() -> None:
+    loop = virtual_loop()
+    loop.call_later(5, list).cancel()
+    await asyncio.sleep(7)
+    assert loop.time() == 7
+
+
+@in_virtual_time
+async def test_timeouts_end_on_time() -> None:
+    loop = virtual_loop()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5):
+            await loop.create_future()
+    assert loop.time() == 2.5
+
+
+async def wait_for_nothing() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def test_a_wait_for_nothing_is_a_deadlock_that_names_the_task_and_the_line() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait_for_nothing(), name="stuck")
+
+    with pytest.raises(Deadlock, match=r"stuck: wait_for_nothing \(.*test_virtual_time.py:\d+\)"):
+        run_virtual(main())
+
+
+def test_tasks_left_behind_are_an_error() -> None:
+    tasks = []
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(asyncio.sleep(1), name="forgotten"))
+
+    with pytest.raises(AssertionError, match="forgotten"):
+        run_virtual(main())
+    assert tasks[0].cancelled()
+
+
+def test_an_exception_in_a_callback_is_an_error() -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        await asyncio.sleep(1)
+
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run_virtual(main())
+
+
+@in_virtual_time
+async def test_the_clock_stands_still_while_a_thread_works() -> None:
+    loop = virtual_loop()
+    release = threading.Event()
+    loop.call_later(60, release.set)  # would end the thread, if the clock jumped
+    work = asyncio.create_task(asyncio.to_thread(release.wait, 0.05))
+    assert await work is False
+    assert loop.time() == 0
+    release.set()
+
+
+@in_virtual_time
+async def test_an_announced_thread_is_waited_for() -> None:
+    loop = virtual_loop()
+    answer = loop.create_future()
+    started = threading.Event()
+
+    def answer_later() -> None:
+        started.wait()
+        loop.call_soon_threadsafe(answer.set_result, 42)
+
+    thread = threading.Thread(target=answer_later)
+    thread.start()
+    with loop.outside():
+        loop.call_later(0, started.set)
+        assert await answer == 42
+    thread.join()
+
+
+@in_virtual_time
+async def test_a_socket_is_waited_for_when_no_timer_is_set() -> None:
+    loop = virtual_loop()
+    left, right = socket.socketpair()
+    with left, right:
+        left.setblocking(False)
+        reading = asyncio.ensure_future(loop.sock_recv(left, 1))
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=right.send, args=(b"x",))
+        thread.start()
+        assert await reading == b"x"
+        thread.join()
+
+
+def test_runs_are_repeatable_step_by_step() -> None:
+    async def main() -> int:
+        async with asyncio.TaskGroup() as group:
+            for seconds in (1, 2, 2, 3):
+                group.create_task(asyncio.sleep(seconds))
+        return virtual_loop().steps
+
+    assert run_virtual(main()) == run_virtual(main())
+
+
+def test_cancelling_at_every_step_reaches_every_await() -> None:
+    reached: list[int] = []
+
+    async def scenario() -> None:
+        place = 0
+        try:
+            await asyncio.sleep(0)
+            place = 1
+            await asyncio.sleep(10)
+            place = 2
+            await asyncio.sleep(0)
+            place = 3
+        finally:
+            reached.append(place)
+
+    steps = list(cancel_at_every_step(scenario))
+    assert len(reached) == len(steps) - 1  # the first one is canceled before it begins
+    assert sorted(set(reached)) == [0, 1, 2, 3]
+    assert reached[-1] == 3
+
+
+def test_cancelling_twice_hits_the_cleanup() -> None:
+    interrupted: list[bool] = []
+
+    async def scenario() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            interrupted.append(True)
+            await asyncio.sleep(10)
+            interrupted.pop()
+
+    for _ in cancel_at_every_step(scenario, again_after=1):
+        pass
+    assert interrupted
+
+
+def test_a_scenario_that_does_not_end_is_given_up() -> None:
+    async def scenario() -> None:
+        for _ in range(100):
+            await asyncio.sleep(1)
+
+    with pytest.raises(AssertionError, match="did not end within 20"):
+        for _ in cancel_at_every_step(scenario, limit=20):
+            pass
+
+
+def test_an_error_in_the_scenario_comes_through() -> None:
+    async def scenario() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(cancel_at_every_step(scenario))
