@@ -97,13 +97,14 @@ class Watch:
     May fire for nothing: whoever waits looks again. Used on the loop's thread only, but for its creation.
     """
 
-    __slots__ = ("_event", "_forget", "baseline", "error", "key")
+    __slots__ = ("_callback", "_event", "_forget", "baseline", "error", "key")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.baseline: bytes | None = None
         self.error: StoreError | None = None
         self._event = asyncio.Event()
+        self._callback: Callable[[], object] | None = None
         self._forget: Callable[[Watch], None] | None = None
 
     def attach(self, forget: Callable[[Watch], None]) -> None:
@@ -120,6 +121,14 @@ class Watch:
         if not self._event.is_set():
             self.error = error
             self._event.set()
+            if self._callback is not None:
+                self._callback()
+
+    def on_fire(self, callback: Callable[[], object]) -> None:
+        """Call this when it fires or fails: at once, if it has already. One callback only."""
+        self._callback = callback
+        if self._event.is_set():
+            callback()
 
     async def wait(self) -> None:
         """Return when the value has changed.
@@ -172,6 +181,7 @@ class Transaction(Snapshot):
     __slots__ = ()
 
     stamp: CommitStamp
+    limits: Limits
 
     @property
     @abstractmethod
@@ -220,6 +230,10 @@ class Transaction(Snapshot):
     @abstractmethod
     def watch(self, key: bytes) -> Watch:
         """Return a watch on the key, alive once the transaction has committed."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget every write, watch and read of this run: it commits nothing, and cannot conflict."""
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.set(key, value)

@@ -56,6 +56,9 @@ class Reads(Protocol):
     def add(self, begin: bytes, end: bytes) -> None:
         """Note that the range from begin up to, not including, end was read."""
 
+    def clear(self) -> None:
+        """Forget what was read."""
+
 
 class _Operands:
     """Atomic adds to a key whose base value nobody has read yet."""
@@ -91,12 +94,12 @@ class BufferedTransaction(Transaction):
     __slots__ = (
         "_base",
         "_cleared",
-        "_limits",
         "_read_only",
         "_reads",
         "_unreadable",
         "_written",
         "_written_keys",
+        "limits",
         "log",
         "size",
         "stamp",
@@ -105,7 +108,7 @@ class BufferedTransaction(Transaction):
 
     def __init__(self, base: BaseState, limits: Limits, *, reads: Reads | None = None, read_only: bool = False) -> None:
         self._base = base
-        self._limits = limits
+        self.limits = limits
         self._reads = reads
         self._read_only = read_only
         self._written: dict[bytes, Any] = {}
@@ -151,7 +154,7 @@ class BufferedTransaction(Transaction):
                 return value  # type: ignore[no-any-return]
         if reads is not None:
             reads.add(key, key + b"\x00")
-        return self._base.get(key) if 0 < len(key) <= self._limits.key else None
+        return self._base.get(key) if 0 < len(key) <= self.limits.key else None
 
     def get_range_now(self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: Reads | None) -> list[KeyValue]:
         """Return pairs as this transaction sees them, noting what was read in `reads`."""
@@ -254,6 +257,16 @@ class BufferedTransaction(Transaction):
         self.watches.append(watch)
         return watch
 
+    def discard(self) -> None:
+        self.log.clear()
+        self.watches.clear()
+        self._written.clear()
+        self._written_keys = None
+        self._cleared.clear()
+        self._unreadable.clear()
+        if self._reads is not None:
+            self._reads.clear()
+
     def settle_watches(self) -> None:
         """Note what each watched key holds at the end of the transaction; called before the log is applied.
 
@@ -335,7 +348,7 @@ class BufferedTransaction(Transaction):
     # Limits
 
     def _check(self, key: bytes, value: bytes) -> None:
-        limits = self._limits
+        limits = self.limits
         if key.__class__ is not bytes or value.__class__ is not bytes:
             _bytes(key, "key")
             _bytes(value, "value")
@@ -351,9 +364,9 @@ class BufferedTransaction(Transaction):
         if self._read_only:
             raise StoreError("this transaction only reads; write in transact()")
         self.size += size
-        if self.size > self._limits.transaction:
+        if self.size > self.limits.transaction:
             raise TransactionTooLarge(
-                f"a transaction that writes more than {self._limits.transaction} bytes; split it into several"
+                f"a transaction that writes more than {self.limits.transaction} bytes; split it into several"
             )
 
 

@@ -1,0 +1,117 @@
+"""Types, their activity timeouts, and who was active when: what the actors read and write. Floor: layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import fdb.tuple
+
+from jobs_service.errors import InvalidJob
+from jobs_service.layer.creation import no_type
+from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.processing import give_back
+from jobs_service.layer.unit import Unit
+from jobs_service.model import JobId, JobType
+from jobs_service.store.base import Snapshot, Transaction
+
+_LAST_ORDER = b"\xff\xff"
+
+
+def check_seconds(seconds: Any) -> float:
+    """Return an activity timeout if a type can have it.
+
+    Raises:
+        InvalidJob: it is no positive, finite number of seconds.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise InvalidJob(f"activity timeout {seconds!r}: allowed are positive, finite numbers of seconds")
+    try:
+        return float(seconds)
+    except OverflowError:
+        raise InvalidJob("activity timeout: more seconds than a float can hold") from None
+
+
+def set_type_timeout(transaction: Transaction, keys: TypeKeys, seconds: float) -> None:
+    """Create the type, or change its timeout."""
+    transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
+
+
+def clear_type_timeout(transaction: Transaction, keys: TypeKeys) -> None:
+    """Remove the type; its jobs stay."""
+    transaction.clear(keys.timeout)
+
+
+async def type_timeout(transaction: Snapshot, keys: TypeKeys) -> float:
+    """Return the type's activity timeout in seconds.
+
+    Raises:
+        NoTypeTimeout: the type does not exist.
+    """
+    packed = await transaction.get(keys.timeout)
+    if packed is None:
+        raise no_type(keys)
+    return _seconds(packed)
+
+
+async def types(transaction: Snapshot, keyspace: Keyspace) -> list[JobType]:
+    """Return the types that exist, in the tuple layer's order."""
+    section = keyspace.sections[6]
+    found = await transaction.get_range(section, section + AFTER)
+    return [fdb.tuple.unpack(key[len(section) :])[0] for key, _ in found]
+
+
+async def samples(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple[float | None, bytes | None]]:
+    """Return (timeout in seconds, activity stamp) of several types, by reads that go out together."""
+    wanted = [key for each in keys for key in (each.timeout, each.watch_activity)]
+    values = await transaction.get_many(wanted)
+    return [
+        (None if timeout is None else _seconds(timeout), stamp)
+        for timeout, stamp in zip(values[::2], values[1::2], strict=True)
+    ]
+
+
+async def active_ids(
+    transaction: Snapshot, keys: TypeKeys, after: bytes | None, limit: int
+) -> list[tuple[bytes, JobId]]:
+    """Return (seq, id) of running jobs by last activity, those after a seq or a 10-byte stamp."""
+    head = keys.activity + STAMP_CODE
+    begin = head if after is None else head + after.ljust(12, b"\xff") + b"\x00"
+    found = await transaction.get_range(begin, keys.activity + AFTER, limit=limit)
+    return [(key[len(head) :], unpack_id(value)) for key, value in found]
+
+
+async def any_silent(transaction: Snapshot, keys: TypeKeys, until: bytes) -> bool:
+    """Whether a running job was last active at or before a stamp."""
+    return bool(await transaction.get_range(*_until(keys, until), limit=1))
+
+
+async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> list[JobId]:
+    """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
+
+    Args:
+        until: 10-byte versionstamp.
+        limit: at most so many.
+
+    Returns:
+        Their ids.
+    """
+    # A job that is updated meanwhile changes its record, which is read: that is a conflict, and it stays its worker's.
+    found = await unit.transaction.snapshot.get_range(*_until(keys, until), limit=limit)
+    lost: list[JobId] = []
+    for entry in await unit.load_many(keys, [unpack_id(packed) for _, packed in found]):
+        record = entry.record
+        if record is not None and record.lock is not None:
+            give_back(unit, entry, record, previous=record.previous)
+            lost.append(entry.id)
+    return lost
+
+
+def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
+    return keys.activity, keys.activity + STAMP_CODE + stamp + _LAST_ORDER + b"\x00"
+
+
+def _seconds(packed: bytes) -> float:
+    seconds: float = fdb.tuple.unpack(packed)[0]
+    return seconds

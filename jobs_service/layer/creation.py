@@ -1,0 +1,221 @@
+"""What creators do: add, remove and resubmit jobs. Floor: layer.
+
+Each operation is one row of the operations table; the columns are the branches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, JobExists, JobNotFound, NoTypeTimeout
+from jobs_service.layer.keyspace import TypeKeys, pack_id, pack_priority, to_seconds
+from jobs_service.layer.record import NO_TOKEN, Record
+from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit
+from jobs_service.model import UNSET, JobId, JobState, Removal
+
+IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
+IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
+
+
+class Spec:
+    """What a creator wants a job to be, checked and encoded before any transaction begins.
+
+    Args:
+        data, priority, run_at: as the application gave them; UNSET for what stays as it is.
+
+    Raises:
+        InvalidJob: a value that no job can have.
+    """
+
+    __slots__ = ("json", "priority", "run_at")
+
+    def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
+        self.json = None if data is UNSET else json_data.encode(data)
+        self.priority = None if priority is UNSET else pack_priority(priority)
+        self.run_at = UNSET if run_at is UNSET else to_seconds(run_at)
+
+    def applied_to(self, record: Record) -> tuple[bytes, bytes, float | None]:
+        """Return (json, priority, run_at) of the record with what the spec changes."""
+        return (
+            record.json if self.json is None else self.json,
+            record.priority if self.priority is None else self.priority,
+            record.run_at if self.run_at is UNSET else self.run_at,
+        )
+
+    def next_of(self, record: Record) -> tuple[bytes, float | None]:
+        """Return (priority, run_at) of the run after the present one."""
+        priority, run_at = record.next or (record.priority, record.run_at)
+        return (
+            priority if self.priority is None else self.priority,
+            run_at if self.run_at is UNSET else self.run_at,
+        )
+
+
+def check_id(id: JobId) -> JobId:
+    """Return the id if a job can have it."""
+    pack_id(id)
+    return id
+
+
+def check_if_exists(if_exists: Any) -> IfExists:
+    """Return the rule if there is such a one."""
+    if if_exists not in IF_EXISTS:
+        raise InvalidJob(f"if_exists={if_exists!r}: allowed are {', '.join(map(repr, IF_EXISTS))}")
+    return if_exists  # type: ignore[no-any-return]
+
+
+async def add(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec, if_exists: IfExists) -> Entry:
+    """Add a job.
+
+    Raises:
+        NoTypeTimeout: the job is missing and its type has no timeout.
+        JobExists: the job is there, and if_exists is "error".
+        JobTooLarge: the record or its key is over the store's limits.
+    """
+    entry = await unit.load(keys, id)
+    record = entry.record
+    if record is None:
+        await require_type(unit, keys)
+        _create(unit, entry, spec)
+    else:
+        _recognise(unit, entry)
+        if if_exists == "error":
+            raise _exists(entry)
+        if if_exists == "resubmit":
+            _resubmit(unit, entry, record, spec)
+    return entry
+
+
+async def add_many(unit: Unit, keys: TypeKeys, ids: list[JobId], specs: list[Spec], if_exists: IfExists) -> list[Entry]:
+    """Add several jobs of one type; the reads go out together. Raises like `add`."""
+    entries = await unit.load_many(keys, ids)
+    checked = False
+    for entry, spec in zip(entries, specs, strict=True):
+        record = entry.record
+        if record is None:
+            if not checked:
+                await require_type(unit, keys)
+                checked = True
+            _create(unit, entry, spec)
+        else:
+            _recognise(unit, entry)
+            if if_exists == "error":
+                raise _exists(entry)
+            if if_exists == "resubmit":
+                _resubmit(unit, entry, record, spec)
+    return entries
+
+
+async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec) -> Entry:
+    """Have a job run again.
+
+    Raises:
+        JobNotFound: there is no such job.
+        JobTooLarge: the record or its key is over the store's limits.
+    """
+    entry = await unit.load(keys, id)
+    if entry.record is None:
+        raise not_found(entry)
+    _recognise(unit, entry)
+    _resubmit(unit, entry, entry.record, spec)
+    return entry
+
+
+async def remove(unit: Unit, keys: TypeKeys, id: JobId, force: bool) -> Removal:
+    """Remove a job; a running one is asked to stop, unless force is set.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    entry = await unit.load(keys, id)
+    record = entry.record
+    if record is None:
+        if unit.call.rerun and (keys.packed, id) in unit.call.removed:
+            raise AlreadyCommitted
+        raise not_found(entry)
+    if record.state is JobState.RUNNING and not force:
+        if not record.cancel:
+            unit.replace(entry, record.canceled())
+        return Removal.CANCELED
+    unit.call.removed.add((keys.packed, id))
+    unit.remove(entry)
+    return Removal.REMOVED
+
+
+async def require_type(unit: Unit, keys: TypeKeys) -> None:
+    """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
+    if await unit.transaction.snapshot.get(keys.timeout) is None:
+        raise no_type(keys)
+
+
+def no_type(keys: TypeKeys) -> NoTypeTimeout:
+    """Return the error for a type that does not exist."""
+    return NoTypeTimeout(
+        f"type {keys.type!r} has no activity timeout; set_type_timeout({keys.type!r}, seconds) creates it",
+        type=keys.type,
+    )
+
+
+def not_found(entry: Entry) -> JobNotFound:
+    """Return the error for a job that does not exist."""
+    return JobNotFound(f"there is no job {entry.keys.type!r}/{entry.id!r}", type=entry.keys.type, id=entry.id)
+
+
+def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
+    assert spec.json is not None
+    assert spec.priority is not None
+    run_at = None if spec.run_at is UNSET else spec.run_at
+    unit.replace(
+        entry,
+        Record(
+            None,
+            unit.place_for(run_at),
+            unit.new_seq(),
+            spec.priority,
+            run_at,
+            None,
+            False,
+            None,
+            unit.call.creator,
+            NO_TOKEN,
+            spec.json,
+        ),
+    )
+
+
+def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
+    """Have it run (again) with what the spec changes; write nothing when nothing changes."""
+    creator = unit.call.creator
+    if record.state is JobState.RUNNING:
+        following = spec.next_of(record)
+        if record.next != following:
+            unit.replace(entry, record.with_next(following).with_creator(creator))
+        return
+    json, priority, run_at = spec.applied_to(record)
+    if record.place and (priority, run_at) == (record.priority, record.run_at):
+        if json != record.json:
+            # Its place in the queue is when it became ready: other data does not change that.
+            unit.replace(entry, record.with_json(json).with_creator(creator))
+        return
+    moved = record.with_json(json).with_creator(creator)
+    unit.replace(
+        entry,
+        moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at, previous=record.previous),
+    )
+
+
+def _recognise(unit: Unit, entry: Entry) -> None:
+    """Stop if an earlier run of this call wrote this record and committed."""
+    record = entry.record
+    if unit.call.rerun and record is not None and record.creator == unit.call.creator and not entry.changed:
+        raise AlreadyCommitted
+
+
+def _exists(entry: Entry) -> JobExists:
+    return JobExists(
+        f"job {entry.keys.type!r}/{entry.id!r} exists already; add it with if_exists='resubmit' or 'ignore', "
+        "or under another id",
+        type=entry.keys.type,
+        id=entry.id,
+    )

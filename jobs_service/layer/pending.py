@@ -1,0 +1,217 @@
+"""The queue: accepting jobs in order, making scheduled ones ready, counting. Floor: layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import fdb.tuple
+
+from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id, unpack_seconds
+from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit, ready_key
+from jobs_service.model import JobId
+from jobs_service.store.base import KeyValue, Snapshot
+
+_SEQ_BYTES: Final = 12
+_TIME_BYTES: Final = 9
+_PAGE: Final = 256
+# The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
+_SMALLEST_INT: Final = 0x0C
+_ZERO: Final = 0x14
+_LARGEST_INT: Final = 0x1C
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Which jobs a worker takes.
+
+    Attributes:
+        limit: at most so many.
+        max_priority: packed; only up to and including this one. None for all.
+        due_by: seconds since the epoch; None for now.
+        spread: take at random among so many at the front; 1 keeps exact order.
+        make_ready: how many due jobs are made ready at most.
+    """
+
+    limit: int
+    max_priority: bytes | None
+    due_by: float | None
+    spread: int
+    make_ready: int
+
+
+async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> list[Entry]:
+    """Take due jobs from the front of the queue: each gets a new lock and is running."""
+    await _recognise(unit)
+    now = unit.now
+    due_by = now if terms.due_by is None else terms.due_by
+    await make_ready(unit, keys, min(now, due_by), terms.make_ready)
+    taken: list[Entry] = []
+    wanted = terms.limit
+    candidates = await _candidates(unit, keys, terms, due_by, wanted + terms.spread - 1)
+    while candidates and len(taken) < wanted:
+        if terms.spread > 1:
+            position = unit.call.sources.below(min(terms.spread, len(candidates)))
+            taken.append(candidates.pop(position))
+        else:
+            taken += candidates[:wanted]
+            break
+    call = unit.call
+    for entry in taken:
+        lock = call.lock()
+        record = entry.record
+        assert record is not None
+        if terms.spread > 1 and record.place == READY and isinstance(record.seq, bytes):
+            unit.transaction.add_read_conflict_key(ready_key(entry, record))
+        call.accepted.append((keys, entry.id, lock))
+        unit.replace(entry, record.running(lock, unit.new_seq()))
+    return taken
+
+
+async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+    """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many."""
+    found = await unit.transaction.snapshot.get_range(
+        keys.scheduled, keys.scheduled + pack_seconds(until) + AFTER, limit=limit
+    )
+    if not found:
+        return 0
+    offset = len(keys.scheduled) + _TIME_BYTES
+    for entry in await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found]):
+        record = entry.record
+        if record is not None and record.place == SCHEDULED:
+            unit.replace(
+                entry,
+                record.pending(READY, unit.new_seq(), record.priority, record.run_at, previous=record.previous),
+            )
+    return len(found)
+
+
+async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
+    """Return when the next scheduled job comes due, seconds since the epoch; None when none is scheduled."""
+    found = await transaction.get_range(keys.scheduled, keys.scheduled + AFTER, limit=1)
+    return unpack_seconds(found[0][0][len(keys.scheduled) :]) if found else None
+
+
+async def count(
+    transaction: Snapshot, keys: TypeKeys, due_by: float | None, limit: int, after: bytes | None
+) -> tuple[int, bytes | None]:
+    """Count pending jobs in one page of keys.
+
+    Args:
+        due_by: only those due by then, seconds since the epoch; None for all.
+        limit: keys to look at.
+        after: the last key of the page before; None to begin.
+
+    Returns:
+        How many, and the last key of this page; None when there are no more.
+    """
+    if after is None or after < keys.scheduled:
+        begin = keys.ready if after is None else after + b"\x00"
+        found = await transaction.get_range(begin, keys.ready + AFTER, limit=limit)
+        counted = sum(_due(value, due_by) for _, value in found)
+        return counted, found[-1][0] if len(found) == limit else keys.scheduled
+    until = AFTER if due_by is None else pack_seconds(due_by) + AFTER
+    found = await transaction.get_range(after + b"\x00", keys.scheduled + until, limit=limit)
+    return len(found), found[-1][0] if len(found) == limit else None
+
+
+async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[Entry]:
+    """Return the first due jobs in order, those that this transaction made pending among them."""
+    ranked = await _ready_in_store(unit, keys, terms, due_by, wanted)
+    own = _pending_here(unit, keys, terms, due_by)
+    later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
+    if own or later:
+        ranked = sorted(ranked + own + later, key=lambda item: item[0])
+    # The same job may be here and in the store's range only if it has not moved: entries are shared.
+    return [entry for _, entry in ranked[:wanted]]
+
+
+_Rank = tuple[bytes, int, bytes]
+"""(packed priority, 0 ready before / 1 made ready here / 2 scheduled, place within)."""
+
+
+async def _ready_in_store(
+    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
+) -> list[tuple[_Rank, Entry]]:
+    # With exact order a job that comes in at the front is a conflict; with spread any of the front will do.
+    reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
+    begin = keys.ready
+    end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
+    limit = wanted
+    places: list[tuple[_Rank, JobId]] = []
+    while True:
+        found = await reads.get_range(begin, end, limit=limit)
+        places += [_place(keys, key) for key, value in found if _due(value, due_by)]
+        if len(found) < limit or len(places) >= wanted:
+            break
+        begin = found[-1][0] + b"\x00"
+        limit = _PAGE
+    entries = await unit.load_many(keys, [id for _, id in places[:wanted]])
+    return [(rank, entry) for (rank, _), entry in zip(places, entries, strict=False) if _is_pending(entry.record)]
+
+
+async def _scheduled_by(
+    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
+) -> list[tuple[_Rank, Entry]]:
+    """Return scheduled jobs that are due by a time in the future that the caller named."""
+    end = keys.scheduled + pack_seconds(due_by) + AFTER
+    found: list[KeyValue] = await unit.transaction.get_range(keys.scheduled, end, limit=max(wanted, _PAGE))
+    offset = len(keys.scheduled)
+    ranked = [
+        ((priority, 2, key[offset:]), unpack_id(key[offset + _TIME_BYTES :]))
+        for key, priority in found
+        if terms.max_priority is None or priority <= terms.max_priority
+    ]
+    entries = await unit.load_many(keys, [id for _, id in ranked])
+    return [(rank, entry) for (rank, _), entry in zip(ranked, entries, strict=True) if _is_pending(entry.record)]
+
+
+def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[tuple[_Rank, Entry]]:
+    """Return the jobs that this transaction has made pending: their index entries are not written yet."""
+    own: list[tuple[_Rank, Entry]] = []
+    for entry in unit.entries.values():
+        record = entry.record
+        if (
+            record is None
+            or entry.keys is not keys
+            or not record.place
+            or not isinstance(record.seq, NewSeq)
+            or (record.run_at is not None and record.run_at > due_by)
+            or (terms.max_priority is not None and record.priority > terms.max_priority)
+        ):
+            continue
+        place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.placeholder()
+        own.append(((record.priority, 1 if record.place == READY else 2, place), entry))
+    return own
+
+
+async def _recognise(unit: Unit) -> None:
+    """Stop if an earlier run of this call locked a job and committed."""
+    if not unit.call.rerun:
+        return
+    for keys, id, lock in unit.call.accepted:
+        entry = await unit.load(keys, id)
+        if entry.record is not None and entry.record.lock == lock and not entry.changed:
+            raise AlreadyCommitted
+    unit.call.accepted.clear()
+
+
+def _place(keys: TypeKeys, key: bytes) -> tuple[_Rank, JobId]:
+    """Return rank and id of a READY key."""
+    start = len(keys.ready)
+    code = key[start]
+    if _SMALLEST_INT <= code <= _LARGEST_INT:
+        stamp = start + 1 + abs(code - _ZERO)
+    else:
+        stamp = start + len(fdb.tuple.pack(fdb.tuple.unpack(key[start:])[:1]))
+    after = stamp + 1 + _SEQ_BYTES
+    return (key[start:stamp], 0, key[stamp:after]), unpack_id(key[after:])
+
+
+def _due(packed_run_at: bytes, due_by: float | None) -> bool:
+    return due_by is None or not packed_run_at or unpack_seconds(packed_run_at) <= due_by
+
+
+def _is_pending(record: Record | None) -> bool:
+    return record is not None and record.place != 0

@@ -1,0 +1,285 @@
+"""The record of a job: what its DATA key holds, and its encoding. Floor: layer.
+
+A fixed head, then what is optional, then the JSON, which nobody decodes before somebody looks. Measured on two cores,
+CPython 3.11: packing the head takes 0.4 microseconds and unpacking 0.5, the same fields as a tuple-layer tuple 9.0 and
+8.3. Format 1, integers big-endian:
+
+| offset | bytes | field                                                                                             |
+|--------|-------|---------------------------------------------------------------------------------------------------|
+| 0      | 1     | format version: 1                                                                                 |
+| 1      | 1     | flags: 1 running (a lock follows), 2 ready, 4 scheduled, 8 resubmit, 16 cancel;                    |
+|        |       | bits 5 and 6: outcome (0 none, 1 succeeded, 2 failed, 3 canceled)                                  |
+| 2      | 12    | seq: 10 bytes versionstamp, 2 bytes order within the transaction                                  |
+| 14     | 8     | run_at, a double: seconds since the epoch; NaN for none                                           |
+| 22     | 8     | creator: token of the call that added or resubmitted the job last                                 |
+| 30     | 8     | previous: first 8 bytes of the lock that ended the previous run; zeros for none                   |
+| 38     | 2     | p: length of the priority                                                                         |
+| 40     | p     | priority, as the tuple layer packs it                                                             |
+|        | 16    | lock, if running                                                                                  |
+|        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
+|        | rest  | data as JSON, UTF-8; nothing for None                                                             |
+
+`creator` and `previous` let a call that is run again after a commit with unknown outcome recognise its own work.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Final
+
+from jobs_service.errors import StoreError
+from jobs_service.model import JobState, Outcome
+from jobs_service.store.base import CommitStamp
+
+VERSION: Final = 1
+LOCK_BYTES: Final = 16
+TOKEN_BYTES: Final = 8
+SEQ_OFFSET: Final = 2
+NO_TOKEN: Final = bytes(TOKEN_BYTES)
+
+RUNNING: Final = 1
+READY: Final = 2
+SCHEDULED: Final = 4
+RESUBMIT: Final = 8
+CANCEL: Final = 16
+_OUTCOME_SHIFT = 5
+_PLACE = READY | SCHEDULED
+
+_HEAD = struct.Struct(">BB12sd8s8sH")
+_NEXT = struct.Struct(">dH")
+_NAN = math.nan
+_PLACEHOLDER = b"\xff" * 10
+
+_OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
+_OUTCOME_CODES: Final = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
+
+
+class NewSeq:
+    """A seq whose versionstamp is known once its transaction has committed."""
+
+    __slots__ = ("order", "stamp")
+
+    def __init__(self, stamp: CommitStamp, order: int) -> None:
+        self.stamp = stamp
+        self.order = order
+
+    def placeholder(self) -> bytes:
+        """Return 12 bytes, of which the first ten are to become the versionstamp."""
+        return _PLACEHOLDER + self.order.to_bytes(2, "big")
+
+
+class Record:
+    """One state of a job. Never changed: `replace` makes the next one.
+
+    Attributes:
+        lock: 16 bytes while running, else None.
+        place: READY or SCHEDULED while pending, else 0.
+        seq: 12 bytes, or a NewSeq until they are known.
+        priority: as the tuple layer packs it.
+        run_at: seconds since the epoch, or None.
+        outcome: how it ended, None unless finished.
+        cancel: whether a creator asked for the running job's removal.
+        next: None, or (priority, run_at) of the run after this one: the resubmit flag.
+        creator, previous: see the encoding.
+        json: the data.
+    """
+
+    __slots__ = (
+        "cancel",
+        "creator",
+        "json",
+        "lock",
+        "next",
+        "outcome",
+        "place",
+        "previous",
+        "priority",
+        "run_at",
+        "seq",
+    )
+
+    def __init__(
+        self,
+        lock: bytes | None,
+        place: int,
+        seq: bytes | NewSeq,
+        priority: bytes,
+        run_at: float | None,
+        outcome: Outcome | None,
+        cancel: bool,
+        next: tuple[bytes, float | None] | None,
+        creator: bytes,
+        previous: bytes,
+        json: bytes,
+    ) -> None:
+        self.lock = lock
+        self.place = place
+        self.seq = seq
+        self.priority = priority
+        self.run_at = run_at
+        self.outcome = outcome
+        self.cancel = cancel
+        self.next = next
+        self.creator = creator
+        self.previous = previous
+        self.json = json
+
+    @property
+    def state(self) -> JobState:
+        """Derived: running has a lock, finished neither lock nor queue entry, pending is the rest."""
+        if self.lock is not None:
+            return JobState.RUNNING
+        return JobState.PENDING if self.place else JobState.FINISHED
+
+    @property
+    def resubmit(self) -> bool:
+        """Whether the job becomes pending again when it finishes."""
+        return self.next is not None
+
+    @property
+    def seq_bytes(self) -> bytes | None:
+        """The 12 bytes of seq, None as long as they are not known."""
+        seq = self.seq
+        if seq.__class__ is bytes:
+            return seq
+        assert isinstance(seq, NewSeq)
+        stamp = seq.stamp.value
+        return None if stamp is None else stamp + seq.order.to_bytes(2, "big")
+
+    def size(self) -> int:
+        """Return how many bytes the record takes, or a few more."""
+        following = 0 if self.next is None else _NEXT.size + len(self.next[0])
+        return _HEAD.size + LOCK_BYTES + len(self.priority) + following + len(self.json)
+
+    def encode(self) -> bytes:
+        """Return the record's bytes, with a placeholder where a new seq's versionstamp belongs."""
+        lock = self.lock
+        following = self.next
+        flags = self.place | _OUTCOME_CODES[self.outcome] << _OUTCOME_SHIFT
+        if lock is not None:
+            flags |= RUNNING
+        if self.cancel:
+            flags |= CANCEL
+        seq = self.seq
+        run_at = self.run_at
+        if following is None:
+            tail = b""
+        else:
+            flags |= RESUBMIT
+            priority, next_run_at = following
+            tail = _NEXT.pack(_NAN if next_run_at is None else next_run_at, len(priority)) + priority
+        head = _HEAD.pack(
+            VERSION,
+            flags,
+            seq if seq.__class__ is bytes else seq.placeholder(),  # type: ignore[union-attr]
+            _NAN if run_at is None else run_at,
+            self.creator,
+            self.previous,
+            len(self.priority),
+        )
+        return b"".join((head, self.priority, lock or b"", tail, self.json))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Record:
+        """Return the record that `encode` encoded.
+
+        Raises:
+            StoreError: the bytes are no record, or one of a newer version.
+        """
+        if raw[:1] != b"\x01":
+            raise StoreError(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 01: upgrade")
+        try:
+            _, flags, seq, run_at, creator, previous, size = _HEAD.unpack_from(raw)
+            end = _HEAD.size + size
+            priority = raw[_HEAD.size : end]
+            lock = None
+            if flags & RUNNING:
+                lock = raw[end : end + LOCK_BYTES]
+                end += LOCK_BYTES
+            following = None
+            if flags & RESUBMIT:
+                next_run_at, size = _NEXT.unpack_from(raw, end)
+                start = end + _NEXT.size
+                end = start + size
+                following = (raw[start:end], None if next_run_at != next_run_at else next_run_at)
+        except struct.error as error:
+            raise StoreError(f"a job's record is damaged: {error}") from None
+        return cls(
+            lock,
+            flags & _PLACE,
+            seq,
+            priority,
+            None if run_at != run_at else run_at,
+            _OUTCOMES[flags >> _OUTCOME_SHIFT & 3],
+            bool(flags & CANCEL),
+            following,
+            creator,
+            previous,
+            raw[end:],
+        )
+
+    # The moves of a job: each returns the next state.
+
+    def pending(self, place: int, seq: NewSeq, priority: bytes, run_at: float | None, *, previous: bytes) -> Record:
+        """Return it waiting, its flags as they are."""
+        return Record(None, place, seq, priority, run_at, None, False, self.next, self.creator, previous, self.json)
+
+    def running(self, lock: bytes, seq: NewSeq) -> Record:
+        """Return it in the hands of the lock's holder; also when it was there already."""
+        return Record(
+            lock,
+            0,
+            seq,
+            self.priority,
+            self.run_at,
+            None,
+            self.cancel,
+            self.next,
+            self.creator,
+            self.previous,
+            self.json,
+        )
+
+    def finished(self, seq: NewSeq, outcome: Outcome, *, previous: bytes) -> Record:
+        """Return it ended; every flag is cleared."""
+        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.creator, previous, self.json)
+
+    def with_json(self, json: bytes) -> Record:
+        """Return it with other data."""
+        record = self._copy()
+        record.json = json
+        return record
+
+    def with_next(self, following: tuple[bytes, float | None] | None) -> Record:
+        """Return it with the resubmit flag set or cleared."""
+        record = self._copy()
+        record.next = following
+        return record
+
+    def with_creator(self, creator: bytes) -> Record:
+        """Return it as resubmitted by this call."""
+        record = self._copy()
+        record.creator = creator
+        return record
+
+    def canceled(self) -> Record:
+        """Return it with the cancel flag."""
+        record = self._copy()
+        record.cancel = True
+        return record
+
+    def _copy(self) -> Record:
+        return Record(
+            self.lock,
+            self.place,
+            self.seq,
+            self.priority,
+            self.run_at,
+            self.outcome,
+            self.cancel,
+            self.next,
+            self.creator,
+            self.previous,
+            self.json,
+        )

@@ -1,0 +1,359 @@
+"""The operations on jobs inside one transaction, beside the application's own reads and writes. Floor: top of layer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterable
+from typing import Any, TypeAlias
+
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob
+from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer.creation import IfExists, Spec
+from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_id, pack_priority, to_seconds, unpack_id
+from jobs_service.layer.record import Record
+from jobs_service.layer.unit import Entry, Unit
+from jobs_service.model import (
+    UNSET,
+    Job,
+    JobId,
+    JobState,
+    JobType,
+    NewJob,
+    Outcome,
+    Priority,
+    Removal,
+    RunAt,
+    RunningJob,
+    Worker,
+)
+from jobs_service.store.base import Snapshot, Transaction
+
+COUNT_PAGE = 10_000
+
+# Inside a class that has a method `list`, the builtin goes by these names.
+_Jobs: TypeAlias = list[Job]
+_RunningJobs: TypeAlias = list[RunningJob]
+_Ids: TypeAlias = list[JobId]
+_Types: TypeAlias = list[JobType]
+_Entries: TypeAlias = list[Entry]
+
+
+class JobTransaction:
+    """Operations on jobs that take effect together with each other and with what is done through `kv`.
+
+    They behave as if done one after the other, also on the same job. A transaction function gets one as its argument.
+
+    Attributes:
+        kv: the store's transaction, for the application's own keys.
+    """
+
+    def __init__(self, unit: Unit, worker: Worker | None, make_ready: int) -> None:
+        self._unit = unit
+        self._worker = worker
+        self._make_ready = make_ready
+
+    @property
+    def kv(self) -> Transaction:
+        """The store's transaction: your own keys, in FoundationDB's vocabulary."""
+        return self._unit.transaction
+
+    # Types
+
+    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+        """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
+        activity.set_type_timeout(self._unit.transaction, self._keys(type), activity.check_seconds(seconds))
+
+    async def get_type_timeout(self, type: JobType) -> float:
+        """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
+        return await activity.type_timeout(self._unit.transaction, self._keys(type))
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        """Remove a type; see JobsService.clear_type_timeout."""
+        activity.clear_type_timeout(self._unit.transaction, self._keys(type))
+
+    async def types(self) -> _Types:
+        """Return the types that exist."""
+        return await activity.types(self._unit.transaction, self._unit.keyspace)
+
+    # Creating and watching over jobs
+
+    async def add(
+        self,
+        type: JobType,
+        id: JobId,
+        data: Any = None,
+        *,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        if_exists: IfExists = "error",
+    ) -> Job:
+        """Add a job; see JobsService.add."""
+        spec = Spec(data, priority, run_at)
+        return _job(await creation.add(self._unit, self._keys(type), id, spec, creation.check_if_exists(if_exists)))
+
+    async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
+        """Add jobs of one type, all in this transaction; see JobsService.add_many."""
+        rule = creation.check_if_exists(if_exists)
+        wanted = list(jobs)
+        specs = [new_job_spec(job) for job in wanted]
+        entries = await creation.add_many(self._unit, self._keys(type), [job.id for job in wanted], specs, rule)
+        return [_job(entry) for entry in entries]
+
+    async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
+        """Remove a job; see JobsService.remove."""
+        return await creation.remove(self._unit, self._keys(type), id, force)
+
+    async def get(self, type: JobType, id: JobId) -> Job:
+        """Return a job as this transaction sees it; see JobsService.get."""
+        entry = await self._unit.load(self._keys(type), id)
+        if entry.record is None:
+            raise creation.not_found(entry)
+        return _job(entry)
+
+    def list(
+        self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
+    ) -> Listing:
+        """List jobs as this transaction sees them: `await` gives a list, `async for` one after the other."""
+        keys = None if type is None else self._keys(type)
+        return Listing(self._list(keys, check_state(state), check_page_size(page_size)))
+
+    async def active_ids(self, type: JobType) -> _Ids:
+        """Return the ids of the type's running jobs, those silent for longest first."""
+        keys = self._keys(type)
+        found = await activity.active_ids(self._unit.transaction, keys, None, 0)
+        return [id for _, id in found if not self._moved(keys, id)] + [
+            entry.id for entry in self._changed(keys) if entry.record is not None and entry.record.lock is not None
+        ]
+
+    async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
+        """Return how many jobs of the type are pending; see JobsService.pending_count."""
+        keys = self._keys(type)
+        seconds = to_seconds(due_by, "due_by")
+        most = check_limit(limit)
+        counted = sum(
+            1
+            for entry in self._changed(keys)
+            if entry.record is not None
+            and entry.record.place
+            and not isinstance(entry.record.seq, bytes)
+            and (seconds is None or entry.record.run_at is None or entry.record.run_at <= seconds)
+        )
+        after: bytes | None = None
+        while most is None or counted < most:
+            found, after = await pending.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
+            counted += found
+            if after is None:
+                break
+        return counted if most is None else min(counted, most)
+
+    # Running jobs
+
+    async def accept(
+        self,
+        type: JobType,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        spread: int = 1,
+    ) -> RunningJob | None:
+        """Take the job at the front of the queue, None when there is none; see JobsService.accept."""
+        jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, spread=spread)
+        return jobs[0] if jobs else None
+
+    async def accept_many(
+        self,
+        type: JobType,
+        limit: int,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        spread: int = 1,
+    ) -> _RunningJobs:
+        """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many."""
+        wanted = terms(limit, max_priority, due_by, spread, self._make_ready)
+        taken = await pending.accept(self._unit, self._keys(type), wanted)
+        return [running_job(entry, self._worker) for entry in taken]
+
+    async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
+        """Show that a running job is alive; see RunningJob.update."""
+        json = None if data is UNSET else json_data.encode(data)
+        entry = await processing.update(self._unit, self._keys(job.type), job.id, job.lock, json)
+        return running_job(entry, self._worker)
+
+    async def finish(self, job: RunningJob, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
+        """End a job's run; see RunningJob.finish."""
+        json = None if data is UNSET else json_data.encode(data)
+        keys = self._keys(job.type)
+        return _job(await processing.finish(self._unit, keys, job.id, job.lock, json, check_outcome(outcome)))
+
+    async def resubmit(self, *target: Any, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> Any:
+        """Have a job run again: `resubmit(type, id)` as a creator, `resubmit(job)` as the running job's worker.
+
+        See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
+        """
+        spec = Spec(data, priority, run_at)
+        if len(target) == 1 and isinstance(target[0], RunningJob):
+            job = target[0]
+            entry = await processing.resubmit(self._unit, self._keys(job.type), job.id, job.lock, spec)
+            return running_job(entry, self._worker)
+        if len(target) != 2:
+            raise TypeError("resubmit takes a type and an id, or a running job")
+        type, id = target
+        return _job(await creation.resubmit(self._unit, self._keys(type), id, spec))
+
+    async def release(self, job: RunningJob) -> Job:
+        """Give a running job back; see RunningJob.release."""
+        return _job(await processing.release(self._unit, self._keys(job.type), job.id, job.lock))
+
+    def _keys(self, type: JobType) -> TypeKeys:
+        return self._unit.keyspace.of(type)
+
+    def _changed(self, keys: TypeKeys) -> _Entries:
+        return [entry for entry in self._unit.entries.values() if entry.changed and entry.keys is keys]
+
+    def _moved(self, keys: TypeKeys, id: JobId) -> bool:
+        entry = self._unit.entries.get(keys.data + pack_id(id))
+        return entry is not None and entry.changed
+
+    async def _list(self, keys: TypeKeys | None, state: JobState | None, page_size: int) -> AsyncIterator[Job]:
+        """Merge the stored jobs with those that this transaction has changed, in key order."""
+        changed = {
+            key: entry
+            for key, entry in self._unit.entries.items()
+            if entry.changed and (keys is None or entry.keys is keys)
+        }
+        own = sorted(changed)
+        position = 0
+        after: bytes | None = None
+        while True:
+            page = await list_page(self._unit.transaction, self._unit.keyspace, keys, after, page_size)
+            for key, job in page:
+                while position < len(own) and own[position] < key:
+                    for found in _listed(changed[own[position]], state):
+                        yield found
+                    position += 1
+                if key not in changed and (state is None or job.state is state):
+                    yield job
+            if len(page) < page_size:
+                break
+            after = page[-1][0]
+        for key in own[position:]:
+            for found in _listed(changed[key], state):
+                yield found
+
+
+class Listing:
+    """Jobs in key order: awaited, a list; iterated, one after the other."""
+
+    def __init__(self, jobs: AsyncIterator[Job]) -> None:
+        self._jobs = jobs
+
+    def __aiter__(self) -> AsyncIterator[Job]:
+        return self._jobs
+
+    def __await__(self) -> Generator[Any, None, list[Job]]:
+        return self._all().__await__()
+
+    async def _all(self) -> list[Job]:
+        return [job async for job in self._jobs]
+
+
+async def list_page(
+    transaction: Snapshot, keyspace: Any, keys: TypeKeys | None, after: bytes | None, page_size: int
+) -> list[tuple[bytes, Job]]:
+    """Return one page of (DATA key, job) in key order.
+
+    Args:
+        keys: of the type to list; None for all types.
+        after: the last key of the page before; None to begin.
+        page_size: jobs per page.
+    """
+    section = keyspace.sections[1] if keys is None else keys.data
+    begin = section if after is None else after + b"\x00"
+    found = await transaction.get_range(begin, section + AFTER, limit=page_size)
+    if keys is not None:
+        start = len(keys.data)
+        return [(key, Job(keys.type, unpack_id(key[start:]), Record.decode(raw))) for key, raw in found]
+    page = []
+    for key, raw in found:
+        own, id = keyspace.split_data_key(key)
+        page.append((key, Job(own.type, id, Record.decode(raw))))
+    return page
+
+
+def terms(
+    limit: int, max_priority: Priority | None, due_by: RunAt | None, spread: int, make_ready: int
+) -> pending.Terms:
+    """Return the checked terms of an accept."""
+    return pending.Terms(
+        _positive("limit", limit),
+        None if max_priority is None else pack_priority(max_priority),
+        to_seconds(due_by, "due_by"),
+        _positive("spread", spread),
+        make_ready,
+    )
+
+
+def new_job_spec(job: NewJob) -> Spec:
+    """Return the checked spec of one of add_many's jobs."""
+    if not isinstance(job, NewJob):
+        raise InvalidJob(f"a job of type {type(job).__name__}; add_many takes NewJob objects")
+    creation.check_id(job.id)
+    return Spec(job.data, job.priority, job.run_at)
+
+
+def check_outcome(outcome: Any) -> Outcome:
+    """Return the outcome if a job can end so."""
+    try:
+        return Outcome(outcome)
+    except ValueError:
+        allowed = ", ".join(repr(str(each)) for each in Outcome)
+        raise InvalidJob(f"outcome {outcome!r}: allowed are {allowed}") from None
+
+
+def check_state(state: Any) -> JobState | None:
+    """Return the state to list if jobs can be in it."""
+    if state is None:
+        return None
+    try:
+        found = JobState(state)
+    except ValueError:
+        found = JobState.REMOVED
+    if found is JobState.REMOVED:
+        raise InvalidJob(f"state {state!r}: allowed are 'pending', 'running', 'finished'")
+    return found
+
+
+def check_page_size(page_size: Any) -> int:
+    """Return the page size if there can be such pages."""
+    return _positive("page_size", page_size)
+
+
+def check_limit(limit: Any) -> int | None:
+    """Return the limit of a count if there can be such a one."""
+    if limit is None or limit == 0:
+        return limit  # type: ignore[no-any-return]
+    return _positive("limit", limit)
+
+
+def running_job(entry: Entry, worker: Worker | None) -> RunningJob:
+    """Return the entry as the application's running job."""
+    assert entry.record is not None
+    return RunningJob(entry.keys.type, entry.id, entry.record, worker)
+
+
+def _job(entry: Entry) -> Job:
+    assert entry.record is not None
+    return Job(entry.keys.type, entry.id, entry.record)
+
+
+def _listed(entry: Entry, state: JobState | None) -> list[Job]:
+    if entry.record is None or (state is not None and entry.record.state is not state):
+        return []
+    return [_job(entry)]
+
+
+def _positive(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidJob(f"{what}={value!r}: allowed are integers from 1 up")
+    return value

@@ -1,0 +1,269 @@
+"""A unit of work: the jobs that one transaction has touched, each written once, at its end. Floor: layer.
+
+FoundationDB cannot read back, in the same transaction, a key or value that is to get a versionstamp. So operations
+answer from what is remembered here, and `flush` writes every job's final state and index entry. Old index entries are
+cleared at once: those may be read back, so that a queue never shows a job that this transaction has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from jobs_service.errors import JobTooLarge, TransactionTooLarge
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
+from jobs_service.layer.record import READY, SCHEDULED, SEQ_OFFSET, NewSeq, Record
+from jobs_service.model import JobId
+from jobs_service.sources import Sources
+from jobs_service.store.base import Transaction
+
+T = TypeVar("T")
+
+_ONE = (1).to_bytes(8, "little")
+_STAMP_AT_START = bytes(10) + (0).to_bytes(4, "little")
+_SEQ_AT = SEQ_OFFSET.to_bytes(4, "little")
+_MAX_ORDER: Final = 0xFFFF
+
+
+class AlreadyCommitted(BaseException):
+    """An earlier run of this very call has committed: nothing is left to do. Unwinds the function; no Exception, so
+    that no handler in a transaction function swallows it."""
+
+
+class Call(Generic[T]):
+    """What outlives the runs of one transaction function, of which any may have committed.
+
+    Locks and tokens are drawn once, so that a run recognises what an earlier one wrote.
+
+    Args:
+        sources: wall-clock time and randomness.
+        creator: the token of this call, for the jobs it adds or resubmits.
+    """
+
+    __slots__ = ("_locks", "_used", "accepted", "creator", "removed", "result", "runs", "sources")
+
+    def __init__(self, sources: Sources, creator: bytes) -> None:
+        self.sources = sources
+        self.creator = creator
+        self.runs = 0
+        self.result: T | None = None
+        self.accepted: list[tuple[TypeKeys, JobId, bytes]] = []
+        self.removed: set[tuple[bytes, JobId]] = set()
+        self._locks: list[bytes] = []
+        self._used = 0
+
+    @property
+    def rerun(self) -> bool:
+        """Whether an earlier run may have committed."""
+        return self.runs > 1
+
+    def lock(self) -> bytes:
+        """Return the next lock: in every run the same ones in the same order."""
+        if self._used == len(self._locks):
+            self._locks.append(self.sources.token(16))
+        self._used += 1
+        return self._locks[self._used - 1]
+
+    def begin(self) -> None:
+        """Note that another run begins."""
+        self.runs += 1
+        self._used = 0
+
+
+class Entry:
+    """One touched job: its place in the keyspace and its present record, None when there is none."""
+
+    __slots__ = ("changed", "id", "keys", "packed_id", "record")
+
+    def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, record: Record | None) -> None:
+        self.keys = keys
+        self.id = id
+        self.packed_id = packed_id
+        self.record = record
+        self.changed = False
+
+    @property
+    def data_key(self) -> bytes:
+        """The job's DATA key."""
+        return self.keys.data + self.packed_id
+
+
+class Unit:
+    """The jobs touched by one run of a transaction function.
+
+    Args:
+        transaction: the store's transaction.
+        keyspace: where the keys are.
+        call: what outlives this run.
+    """
+
+    __slots__ = ("_active", "_orders", "_woken", "call", "entries", "keyspace", "now", "transaction")
+
+    def __init__(self, transaction: Transaction, keyspace: Keyspace, call: Call[Any]) -> None:
+        self.transaction = transaction
+        self.keyspace = keyspace
+        self.call = call
+        self.now = call.sources.wall_time()
+        self.entries: dict[bytes, Entry] = {}
+        self._orders = 0
+        self._woken: dict[TypeKeys, None] = {}
+        self._active: dict[TypeKeys, None] = {}
+
+    async def load(self, keys: TypeKeys, id: JobId) -> Entry:
+        """Return the job's entry, read from the store the first time."""
+        packed_id = pack_id(id)
+        data_key = keys.data + packed_id
+        entry = self.entries.get(data_key)
+        if entry is None:
+            raw = await self.transaction.get(data_key)
+            entry = self.entries[data_key] = Entry(keys, id, packed_id, None if raw is None else Record.decode(raw))
+        return entry
+
+    async def load_many(self, keys: TypeKeys, ids: Sequence[JobId]) -> list[Entry]:
+        """Return the jobs' entries in their order; the reads go out together."""
+        packed_ids = [pack_id(id) for id in ids]
+        entries = self.entries
+        missing = [
+            (id, packed) for id, packed in zip(ids, packed_ids, strict=True) if keys.data + packed not in entries
+        ]
+        if missing:
+            raws = await self.transaction.get_many([keys.data + packed for _, packed in missing])
+            for (id, packed), raw in zip(missing, raws, strict=True):
+                entries[keys.data + packed] = Entry(keys, id, packed, None if raw is None else Record.decode(raw))
+        return [entries[keys.data + packed] for packed in packed_ids]
+
+    def new_seq(self) -> NewSeq:
+        """Return the next seq of this transaction."""
+        order = self._orders
+        if order > _MAX_ORDER:
+            raise TransactionTooLarge(f"a transaction that moves more than {_MAX_ORDER + 1} jobs; split it")
+        self._orders = order + 1
+        return NewSeq(self.transaction.stamp, order)
+
+    def place_for(self, run_at: float | None) -> int:
+        """Return where a job that is to run then waits."""
+        return READY if run_at is None or run_at <= self.now else SCHEDULED
+
+    def replace(self, entry: Entry, record: Record) -> None:
+        """Make `record` the job's present state."""
+        keys = entry.keys
+        before = entry.record
+        self._check_size(entry, record)
+        if before is None or before.seq is not record.seq:
+            if before is not None:
+                self._clear_index(entry, before)
+            if record.place:
+                self._woken[keys] = None
+        entry.record = record
+        entry.changed = True
+        self._active[keys] = None
+
+    def remove(self, entry: Entry) -> None:
+        """Make the job be gone."""
+        if entry.record is not None:
+            self._clear_index(entry, entry.record)
+        entry.record = None
+        entry.changed = True
+        self._active[entry.keys] = None
+
+    def flush(self) -> None:
+        """Write the final state of every job that was changed."""
+        transaction = self.transaction
+        for data_key, entry in self.entries.items():
+            if not entry.changed:
+                continue
+            record = entry.record
+            if record is None:
+                transaction.clear(data_key)
+            elif record.seq.__class__ is bytes:
+                transaction.set(data_key, record.encode())
+            else:
+                transaction.set_versionstamped_value(data_key, record.encode() + _SEQ_AT)
+                self._write_index(entry, record)
+        for keys in self._woken:
+            transaction.add(keys.watch_pending, _ONE)
+        for keys in self._active:
+            transaction.set_versionstamped_value(keys.watch_activity, _STAMP_AT_START)
+
+    def _write_index(self, entry: Entry, record: Record) -> None:
+        keys = entry.keys
+        seq = record.seq
+        assert isinstance(seq, NewSeq)
+        if record.lock is not None:
+            head = keys.activity + STAMP_CODE
+            self.transaction.set_versionstamped_key(
+                head + seq.placeholder() + len(head).to_bytes(4, "little"), entry.packed_id
+            )
+        elif record.place == READY:
+            head = keys.ready + record.priority + STAMP_CODE
+            self.transaction.set_versionstamped_key(
+                head + seq.placeholder() + entry.packed_id + len(head).to_bytes(4, "little"),
+                b"" if record.run_at is None else pack_seconds(record.run_at),
+            )
+        elif record.place == SCHEDULED:
+            self.transaction.set(scheduled_key(entry, record), record.priority)
+
+    def _clear_index(self, entry: Entry, record: Record) -> None:
+        keys = entry.keys
+        if record.place == SCHEDULED:
+            self.transaction.clear(scheduled_key(entry, record))
+        elif record.seq.__class__ is not bytes:
+            return  # Its entry would have been written by flush.
+        elif record.lock is not None:
+            self.transaction.clear(keys.activity + STAMP_CODE + record.seq)
+        elif record.place == READY:
+            self.transaction.clear(ready_key(entry, record))
+
+    def _check_size(self, entry: Entry, record: Record) -> None:
+        limits = self.transaction.limits
+        size = record.size()
+        if size > limits.value:
+            raise JobTooLarge(
+                f"job {entry.keys.type!r}/{entry.id!r}: its record takes {size} bytes; the store's limit is "
+                f"{limits.value}",
+                type=entry.keys.type,
+                id=entry.id,
+            )
+        size = len(entry.keys.ready) + len(entry.packed_id) + len(record.priority) + 13
+        if size > limits.key:
+            raise JobTooLarge(
+                f"job {entry.keys.type!r}/{entry.id!r}: type, priority and id make a key of {size} bytes; "
+                f"the store's limit is {limits.key}",
+                type=entry.keys.type,
+                id=entry.id,
+            )
+
+
+def ready_key(entry: Entry, record: Record) -> bytes:
+    """Return the READY key that the record points at."""
+    assert isinstance(record.seq, bytes)
+    return entry.keys.ready + record.priority + STAMP_CODE + record.seq + entry.packed_id
+
+
+def scheduled_key(entry: Entry, record: Record) -> bytes:
+    """Return the SCHEDULED key that the record points at."""
+    assert record.run_at is not None
+    return entry.keys.scheduled + pack_seconds(record.run_at) + entry.packed_id
+
+
+async def run(
+    transaction: Transaction, keyspace: Keyspace, call: Call[T], function: Callable[[Unit], Awaitable[T]]
+) -> T:
+    """Run a function on a unit of work and write what it leaves; one run of a call.
+
+    Args:
+        transaction: the store's transaction of this run.
+        keyspace: where the keys are.
+        call: the same object for every run of the call.
+        function: the operations.
+    """
+    call.begin()
+    unit = Unit(transaction, keyspace, call)
+    try:
+        result = await function(unit)
+    except AlreadyCommitted:
+        transaction.discard()
+        return call.result  # type: ignore[return-value]
+    unit.flush()
+    call.result = result
+    return result
