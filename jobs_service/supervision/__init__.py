@@ -1,0 +1,30 @@
+"""Supervision in the manner of Erlang/OTP: supervisors, restart strategies, actors with an inbox, links and monitors.
+
+Floor: knows nothing of jobs, needs only asyncio.
+"""
+
+from jobs_service.supervision.actor import Actor, Down, Message
+from jobs_service.supervision.child import ChildSpec, Restart
+from jobs_service.supervision.dynamic import DynamicSupervisor
+from jobs_service.supervision.errors import ActorStopped, Killed, UnknownMessage
+from jobs_service.supervision.process import Process
+from jobs_service.supervision.root import run_tree
+from jobs_service.supervision.supervisor import Strategy, Supervisor
+from jobs_service.supervision.tree import Node
+
+__all__ = [
+    "Actor",
+    "ActorStopped",
+    "ChildSpec",
+    "Down",
+    "DynamicSupervisor",
+    "Killed",
+    "Message",
+    "Node",
+    "Process",
+    "Restart",
+    "Strategy",
+    "Supervisor",
+    "UnknownMessage",
+    "run_tree",
+]

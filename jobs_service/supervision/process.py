@@ -1,0 +1,219 @@
+"""The life of one task under supervision: started, running, asked to stop, ended; and who is told. Floor: supervision.
+
+Actors and supervisors are both processes, in Erlang's sense of the word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Self
+
+import structlog
+
+from jobs_service.supervision.errors import ActorStopped, Killed
+from jobs_service.supervision.tree import Kind, Node, State
+
+log = structlog.get_logger("jobs_service.supervision")
+
+
+class Process(ABC):
+    """One task with a name and a state, which begins once, ends once and tells whoever asked why it ended.
+
+    Whoever starts a process owns it and must see it end, also when canceled: supervisors and `run_tree` do.
+
+    Attributes:
+        name: for people, and unique among the children of one supervisor.
+        supervisor: the name of the supervisor that started it, or None.
+        state: see `Node.state`.
+        cause: why it failed; None while it lives, and when it returned by itself or was asked to stop.
+        kind: see `Node.kind`.
+        shutdown: seconds after which a process that is ending still is canceled once more, each time with a warning;
+            None to wait as long as it takes.
+    """
+
+    kind: ClassVar[Kind]
+    shutdown: ClassVar[float | None] = 5.0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.supervisor: str | None = None
+        self.state: State = "starting"
+        self.cause: BaseException | None = None
+        self._stop_requested = False
+        self._fatal: BaseException | None = None
+        self._overdue = False
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None]
+        self._reminder: asyncio.TimerHandle | None = None
+        self._exit_callbacks: dict[object, Callable[[Any, BaseException | None], object]] = {}
+        self._loop: asyncio.AbstractEventLoop
+        self._started_at = 0.0
+        self._ended_at: float | None = None
+
+    @abstractmethod
+    async def _live(self) -> None:
+        """The task's whole life: initialise, call `_initialised`, work, clean up."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has begun and not ended; true while it initialises and while it is stopping."""
+        return self._task is not None and self._ended_at is None
+
+    async def start(self) -> None:
+        """Begin, and return when it has initialised.
+
+        Raises:
+            BaseException: what its initialisation raised; it has ended then.
+            ActorStopped: it was asked to stop before it had initialised.
+            RuntimeError: it was started before; a process lives once.
+        """
+        if self._task is not None:
+            raise RuntimeError(f"{self.name!r} was started before: a restart needs a new object")
+        self._loop = asyncio.get_running_loop()
+        self._ready = self._loop.create_future()
+        self._started_at = self._loop.time()
+        self._task = self._loop.create_task(self._live(), name=self.name)
+        self._task.add_done_callback(self._on_done)
+        try:
+            await self._ready
+        except asyncio.CancelledError:
+            await stop_in_order([self])
+            raise
+        if self.cause is not None:
+            raise self.cause
+        if not self.is_alive:
+            raise ActorStopped(f"{self.name!r} was stopped while it was starting")
+
+    def request_stop(self) -> None:
+        """Ask it to end, and return at once. Nothing happens when it has ended or was asked before."""
+        if self.is_alive and not self._stop_requested:
+            self._stop_requested = True
+            self.state = "stopping"
+            self._interrupt()
+
+    async def stop(self) -> None:
+        """Ask it to end, and return when it has ended, however it ended.
+
+        A caller that is canceled meanwhile is let go at once; the process ends all the same, and its supervisor waits.
+        """
+        self.request_stop()
+        await self.ended()
+
+    async def ended(self) -> BaseException | None:
+        """Wait until it has ended and return why (see `cause`); at once when it has ended or was never started."""
+        if self.is_alive:
+            end = asyncio.Event()
+            forget = self.on_exit(lambda *_: end.set())
+            try:
+                await end.wait()
+            finally:
+                forget()
+        return self.cause
+
+    def on_exit(self, callback: Callable[[Self, BaseException | None], object]) -> Callable[[], None]:
+        """Have `callback(process, cause)` called once when it has ended: at once if it has ended already.
+
+        Returns:
+            A function that takes the request back.
+        """
+        token = object()
+        self._exit_callbacks[token] = callback
+        if self._ended_at is not None:
+            self._tell_exit()
+
+        def forget() -> None:
+            self._exit_callbacks.pop(token, None)
+
+        return forget
+
+    def tree(self) -> Node:
+        """Return the process, and what it supervises, as plain data."""
+        return Node(self.name, self.kind, self.state, seconds=self._seconds(), children=self._child_nodes())
+
+    def _child_nodes(self) -> list[Node]:
+        return []
+
+    def _seconds(self) -> float:
+        if self._task is None:
+            return 0.0
+        return (self._loop.time() if self._ended_at is None else self._ended_at) - self._started_at
+
+    def _initialised(self) -> None:
+        if not self._stop_requested:
+            self.state = "running"
+        if not self._ready.done():
+            self._ready.set_result(None)
+        log.debug("child_started", child=self.name, supervisor=self.supervisor)
+
+    def _kill(self, cause: BaseException) -> None:
+        """End it from within its own floor, with `cause` as the reason."""
+        self._fatal = cause
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        self._remind()
+
+    def _remind(self) -> None:
+        """Come back later: a cancellation can get lost (in user code, or in asyncio.wait_for before Python 3.12)."""
+        if self.shutdown is not None and self._reminder is None:
+            self._reminder = self._loop.call_later(self.shutdown, self._take_too_long)
+
+    def _take_too_long(self) -> None:
+        log.warning("child_slow_to_stop", child=self.name, supervisor=self.supervisor, seconds=self.shutdown)
+        self._overdue = True
+        self._reminder = None
+        self._interrupt()
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self.cause = cause = self._why_ended(task)
+        self.state = "stopped" if cause is None else "failed"
+        self._ended_at = self._loop.time()
+        if self._reminder is not None:
+            self._reminder.cancel()
+        if cause is None:
+            log.debug("child_stopped", child=self.name, supervisor=self.supervisor)
+        else:
+            event = "child_crashed" if self._ready.done() else "child_start_failed"
+            log.error(event, child=self.name, supervisor=self.supervisor, exc_info=cause)
+        if not self._ready.done():
+            self._ready.set_result(None)
+        self._tell_exit()
+
+    def _why_ended(self, task: asyncio.Task[None]) -> BaseException | None:
+        cause = None if task.cancelled() else task.exception()
+        if cause is None:
+            cause = self._fatal
+        if cause is None and task.cancelled() and not self._stop_requested:
+            cause = Killed(f"{self.name!r} was canceled from outside, not by its supervisor")
+        return cause
+
+    def _tell_exit(self) -> None:
+        while self._exit_callbacks:
+            callback = self._exit_callbacks.pop(next(iter(self._exit_callbacks)))
+            try:
+                callback(self, self.cause)
+            except Exception:
+                log.exception("exit_callback_failed", child=self.name, supervisor=self.supervisor)
+
+
+async def stop_in_order(processes: Iterable[Process]) -> asyncio.CancelledError | None:
+    """Stop one process after the other: each has ended before the next is asked to.
+
+    The caller's cancellation does not cut this short.
+
+    Returns:
+        The caller's last cancellation meanwhile, for it to raise; None when there was none.
+    """
+    canceled = None
+    for process in processes:
+        process.request_stop()
+        while process.is_alive:
+            try:
+                await process.ended()
+            except asyncio.CancelledError as error:
+                canceled = error
+    return canceled

@@ -1,0 +1,36 @@
+"""Where a supervisor tree meets the program around it. Floor: supervision."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from jobs_service.supervision.process import Process, stop_in_order
+
+
+async def run_tree(supervisor: Process, *, started: Callable[[], object] | None = None) -> None:
+    """Start a supervisor that has none above it, and wait until it ends. Cancel the caller to stop the tree.
+
+    Everything in the tree has ended, in reverse order of its start, before this returns or raises, however often the
+    caller is canceled meanwhile. It returns when somebody stopped the supervisor itself.
+
+    Args:
+        supervisor: not yet started.
+        started: called once, when the whole tree has initialised; what it raises stops the tree.
+
+    Raises:
+        SupervisorFailed: the tree did not start, or failed more often than its restart intensity allows.
+        Killed: the supervisor's own task was canceled by a stranger.
+    """
+    try:
+        await supervisor.start()
+        if started is not None:
+            started()
+        cause = await supervisor.ended()
+    except BaseException as error:
+        canceled = await stop_in_order([supervisor])
+        if canceled is not None and not isinstance(error, asyncio.CancelledError):
+            raise canceled from error
+        raise
+    if cause is not None:
+        raise cause

@@ -1,0 +1,34 @@
+"""What a supervisor tree looks like at one moment, as plain data. Floor: supervision."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["supervisor", "dynamic", "actor"]
+State = Literal["starting", "running", "restarting", "stopping", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One actor or supervisor.
+
+    Attributes:
+        name: its name among its supervisor's children.
+        kind: "supervisor", "dynamic" (a supervisor whose children come and go) or "actor".
+        state: "restarting" from its end until it has initialised again.
+        restarts: how often its supervisor has restarted it.
+        seconds: since its last start (until its end, when it has ended), by the loop's clock.
+        children: in the order in which they were started.
+    """
+
+    name: str
+    kind: Kind
+    state: State
+    restarts: int = 0
+    seconds: float = 0.0
+    children: list[Node] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the node and everything below it as dicts and lists, ready for JSON."""
+        return asdict(self)

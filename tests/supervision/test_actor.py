@@ -1,0 +1,397 @@
+"""Actors: inbox, calls, timeouts, the end and its causes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jobs_service.supervision import Actor, ActorStopped, Killed, UnknownMessage
+from tests.supervision.probes import Crash, Probe, Trace, running, settled
+from tests.virtual_time import cancel_at_every_step, in_virtual_time
+
+
+class Echo(Actor):
+    """Answers each message with itself, after as many seconds as it says when it is a number."""
+
+    async def handle(self, message: Any) -> Any:
+        if isinstance(message, float):
+            await asyncio.sleep(message)
+        return message
+
+
+class Collector(Actor):
+    """Overrides the main loop: keeps what `receive(timeout)` returned and when, until it is told to stop."""
+
+    def __init__(self, timeout: float | None) -> None:
+        super().__init__("collector")
+        self.timeout = timeout
+        self.received: list[tuple[float, Any]] = []
+
+    async def run(self) -> None:
+        while True:
+            message = await self.receive(self.timeout)
+            self.received.append((asyncio.get_running_loop().time(), message and message.body))
+            if message is not None and message.body == "last":
+                return
+            if message is not None and message.body == "bad":
+                message.fail(ValueError("a bad request"))
+
+
+@in_virtual_time
+async def test_calls_are_answered_in_order_one_at_a_time() -> None:
+    actor = Echo("echo")
+    async with running(actor):
+        loop = asyncio.get_running_loop()
+        answered: list[tuple[Any, float]] = []
+
+        async def call(message: Any) -> None:
+            answered.append((await actor.call(message), loop.time()))
+
+        await asyncio.gather(*map(call, [2.0, "quick", 1.0]))
+        assert answered == [(2.0, 2.0), ("quick", 2.0), (1.0, 3.0)]
+
+
+@in_virtual_time
+async def test_casts_and_calls_keep_the_order_in_which_they_were_sent() -> None:
+    actor = Collector(None)
+    async with running(actor):
+        for number in range(3):
+            actor.cast(number)
+        with pytest.raises(ValueError, match="bad request"):
+            await actor.call("bad")
+    assert [body for _, body in actor.received] == [0, 1, 2, "bad"]
+
+
+@in_virtual_time
+async def test_messages_sent_while_it_initialises_are_handled_afterwards() -> None:
+    actor = Probe("slow", Trace(), pause=5)
+    starting = asyncio.create_task(actor.start())
+    await settled()
+    assert actor.state == "starting"
+    assert await actor.call("hello") == ("slow", "hello")
+    assert asyncio.get_running_loop().time() == 5
+    await starting
+    await actor.stop()
+
+
+@in_virtual_time
+async def test_receive_returns_none_when_nothing_comes_in_time() -> None:
+    actor = Collector(10)
+    async with running(actor):
+        await asyncio.sleep(14)
+        actor.cast("a")
+        actor.cast("b")
+        await asyncio.sleep(11)
+    assert actor.received == [(10, None), (14, "a"), (14, "b"), (24, None)]
+
+
+@in_virtual_time
+async def test_receive_without_waiting_takes_what_is_there() -> None:
+    class Draining(Actor):
+        async def run(self) -> None:
+            await asyncio.sleep(1)
+            self.drained = []
+            while (message := await self.receive(0)) is not None:
+                self.drained.append(message.body)
+
+    actor = Draining("draining")
+    await actor.start()
+    actor.cast(1)
+    actor.cast(2)
+    assert await actor.ended() is None
+    assert actor.drained == [1, 2]
+
+
+@in_virtual_time
+async def test_a_cast_is_not_answered_and_an_answer_is_given_once() -> None:
+    class Twice(Actor):
+        async def run(self) -> None:
+            while message := await self.receive():
+                message.reply(1)
+                message.reply(2)
+                message.fail(ValueError("too late"))
+
+    actor = Twice("twice")
+    async with running(actor):
+        actor.cast("nobody waits for this")
+        assert await actor.call("x") == 1
+
+
+@in_virtual_time
+async def test_an_actor_that_returns_from_run_has_ended_well() -> None:
+    actor = Collector(None)
+    await actor.start()
+    actor.cast("last")
+    assert await actor.ended() is None
+    assert (actor.state, actor.is_alive) == ("stopped", False)
+    assert await actor.ended() is None
+
+
+@in_virtual_time
+async def test_an_actor_can_ask_itself_to_stop_and_still_answers() -> None:
+    trace = Trace()
+    actor = Probe("a", trace)
+    await actor.start()
+    assert await actor.call("return") == ("a", "return")
+    assert await actor.ended() is None
+    assert trace.take() == ["start a", "return a", "end a"]
+
+
+@in_virtual_time
+async def test_an_actor_can_wait_for_its_own_stop_without_a_deadlock() -> None:
+    class Suicidal(Actor):
+        async def run(self) -> None:
+            await self.stop()
+
+    actor = Suicidal("suicidal")
+    await actor.start()
+    assert await actor.ended() is None
+    assert actor.state == "stopped"
+
+
+@in_virtual_time
+async def test_an_unknown_message_kills_the_actor_and_its_caller_is_told() -> None:
+    actor = Actor("plain")
+    await actor.start()
+    with pytest.raises(ActorStopped, match="'plain' has ended") as stopped:
+        await actor.call("what?")
+    assert isinstance(stopped.value.__cause__, UnknownMessage)
+    assert "'what?'" in str(stopped.value.__cause__)
+    assert actor.state == "failed"
+    assert actor.cause is stopped.value.__cause__
+
+
+@in_virtual_time
+async def test_all_waiting_callers_are_told_when_the_actor_dies() -> None:
+    actor = Probe("a", Trace(), pause=1)
+    await actor.start()
+    actor.cast("crash")
+    calls = [asyncio.create_task(actor.call(number)) for number in range(3)]
+    await settled()
+    assert actor.state == "stopping"
+    calls.append(asyncio.create_task(actor.call("while it cleans up")))
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ActorStopped] * 4
+    assert len({id(outcome) for outcome in outcomes}) == 4
+    assert all(isinstance(outcome, ActorStopped) and isinstance(outcome.__cause__, Crash) for outcome in outcomes)
+
+
+@in_virtual_time
+async def test_a_call_fails_at_once_when_the_actor_is_not_there() -> None:
+    actor = Echo("echo")
+    with pytest.raises(ActorStopped, match="has not been started"):
+        await actor.call(1)
+    actor.cast(1)
+    await actor.stop()
+    assert await actor.ended() is None
+    async with running(actor):
+        assert await actor.call(2) == 2
+    with pytest.raises(ActorStopped, match=r"has ended$"):
+        await actor.call(3)
+    actor.cast(3)
+
+
+@in_virtual_time
+async def test_an_actor_that_calls_itself_is_told_so() -> None:
+    class Narcissus(Actor):
+        async def handle(self, message: Any) -> Any:
+            return await self.call(message)
+
+    actor = Narcissus("narcissus")
+    await actor.start()
+    with pytest.raises(ActorStopped, match="calls itself"):
+        await actor.call("hello")
+
+
+def test_a_caller_that_is_canceled_does_no_harm() -> None:
+    async def scenario() -> None:
+        actor = Echo("echo")
+        async with running(actor):
+            calling = asyncio.create_task(actor.call(3.0))
+            try:
+                await asyncio.wait([calling])
+            except asyncio.CancelledError:
+                calling.cancel()
+                await asyncio.wait([calling])
+                assert await actor.call("still there") == "still there"
+                raise
+        answers.append(calling.result())
+
+    answers: list[Any] = []
+    for _ in cancel_at_every_step(scenario):
+        pass
+    assert answers == [3.0]
+
+
+@in_virtual_time
+async def test_a_failed_init_fails_the_start_and_nothing_is_cleaned_up() -> None:
+    trace = Trace()
+    trace.failing_starts["a"] = 1
+    actor = Probe("a", trace)
+    with pytest.raises(Crash, match="a does not start"):
+        await actor.start()
+    assert trace.take() == ["fail a"]
+    assert actor.state == "failed"
+
+
+@in_virtual_time
+async def test_an_actor_lives_once() -> None:
+    actor = Echo("echo")
+    await actor.start()
+    await actor.stop()
+    with pytest.raises(RuntimeError, match="a restart needs a new object"):
+        await actor.start()
+
+
+@in_virtual_time
+async def test_a_start_that_is_canceled_leaves_nothing() -> None:
+    actor = Probe("a", Trace(), pause=10)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await actor.start()
+    assert (actor.state, actor.is_alive) == ("stopped", False)
+
+
+@in_virtual_time
+async def test_stopping_while_it_starts_fails_the_start() -> None:
+    actor = Probe("a", Trace(), pause=10)
+    starting = asyncio.create_task(actor.start())
+    await settled()
+    await actor.stop()
+    with pytest.raises(ActorStopped, match="stopped while it was starting"):
+        await starting
+
+
+@in_virtual_time
+async def test_stopping_before_its_first_step_fails_the_start() -> None:
+    actor = Probe("a", Trace())
+    starting = asyncio.create_task(actor.start())
+    await asyncio.sleep(0)
+    actor.request_stop()
+    with pytest.raises(ActorStopped):
+        await starting
+
+
+@in_virtual_time
+async def test_a_task_canceled_by_a_stranger_counts_as_killed() -> None:
+    trace = Trace()
+    actor = Probe("a", trace)
+    await actor.start()
+    next(task for task in asyncio.all_tasks() if task.get_name() == "a").cancel()
+    assert isinstance(await actor.ended(), Killed)
+    assert trace.take() == ["start a", "crash a", "end a"]
+
+
+@in_virtual_time
+async def test_terminate_is_not_interrupted_by_cancellation() -> None:
+    trace = Trace()
+    actor = Probe("a", trace, pause=1)
+    await actor.start()
+    actor.request_stop()
+    for _ in range(3):
+        await asyncio.sleep(0.1)
+        next(task for task in asyncio.all_tasks() if task.get_name() == "a").cancel()
+    assert await actor.ended() is None
+    assert trace.take() == ["start a", "stop a", "end a"]
+
+
+@in_virtual_time
+async def test_an_error_in_terminate_makes_the_end_a_failure() -> None:
+    trace = Trace()
+    trace.failing_ends["a"] = 1
+    actor = Probe("a", trace)
+    await actor.start()
+    await actor.stop()
+    assert isinstance(actor.cause, Crash)
+    assert actor.state == "failed"
+
+
+@in_virtual_time
+async def test_an_error_in_terminate_does_not_hide_the_crash_before_it() -> None:
+    trace = Trace()
+    trace.failing_ends["a"] = 1
+    actor = Probe("a", trace)
+    await actor.start()
+    actor.cast("crash")
+    assert str(await actor.ended()) == "a"
+
+
+@in_virtual_time
+async def test_a_terminate_that_takes_too_long_is_canceled() -> None:
+    class Dawdler(Actor):
+        async def terminate(self) -> None:
+            await asyncio.sleep(1000)
+
+    actor = Dawdler("dawdler")
+    await actor.start()
+    await actor.stop()
+    assert asyncio.get_running_loop().time() == Dawdler.shutdown
+    assert isinstance(actor.cause, Killed)
+
+
+@in_virtual_time
+async def test_an_actor_that_swallows_its_cancellation_is_canceled_again() -> None:
+    class Stubborn(Actor):
+        swallowed = 0
+
+        async def run(self) -> None:
+            while self.swallowed < 3:
+                try:
+                    await asyncio.get_running_loop().create_future()
+                except asyncio.CancelledError:
+                    self.swallowed += 1
+
+    actor = Stubborn("stubborn")
+    await actor.start()
+    await actor.stop()
+    assert actor.swallowed == 3
+    assert asyncio.get_running_loop().time() == 10
+    assert actor.cause is None
+
+
+@in_virtual_time
+async def test_a_lost_cancellation_is_noticed_at_the_next_receive() -> None:
+    class Forgetful(Actor):
+        async def handle(self, message: Any) -> Any:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                return "as if nothing had happened"
+
+    actor = Forgetful("forgetful")
+    await actor.start()
+    call = asyncio.create_task(actor.call("x"))
+    await asyncio.sleep(0.5)
+    await actor.stop()
+    assert asyncio.get_running_loop().time() == 0.5
+    assert await call == "as if nothing had happened"
+
+
+@in_virtual_time
+async def test_exit_callbacks_are_called_once_and_can_be_taken_back() -> None:
+    told: list[Any] = []
+    actor = Probe("a", Trace())
+    actor.on_exit(lambda who, cause: told.append((who.name, type(cause))))
+    actor.on_exit(lambda *_: 1 / 0)
+    forget = actor.on_exit(lambda *_: told.append("not wanted"))
+    actor.on_exit(lambda *_: told.append("second"))
+    await actor.start()
+    forget()
+    actor.cast("crash")
+    await actor.ended()
+    assert told == [("a", Crash), "second"]
+    forget()
+    actor.on_exit(lambda *_: told.append("at once"))
+    assert told[2:] == ["at once"]
+
+
+@in_virtual_time
+async def test_waiting_for_the_end_can_be_canceled_without_harm() -> None:
+    actor = Echo("echo")
+    async with running(actor):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await actor.ended()
+        assert await actor.call(1) == 1

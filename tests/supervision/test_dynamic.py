@@ -1,0 +1,259 @@
+"""The dynamic supervisor: children that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobs_service.errors import SupervisorFailed
+from jobs_service.supervision import ActorStopped, ChildSpec, DynamicSupervisor, Restart
+from tests.supervision.probes import Crash, Probe, Trace, probe, running, settled, tell
+from tests.virtual_time import in_virtual_time
+
+
+@in_virtual_time
+async def test_children_come_and_go() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        a, b, c = [await dynamic.start_child(probe(name, trace)) for name in "abc"]
+        assert dynamic.children == [a, b, c]
+        assert await b.call("hello") == ("b", "hello")
+        await dynamic.stop_child(b)
+        await dynamic.stop_child("c")
+        assert trace.starts_and_stops() == ["start a", "start b", "start c", "stop b", "stop c"]
+        assert dynamic.children == [a]
+        again = await dynamic.start_child(probe("b", trace))
+        assert (dynamic.child("b"), dynamic.child("c")) == (again, None)
+    assert sorted(trace.starts_and_stops()) == ["start b", "stop a", "stop b"]
+    assert dynamic.children == []
+
+
+@in_virtual_time
+async def test_many_children_start_and_stop_at_the_same_time() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+    loop = asyncio.get_running_loop()
+    async with running(dynamic):
+        specs = [probe(f"{number}", trace, pause=1) for number in range(100)]
+        await asyncio.gather(*map(dynamic.start_child, specs))
+        assert loop.time() == 1
+        await dynamic.stop_all()
+        assert loop.time() == 2
+        assert dynamic.children == []
+        assert len(trace.take()) == 300
+        await asyncio.gather(*map(dynamic.start_child, specs))
+        assert loop.time() == 3
+    assert loop.time() == 4
+    assert len(trace.take()) == 300
+
+
+@in_virtual_time
+async def test_temporary_children_are_forgotten_and_never_count() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic", max_restarts=0)
+    async with running(dynamic):
+        for _ in range(20):
+            child = await dynamic.start_child(probe("a", trace, Restart.TEMPORARY))
+            child.cast("crash")
+            assert isinstance(await child.ended(), Crash)
+            assert dynamic.children == []
+    assert trace.starts_and_stops() == ["start a", "crash a"] * 20
+
+
+@in_virtual_time
+async def test_permanent_children_are_restarted_and_transient_ones_when_they_failed() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        for name, restart in [("p", Restart.PERMANENT), ("t", Restart.TRANSIENT)]:
+            await dynamic.start_child(probe(name, trace, restart))
+        for name in "pt":
+            for message in ("crash", "return"):
+                tell(dynamic.child(name), message)
+                await settled()
+        p, t = ["crash p", "start p", "return p", "start p"], ["crash t", "start t", "return t"]
+        assert trace.starts_and_stops() == ["start p", "start t", *p, *t]
+        assert [child.name for child in dynamic.children] == ["p"]
+
+
+@in_virtual_time
+async def test_eleven_restarts_in_three_seconds_are_too_many_by_default() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        for name in "ab":
+            await dynamic.start_child(probe(name, Trace()))
+        for number in range(11):
+            assert dynamic.state == "running"
+            tell(dynamic.child("ab"[number % 2]), "crash")
+            await asyncio.sleep(0.25)
+        assert isinstance(dynamic.cause, SupervisorFailed)
+
+
+@in_virtual_time
+async def test_a_start_that_fails_is_raised_and_leaves_nothing() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic", max_restarts=0)
+    async with running(dynamic):
+        trace.failing_starts["a"] = 1
+        with pytest.raises(Crash, match="a does not start"):
+            await dynamic.start_child(probe("a", trace))
+        with pytest.raises(ZeroDivisionError):
+            await dynamic.start_child(ChildSpec("b", lambda: Probe(str(1 / 0), trace)))
+        assert dynamic.children == []
+        await dynamic.start_child(probe("a", trace))
+
+
+@in_virtual_time
+async def test_a_start_whose_caller_is_canceled_leaves_nothing() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await dynamic.start_child(probe("a", Trace(), pause=10))
+        assert dynamic.children == []
+
+
+@in_virtual_time
+async def test_a_name_is_taken_until_its_child_has_ended() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        await dynamic.start_child(probe("a", trace, pause=5))
+        stopping = asyncio.create_task(dynamic.stop_child("a"))
+        await settled()
+        with pytest.raises(ValueError, match="'dynamic' has a child 'a' already"):
+            await dynamic.start_child(probe("a", trace))
+        await stopping
+        await dynamic.start_child(probe("a", trace))
+
+
+@in_virtual_time
+async def test_no_child_starts_unless_the_supervisor_runs() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    with pytest.raises(ActorStopped, match="is starting"):
+        await dynamic.start_child(probe("a", Trace()))
+    await dynamic.start()
+    await dynamic.start_child(probe("slow", Trace(), pause=5))
+    stopping = asyncio.create_task(dynamic.stop())
+    await settled()
+    with pytest.raises(ActorStopped, match="is stopping"):
+        await dynamic.start_child(probe("a", Trace()))
+    await stopping
+    with pytest.raises(ActorStopped, match="is stopped"):
+        await dynamic.start_child(probe("a", Trace()))
+
+
+@in_virtual_time
+async def test_the_supervisors_stop_ends_a_start_under_way() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    await dynamic.start()
+    starting = asyncio.create_task(dynamic.start_child(probe("a", Trace(), pause=10)))
+    await settled()
+    await dynamic.stop()
+    assert asyncio.get_running_loop().time() < 1
+    with pytest.raises(ActorStopped):
+        await starting
+
+
+@in_virtual_time
+async def test_stopping_a_child_that_is_not_there_does_nothing() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic), running(stranger := Probe("a", Trace())):
+        mine = await dynamic.start_child(probe("a", Trace()))
+        await dynamic.stop_child(stranger)
+        await dynamic.stop_child("nobody")
+        assert stranger.is_alive
+        assert dynamic.children == [mine]
+
+
+@in_virtual_time
+async def test_a_child_is_found_even_if_its_own_name_is_not_that_of_its_spec() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        child = await dynamic.start_child(ChildSpec("spec", lambda: Probe("own", Trace())))
+        await dynamic.stop_child(child)
+        assert not child.is_alive
+        assert dynamic.children == []
+
+
+@in_virtual_time
+async def test_two_callers_may_stop_the_same_child_and_one_may_lose_patience() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        child = await dynamic.start_child(probe("a", trace, pause=2))
+        patient = asyncio.create_task(dynamic.stop_child(child))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await dynamic.stop_child(child)
+        assert dynamic.children == [child]
+        await patient
+        assert dynamic.children == []
+        assert trace.starts_and_stops() == ["start a", "stop a"]
+
+
+@in_virtual_time
+async def test_a_child_that_stops_itself_through_its_supervisor_does_not_hang() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+
+    class Suicidal(Probe):
+        async def run(self) -> None:
+            await dynamic.stop_child(self)
+
+    async with running(dynamic):
+        child = await dynamic.start_child(ChildSpec("a", lambda: Suicidal("a", trace)))
+        assert await child.ended() is None
+        assert dynamic.children == []
+    assert trace.starts_and_stops() == ["start a", "stop a"]
+
+
+@in_virtual_time
+async def test_a_child_can_be_stopped_while_it_is_being_restarted() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic", max_restarts=1)
+    async with running(dynamic):
+        await dynamic.start_child(probe("a", trace, pause=4))
+        tell(dynamic.child("a"), "crash")
+        await asyncio.sleep(6)
+        assert dynamic.tree().children[0].state == "restarting"
+        await dynamic.stop_child("a")
+        await settled()
+        assert dynamic.children == []
+        assert trace.take() == ["start a", "crash a", "end a"]
+        assert dynamic.state == "running"
+
+
+@in_virtual_time
+async def test_a_child_can_be_stopped_while_it_waits_for_its_restart() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic):
+        for name, pause in [("slow", 4), ("a", 0)]:
+            await dynamic.start_child(probe(name, trace, pause=pause))
+        tell(dynamic.child("slow"), "crash")
+        await asyncio.sleep(6)
+        tell(dynamic.child("a"), "crash")
+        await settled()
+        await dynamic.stop_child("a")
+        await asyncio.sleep(20)
+        assert [child.name for child in dynamic.children] == ["slow"]
+    assert trace.starts_and_stops().count("start a") == 1
+
+
+@in_virtual_time
+async def test_a_failed_restart_counts_and_is_tried_again() -> None:
+    trace = Trace()
+    dynamic = DynamicSupervisor("dynamic", max_restarts=2)
+    async with running(dynamic):
+        await dynamic.start_child(probe("a", trace))
+        trace.failing_starts["a"] = 1
+        tell(dynamic.child("a"), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["start a", "crash a", "fail a", "start a"]
+        trace.failing_starts["a"] = 9
+        tell(dynamic.child("a"), "crash")
+        await settled()
+        assert isinstance(dynamic.cause, SupervisorFailed)

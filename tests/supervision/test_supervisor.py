@@ -1,0 +1,425 @@
+"""Supervisors with a fixed list of children: order, strategies, restart kinds, failures at the start and at the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobs_service.errors import SupervisorFailed
+from jobs_service.supervision import ChildSpec, Killed, Process, Restart, Strategy, Supervisor, run_tree
+from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, settled, tell
+from tests.virtual_time import in_virtual_time
+
+BOTH = pytest.mark.parametrize("strategy", list(Strategy))
+
+
+@BOTH
+@in_virtual_time
+async def test_children_start_in_order_and_stop_in_reverse_order_each_awaited(strategy: Strategy) -> None:
+    trace = Trace()
+    names = "abc"
+    specs = [probe(name, trace, pause=pause) for name, pause in zip(names, (3, 2, 1), strict=True)]
+    supervisor = Supervisor("top", specs, strategy=strategy)
+    async with running(supervisor):
+        assert trace.take() == ["start a", "start b", "start c"]
+        assert asyncio.get_running_loop().time() == 6
+        assert [child.name for child in supervisor.children] == ["a", "b", "c"]
+    assert trace.take() == ["stop c", "end c", "stop b", "end b", "stop a", "end a"]
+    assert supervisor.state == "stopped"
+
+
+@in_virtual_time
+async def test_one_for_one_restarts_only_the_child_that_died() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace)
+    async with running(supervisor):
+        trace.take()
+        first = supervisor.child("b")
+        tell(first, "crash")
+        await settled()
+        assert trace.take() == ["crash b", "end b", "start b"]
+        assert supervisor.child("b") is not first
+        assert supervisor.child("nobody") is None
+    assert trace.starts_and_stops() == ["stop c", "stop b", "stop a"]
+
+
+@in_virtual_time
+async def test_rest_for_one_stops_later_children_in_reverse_and_restarts_the_rest_in_order() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "abcd", strategy=Strategy.REST_FOR_ONE)
+    async with running(supervisor):
+        trace.take()
+        tell(supervisor.child("b"), "crash")
+        await settled()
+        expected = ["crash b", "end b", "stop d", "end d", "stop c", "end c", "start b", "start c", "start d"]
+        assert trace.take() == expected
+        tell(supervisor.child("d"), "crash")
+        await settled()
+        assert trace.take() == ["crash d", "end d", "start d"]
+
+
+@pytest.mark.parametrize(
+    ("restart", "after_crash", "after_return"),
+    [
+        (Restart.PERMANENT, ["start b"], ["start b"]),
+        (Restart.TRANSIENT, ["start b"], []),
+        (Restart.TEMPORARY, [], []),
+    ],
+)
+@in_virtual_time
+async def test_restart_kinds(restart: Restart, after_crash: list[str], after_return: list[str]) -> None:
+    for message, restarted in [("crash", after_crash), ("return", after_return)]:
+        trace = Trace()
+        specs = [probe("a", trace), probe("b", trace, restart), probe("c", trace)]
+        supervisor = Supervisor("top", specs, strategy=Strategy.ONE_FOR_ONE)
+        async with running(supervisor):
+            trace.take()
+            tell(supervisor.child("b"), message)
+            await settled()
+            assert trace.take() == [f"{message} b", "end b", *restarted]
+            assert (supervisor.child("b") is None) == (restart is Restart.TEMPORARY)
+
+
+@in_virtual_time
+async def test_rest_for_one_forgets_temporary_and_restarts_transient_children_of_the_rest() -> None:
+    trace = Trace()
+    specs = [
+        probe("a", trace),
+        probe("b", trace, Restart.TEMPORARY),
+        probe("c", trace, Restart.TRANSIENT),
+        probe("d", trace, Restart.TRANSIENT),
+    ]
+    supervisor = Supervisor("top", specs, strategy=Strategy.REST_FOR_ONE)
+    async with running(supervisor):
+        tell(supervisor.child("c"), "return")
+        await settled()
+        trace.take()
+        tell(supervisor.child("a"), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["crash a", "stop d", "stop b", "start a", "start c", "start d"]
+        assert [child.name for child in supervisor.children] == ["a", "c", "d"]
+
+
+@BOTH
+@in_virtual_time
+async def test_too_many_restarts_end_the_supervisor_which_says_why(strategy: Strategy) -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "ab", strategy=strategy, max_restarts=2, restart_period=5)
+    await supervisor.start()
+    for _ in range(2):
+        tell(supervisor.child("b"), "crash")
+        await asyncio.sleep(2)
+    trace.take()
+    tell(supervisor.child("b"), "crash")
+    cause = await supervisor.ended()
+    assert isinstance(cause, SupervisorFailed)
+    assert str(cause) == (
+        "supervisor 'top' gave up: child 'b' ended once more after 2 restarts within 5 s;"
+        " the last time because of Crash('b')"
+    )
+    assert isinstance(cause.__cause__, Crash)
+    assert trace.take() == ["crash b", "end b", "stop a", "end a"]
+    assert supervisor.state == "failed"
+
+
+@in_virtual_time
+async def test_restarts_older_than_the_period_are_forgotten() -> None:
+    supervisor = of_probes(Trace(), "ab", max_restarts=2, restart_period=5)
+    async with running(supervisor):
+        for _ in range(20):
+            for name in "ab":
+                tell(supervisor.child(name), "crash")
+            await asyncio.sleep(5.001)
+            assert supervisor.state == "running"
+
+
+@in_virtual_time
+async def test_a_restart_exactly_one_period_ago_still_counts() -> None:
+    supervisor = of_probes(Trace(), "a", max_restarts=1, restart_period=5)
+    await supervisor.start()
+    tell(supervisor.child("a"), "crash")
+    await asyncio.sleep(5)
+    tell(supervisor.child("a"), "crash")
+    assert isinstance(await supervisor.ended(), SupervisorFailed)
+
+
+@in_virtual_time
+async def test_a_permanent_child_that_keeps_returning_ends_the_supervisor_without_a_cause() -> None:
+    supervisor = of_probes(Trace(), "a", max_restarts=0)
+    await supervisor.start()
+    tell(supervisor.child("a"), "return")
+    cause = await supervisor.ended()
+    assert isinstance(cause, SupervisorFailed)
+    assert cause.__cause__ is None
+
+
+@BOTH
+@in_virtual_time
+async def test_a_failed_start_stops_those_before_in_reverse_and_ends_the_supervisor(strategy: Strategy) -> None:
+    trace = Trace()
+    trace.failing_starts["c"] = 1
+    supervisor = of_probes(trace, "abcd", strategy=strategy)
+    with pytest.raises(SupervisorFailed, match="'top' did not start: child 'c' failed to start") as failed:
+        await supervisor.start()
+    assert isinstance(failed.value.__cause__, Crash)
+    assert trace.starts_and_stops() == ["start a", "start b", "fail c", "stop b", "stop a"]
+
+
+@in_virtual_time
+async def test_a_child_that_cannot_even_be_made_fails_the_start() -> None:
+    trace = Trace()
+
+    def no_child() -> Process:
+        raise Crash("no child")
+
+    supervisor = Supervisor("top", [probe("a", trace), ChildSpec("b", no_child)], strategy=Strategy.ONE_FOR_ONE)
+    with pytest.raises(SupervisorFailed, match="'b' failed to start: Crash"):
+        await supervisor.start()
+    assert trace.starts_and_stops() == ["start a", "stop a"]
+
+
+@in_virtual_time
+async def test_a_failed_restart_counts_and_is_tried_again() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "ab")
+    async with running(supervisor):
+        trace.take()
+        trace.failing_starts["a"] = 2
+        tell(supervisor.child("a"), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["crash a", "fail a", "fail a", "start a"]
+        tell(supervisor.child("a"), "crash")
+        assert isinstance(await supervisor.ended(), SupervisorFailed)
+        assert trace.starts_and_stops() == ["crash a", "stop b"]
+
+
+@in_virtual_time
+async def test_a_failed_restart_in_the_rest_is_tried_again_from_there() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "abcd", strategy=Strategy.REST_FOR_ONE)
+    async with running(supervisor):
+        trace.take()
+        trace.failing_starts["c"] = 1
+        tell(supervisor.child("b"), "crash")
+        await settled()
+        stops = ["crash b", "stop d", "stop c"]
+        assert trace.starts_and_stops() == [*stops, "start b", "fail c", "start c", "start d"]
+
+
+@in_virtual_time
+async def test_restarts_that_keep_failing_end_the_supervisor() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "abc", strategy=Strategy.REST_FOR_ONE)
+    await supervisor.start()
+    trace.take()
+    trace.failing_starts["b"] = 100
+    tell(supervisor.child("b"), "crash")
+    cause = await supervisor.ended()
+    assert isinstance(cause, SupervisorFailed)
+    assert "Crash('b does not start')" in str(cause)
+    assert trace.starts_and_stops() == ["crash b", "stop c", "fail b", "fail b", "fail b", "stop a"]
+
+
+@in_virtual_time
+async def test_a_start_that_hands_out_a_used_object_counts_as_failed() -> None:
+    actor = Probe("a", Trace())
+    supervisor = Supervisor("top", [ChildSpec("a", lambda: actor)], strategy=Strategy.ONE_FOR_ONE)
+    await supervisor.start()
+    actor.cast("crash")
+    cause = await supervisor.ended()
+    assert isinstance(cause, SupervisorFailed)
+    assert "a restart needs a new object" in str(cause)
+
+
+@in_virtual_time
+async def test_errors_during_the_stop_do_not_keep_the_others_from_being_stopped() -> None:
+    trace = Trace()
+    trace.failing_ends.update("abc")
+    supervisor = of_probes(trace)
+    async with running(supervisor):
+        children = supervisor.children
+        trace.take()
+    assert trace.take() == ["stop c", "end c", "stop b", "end b", "stop a", "end a"]
+    assert all(isinstance(child.cause, Crash) for child in children)
+    assert supervisor.cause is None
+
+
+@in_virtual_time
+async def test_errors_during_the_stop_of_the_rest_are_no_restarts_of_their_own() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "abc", strategy=Strategy.REST_FOR_ONE, max_restarts=1)
+    async with running(supervisor):
+        trace.take()
+        trace.failing_ends.update("bc")
+        tell(supervisor.child("a"), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["crash a", "stop c", "stop b", "start a", "start b", "start c"]
+
+
+@in_virtual_time
+async def test_children_that_die_together_are_restarted_in_the_order_of_their_deaths() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace)
+    async with running(supervisor):
+        trace.take()
+        for name in "cab":
+            tell(supervisor.child(name), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["crash c", "crash a", "crash b", "start c", "start a", "start b"]
+
+
+@in_virtual_time
+async def test_a_child_of_the_rest_that_had_died_as_well_counts_once() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, strategy=Strategy.REST_FOR_ONE, max_restarts=1)
+    async with running(supervisor):
+        trace.take()
+        for name in "ac":
+            tell(supervisor.child(name), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["crash a", "crash c", "stop b", "start a", "start b", "start c"]
+
+
+@in_virtual_time
+async def test_a_child_that_dies_while_a_later_one_starts_is_restarted_afterwards() -> None:
+    trace = Trace()
+    supervisor = Supervisor(
+        "top", [probe("a", trace), probe("b", trace, pause=10)], strategy=Strategy.REST_FOR_ONE, max_restarts=1
+    )
+    starting = asyncio.create_task(supervisor.start())
+    await asyncio.sleep(1)
+    tell(supervisor.child("a"), "crash")
+    await starting
+    await asyncio.sleep(30)
+    assert trace.starts_and_stops() == ["start a", "crash a", "start b", "stop b", "start a", "start b"]
+    await supervisor.stop()
+
+
+@in_virtual_time
+async def test_a_temporary_child_that_dies_while_a_later_one_starts_is_forgotten() -> None:
+    trace = Trace()
+    specs = [probe("a", trace, Restart.TEMPORARY), probe("b", trace, pause=10), probe("c", trace)]
+    supervisor = Supervisor("top", specs, strategy=Strategy.ONE_FOR_ONE)
+    starting = asyncio.create_task(supervisor.start())
+    await asyncio.sleep(1)
+    tell(supervisor.child("a"), "crash")
+    await starting
+    assert [child.name for child in supervisor.children] == ["b", "c"]
+    await supervisor.stop()
+    assert trace.starts_and_stops() == ["start a", "crash a", "start b", "start c", "stop c", "stop b"]
+
+
+@in_virtual_time
+async def test_a_child_canceled_by_a_stranger_is_restarted() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "a", max_restarts=1)
+    async with running(supervisor):
+        for _ in range(2):
+            next(task for task in asyncio.all_tasks() if task.get_name() == "a").cancel()
+            await settled()
+        assert isinstance(supervisor.cause, SupervisorFailed)
+        assert isinstance(supervisor.cause.__cause__, Killed)
+    assert trace.starts_and_stops() == ["start a", "crash a", "start a", "crash a"]
+
+
+def nested(trace: Trace, inner_names: str = "bc") -> Supervisor:
+    """Return top(a, inner(b, c), d), rest_for_one above one_for_one."""
+    specs: list[ChildSpec[Process]] = [
+        probe("a", trace),
+        ChildSpec("inner", lambda: of_probes(trace, inner_names, name="inner", max_restarts=1)),
+        probe("d", trace),
+    ]
+    return Supervisor("top", specs, strategy=Strategy.REST_FOR_ONE, max_restarts=1)
+
+
+@in_virtual_time
+async def test_nested_supervisors_start_and_stop_depth_first() -> None:
+    trace = Trace()
+    async with running(nested(trace)):
+        assert trace.take() == ["start a", "start b", "start c", "start d"]
+    assert trace.starts_and_stops() == ["stop d", "stop c", "stop b", "stop a"]
+
+
+@in_virtual_time
+async def test_an_inner_supervisor_that_gives_up_is_restarted_by_the_outer_one_until_that_gives_up_too() -> None:
+    trace = Trace()
+    top = nested(trace)
+    await top.start()
+
+    async def crash_b() -> None:
+        trace.take()
+        inner = top.child("inner")
+        assert isinstance(inner, Supervisor)
+        tell(inner.child("b"), "crash")
+        await settled()
+
+    await crash_b()
+    assert trace.starts_and_stops() == ["crash b", "start b"]
+    await crash_b()
+    assert trace.starts_and_stops() == ["crash b", "stop c", "stop d", "start b", "start c", "start d"]
+    await crash_b()
+    assert trace.starts_and_stops() == ["crash b", "start b"]
+    await crash_b()
+    assert trace.starts_and_stops() == ["crash b", "stop c", "stop d", "stop a"]
+    cause = await top.ended()
+    assert isinstance(cause, SupervisorFailed)
+    assert isinstance(cause.__cause__, SupervisorFailed)
+    assert isinstance(cause.__cause__.__cause__, Crash)
+
+
+@in_virtual_time
+async def test_a_failed_start_deep_in_the_tree_fails_the_whole_start() -> None:
+    trace = Trace()
+    trace.failing_starts["c"] = 1
+    with pytest.raises(SupervisorFailed, match="'top' did not start: child 'inner' failed to start"):
+        await nested(trace).start()
+    assert trace.starts_and_stops() == ["start a", "start b", "fail c", "stop b", "stop a"]
+
+
+def test_names_must_differ_and_limits_make_sense() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        of_probes(Trace(), "aba")
+    for max_restarts, period in [(-1, 1.0), (1, 0.0)]:
+        with pytest.raises(ValueError, match="at least 0"):
+            of_probes(Trace(), max_restarts=max_restarts, restart_period=period)
+
+
+@in_virtual_time
+async def test_run_tree_tells_when_everything_has_started_and_raises_what_ended_it() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, max_restarts=0)
+
+    def started() -> None:
+        trace.events.append("all started")
+        tell(supervisor.child("b"), "crash")
+
+    with pytest.raises(SupervisorFailed, match="'b' ended once more after 0 restarts"):
+        await run_tree(supervisor, started=started)
+    expected = ["start a", "start b", "start c", "all started", "crash b", "stop c", "stop a"]
+    assert trace.starts_and_stops() == expected
+
+
+@in_virtual_time
+async def test_run_tree_stops_everything_when_the_notice_of_the_start_fails() -> None:
+    trace = Trace()
+    with pytest.raises(ZeroDivisionError):
+        await run_tree(of_probes(trace, "ab"), started=lambda: 1 / 0)
+    assert trace.starts_and_stops() == ["start a", "start b", "stop b", "stop a"]
+
+
+@in_virtual_time
+async def test_run_tree_raises_a_failed_start() -> None:
+    trace = Trace()
+    trace.failing_starts["b"] = 1
+    with pytest.raises(SupervisorFailed, match="did not start"):
+        await run_tree(of_probes(trace, "ab"))
+    assert trace.starts_and_stops() == ["start a", "fail b", "stop a"]
+
+
+@in_virtual_time
+async def test_run_tree_returns_when_somebody_stopped_the_supervisor() -> None:
+    trace = Trace()
+    supervisor = of_probes(trace, "ab")
+    await run_tree(supervisor, started=supervisor.request_stop)
+    assert trace.starts_and_stops() == ["start a", "start b", "stop b", "stop a"]
