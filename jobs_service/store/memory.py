@@ -1,0 +1,503 @@
+"""The memory store: one process, one event loop, gone on exit; for tests and simulations. Floor: store.
+
+Optimistic concurrency as in FoundationDB: a transaction reads the state of its beginning, and its commit fails when
+something it has read was written in between. Between the two the loop runs others, so that code meets conflicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, TypeVar
+
+import fdb.tuple
+from sortedcontainers import SortedDict
+
+from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, TransactionConflict, TransactionTooOld
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.base import KeyValue, Limits, Store, TransactionFunction, Watch, drive
+from jobs_service.store.buffer import (
+    ADD,
+    CLEAR,
+    CLEAR_RANGE,
+    SET,
+    STAMPED_VALUE,
+    BufferedTransaction,
+    Write,
+    added,
+    stamped,
+    transaction_ended,
+)
+
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.05
+_BEFORE_END: Final = (True, False)
+_version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)
+
+
+class Faults:
+    """What interferes with a memory store's transactions, for tests and simulations: see `MemoryStore.faults`.
+
+    This one interferes with nothing; override what you need. Every method may wait (a call whose time limit passes
+    meanwhile ends with StoreUnavailable) and may raise: TransactionConflict and CommitUnknown have the function run
+    again where the store would do so (not before the begin), anything else goes to the caller.
+    """
+
+    async def before_begin(self) -> None:
+        """Called before every run of a function, in transact() and read()."""
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        """Called after a function has run in transact(): what is raised here keeps the commit from happening."""
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        """Called after the commit: raise CommitUnknown for one that has happened without the caller knowing."""
+
+
+class MemoryTransaction(BufferedTransaction):
+    """A transaction that conflicts; must be ended by `commit` or `end`, for the store keeps what it can see till then.
+
+    Args:
+        store: the store it belongs to.
+        read_only: whether writes are refused.
+
+    Attributes:
+        version: the commit version whose state it reads.
+        conflicts: the ranges that it has read, begin and end.
+        committed: whether its commit has happened.
+    """
+
+    __slots__ = ("_store", "committed", "conflicts", "version")
+
+    def __init__(self, store: MemoryStore, *, read_only: bool = False) -> None:
+        self._store: MemoryStore | None = store
+        self.version = store.versions.enter()
+        self.conflicts = _Reads()
+        self.committed = False
+        base = _State(store.versions, self.version)
+        super().__init__(base, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
+
+    def commit(self) -> None:
+        """Commit and end the transaction. One that writes nothing cannot fail.
+
+        Raises:
+            TransactionConflict: something it has read was written since its beginning; nothing was written.
+            StoreError: it has ended already.
+        """
+        store, log = self._store, self.log
+        if store is None:
+            raise transaction_ended()
+        try:
+            self.settle_watches()
+            if log and store.versions.conflict(self.version, self.conflicts.ranges):
+                raise TransactionConflict(
+                    "not_committed (1020): another transaction changed what this one had read; run it again"
+                )
+            self.committed = True
+        finally:
+            self.end()
+        store.apply(self, log)
+
+    def end(self) -> None:
+        """End the transaction; if it has not committed, nothing was written and its watches fail. Idempotent."""
+        if self._store is None:
+            return
+        self._store.versions.leave(self.version)
+        self._store = None
+        super().end()
+        if not self.committed:
+            for watch in self.watches:
+                watch.fire(StoreError("the watch was lost: its transaction did not commit"))
+
+
+class MemoryStore(Store):
+    """The memory store. What is in it stays until the object goes, also over `close` and another `open`.
+
+    Args:
+        settings: transaction_timeout.
+        sources: jitter of the pause between two runs of a function.
+
+    Attributes:
+        versions: the keys and values.
+        faults: None, or what interferes with transactions; tests and simulations set it, at any time.
+    """
+
+    def __init__(self, *, settings: Settings, sources: Sources) -> None:
+        self.address = "memory:"
+        self.limits = Limits()
+        self.versions = Versions()
+        self.faults: Faults | None = None
+        self._settings = settings
+        self._sources = sources
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opened = False
+        self._calls = 0
+        # A mapping, not a set: watches fire in the order in which they were made, so that runs can be repeated.
+        self._watches: dict[bytes, dict[Watch, None]] = {}
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened
+
+    async def open(self) -> None:
+        if self._opened:
+            raise StoreError(f"store {self.address} is open already")
+        self._loop = asyncio.get_running_loop()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._opened = True
+
+    async def close(self) -> None:
+        if not self._opened:
+            return
+        self._opened = False
+        try:
+            # Every call ends within its time limit.
+            await self._idle.wait()
+        finally:
+            self.lose_watches(f"store {self.address} was closed")
+
+    async def prefix(self) -> bytes:
+        packed: bytes = fdb.tuple.pack(("jobs_service",))
+        return packed
+
+    async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
+        # The commit is one step, after which the caller goes on without waiting: a cancellation comes before it, and
+        # nothing is written, or after the answer. So `abandoned` is called only when a fault holds the answer back.
+        loop = self._enter()
+        try:
+            deadline = loop.time() + self._settings.transaction_timeout
+            pause = _FIRST_PAUSE
+            while True:
+                if self.faults is not None:
+                    await self._within(deadline, self.faults.before_begin())
+                transaction = MemoryTransaction(self)
+                try:
+                    result = self._run(function, transaction, loop)
+                    # It stands for the way to the store; other transactions commit meanwhile.
+                    await asyncio.sleep(0)
+                    await self._commit(transaction, deadline)
+                    return result
+                except _RunAgain as again:
+                    if loop.time() >= deadline:
+                        raise StoreUnavailable(
+                            f"store {self.address}: a transaction did not get through within "
+                            f"{self._settings.transaction_timeout:g} s: {again.__cause__}"
+                        ) from again.__cause__
+                except asyncio.CancelledError:
+                    if transaction.committed and abandoned is not None:
+                        abandoned(result)
+                    raise
+                finally:
+                    transaction.end()
+                await asyncio.sleep(self._sources.uniform(0, pause))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            self._leave()
+
+    async def read(self, function: TransactionFunction[T]) -> T:
+        loop = self._enter()
+        try:
+            await asyncio.sleep(0)
+            if self.faults is not None:
+                deadline = loop.time() + self._settings.transaction_timeout
+                await self._within(deadline, self.faults.before_begin())
+            transaction = MemoryTransaction(self, read_only=True)
+            try:
+                result = self._run(function, transaction, loop)
+                transaction.commit()
+                return result
+            finally:
+                transaction.end()
+        finally:
+            self._leave()
+
+    def begin(self) -> MemoryTransaction:
+        """Begin a transaction whose end is up to the caller: for tests that choose how transactions interleave."""
+        self._usable()
+        return MemoryTransaction(self)
+
+    def lose_watches(self, why: str) -> None:
+        """Fail all watches; on a cluster that can happen at any time."""
+        watches = [watch for group in self._watches.values() for watch in group]
+        self._watches.clear()
+        for watch in watches:
+            watch.fire(StoreError(why))
+
+    def apply(self, transaction: MemoryTransaction, log: list[Write]) -> None:
+        """Write the log of a transaction that conflicts with nobody, and wake whom that concerns."""
+        written: dict[bytes, bytes | None] = {}
+        if log:
+            transaction.stamp.value, written = self.versions.apply(log)
+        if self._watches:
+            for key in written:
+                self._wake(key)
+        for watch in transaction.watches:
+            if watch.key in written:
+                watch.baseline = written[watch.key]
+            self._watches.setdefault(watch.key, {})[watch] = None
+            watch.attach(self._forget)
+            self._wake(watch.key)
+
+    # One call
+
+    def _usable(self) -> asyncio.AbstractEventLoop:
+        if not self._opened or self._loop is None:
+            raise StoreError(f"store {self.address} is not open")
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreError(f"store {self.address} was opened on another event loop; use it there, or open one here")
+        return self._loop
+
+    def _enter(self) -> asyncio.AbstractEventLoop:
+        loop = self._usable()
+        self._calls += 1
+        self._idle.clear()
+        return loop
+
+    def _leave(self) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self._idle.set()
+
+    def _run(self, function: TransactionFunction[T], own: MemoryTransaction, loop: asyncio.AbstractEventLoop) -> T:
+        began = loop.time()
+        result = drive(function(own))
+        took = loop.time() - began
+        if took > self.limits.seconds:
+            raise TransactionTooOld(
+                f"transaction_too_old (1007): a transaction function ran for {took:.1f} s; "
+                f"the limit is {self.limits.seconds:g} s"
+            )
+        return result
+
+    async def _commit(self, transaction: MemoryTransaction, deadline: float) -> None:
+        """Commit.
+
+        Raises:
+            _RunAgain: the commit failed, or seemed to; raised by no transaction function, unlike its cause.
+        """
+        try:
+            if self.faults is not None:
+                await self._within(deadline, self.faults.before_commit(transaction))
+            transaction.commit()
+            if self.faults is not None:
+                await self._within(deadline, self.faults.after_commit(transaction))
+        except (TransactionConflict, CommitUnknown) as error:
+            raise _RunAgain from error
+
+    async def _within(self, deadline: float, fault: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await fault
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"store {self.address} did not answer within {self._settings.transaction_timeout:g} s; try again later"
+            ) from error
+
+    # Watches
+
+    def _wake(self, key: bytes) -> None:
+        """Fire the watches on a key that expect another value than it has."""
+        group = self._watches.get(key)
+        if group is None:
+            return
+        value = self.versions.get(key)
+        for watch in [watch for watch in group if watch.baseline != value]:
+            self._forget(watch)
+            watch.fire()
+
+    def _forget(self, watch: Watch) -> None:
+        group = self._watches.get(watch.key)
+        if group is not None:
+            group.pop(watch, None)
+            if not group:
+                del self._watches[watch.key]
+
+
+class _RunAgain(Exception):
+    """The commit did not happen, or may not have: its cause says which."""
+
+
+class _Reads:
+    """The ranges that a transaction has read."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[bytes, bytes]] = []
+
+    def add(self, begin: bytes, end: bytes) -> None:
+        self.ranges.append((begin, end))
+
+    def clear(self) -> None:
+        self.ranges.clear()
+
+
+class _State:
+    """What a transaction sees of the map."""
+
+    __slots__ = ("_version", "_versions")
+
+    def __init__(self, versions: Versions, version: int) -> None:
+        self._versions = versions
+        self._version = version
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._versions.get_at(self._version, key)
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
+        return self._versions.scan_at(self._version, begin, end, reverse)
+
+
+class Versions:
+    """An ordered map of bytes with as many of its past states as somebody reads.
+
+    It holds the newest state, and, for each key that was written since the oldest open transaction began, the values
+    that it had before. The same lists tell when a key was last written, which is all that finding conflicts takes.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._values: SortedDict[bytes, bytes] = SortedDict()
+        # key -> (version of a commit that wrote it, value before that), oldest first
+        self._before: SortedDict[bytes, list[tuple[int, bytes | None]]] = SortedDict()
+        # (version of a commit, keys that it wrote) and (version, begin, end of a range that it cleared), oldest first
+        self._commits: deque[tuple[int, list[bytes]]] = deque()
+        self._cleared: deque[tuple[int, bytes, bytes]] = deque()
+        # version -> how many open transactions read it, oldest first
+        self._readers: OrderedDict[int, int] = OrderedDict()
+
+    @property
+    def kept(self) -> int:
+        """How many past values, commits and cleared ranges are kept for open transactions."""
+        return sum(map(len, self._before.values())) + len(self._commits) + len(self._cleared)
+
+    def enter(self) -> int:
+        """Return the newest version, and keep its state until `leave`."""
+        self._readers[self.version] = self._readers.get(self.version, 0) + 1
+        return self.version
+
+    def leave(self, version: int) -> None:
+        """Keep this version's state no longer on behalf of one who entered."""
+        if self._readers[version] > 1:
+            self._readers[version] -= 1
+            return
+        del self._readers[version]
+        oldest = next(iter(self._readers), self.version)
+        if self._commits and self._commits[0][0] <= oldest:
+            self._drop_until(oldest)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return a key's newest value."""
+        return self._values.get(key)
+
+    def get_at(self, version: int, key: bytes) -> bytes | None:
+        """Return a key's value in one version, which somebody has entered."""
+        before = self._before.get(key)
+        if before is not None and before[-1][0] > version:
+            return before[bisect_right(before, version, key=_version_of)][1]
+        return self._values.get(key)
+
+    def scan_at(self, version: int, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
+        """Yield the pairs from begin up to, not including, end in one version, which somebody has entered."""
+        values = self._values
+        keys = values.irange(begin, end, _BEFORE_END, reverse)
+        if version == self.version:
+            for key in keys:
+                yield key, values[key]
+            return
+        changed = self._before.irange(begin, end, _BEFORE_END, reverse)
+        for key, _ in groupby(heapq.merge(keys, changed, reverse=reverse)):
+            value = self.get_at(version, key)
+            if value is not None:
+                yield key, value
+
+    def conflict(self, version: int, ranges: list[tuple[bytes, bytes]]) -> bool:
+        """Return whether a key in one of the ranges was written after this version, which somebody has entered."""
+        if version == self.version:
+            return False
+        before = self._before
+        for begin, end in ranges:
+            if end == begin + b"\x00":
+                if begin in before and before[begin][-1][0] > version:
+                    return True
+            elif any(before[key][-1][0] > version for key in before.irange(begin, end, _BEFORE_END)):
+                return True
+        for cleared, low, high in reversed(self._cleared):
+            if cleared <= version:
+                break
+            if any(begin < high and low < end for begin, end in ranges):
+                return True
+        return False
+
+    def apply(self, log: list[Write]) -> tuple[bytes, dict[bytes, bytes | None]]:
+        """Make the next version by a transaction's writes; return its stamp and what each written key now holds."""
+        stamp = (self.version + 1).to_bytes(8, "big") + b"\x00\x00"
+        written, cleared = self._outcome(log, stamp)
+        self.version += 1
+        if self._readers:
+            self._keep(written, cleared)
+        values = self._values
+        for key, value in written.items():
+            if value is not None:
+                values[key] = value
+            elif key in values:
+                del values[key]
+        return stamp, written
+
+    def _outcome(self, log: list[Write], stamp: bytes) -> tuple[dict[bytes, bytes | None], list[tuple[bytes, bytes]]]:
+        """Return what the writes make of each key, and the ranges that they clear."""
+        written: dict[bytes, bytes | None] = {}
+        cleared: list[tuple[bytes, bytes]] = []
+        for operation, key, argument, offset in log:
+            if operation == SET:
+                written[key] = argument
+            elif operation == CLEAR:
+                written[key] = None
+            elif operation == CLEAR_RANGE:
+                written.update((own, None) for own in list(written) if key <= own < argument)
+                written.update((own, None) for own in self._values.irange(key, argument, _BEFORE_END))
+                cleared.append((key, argument))
+            elif operation == ADD:
+                written[key] = added(written[key] if key in written else self._values.get(key), argument)
+            elif operation == STAMPED_VALUE:
+                written[key] = stamped(argument, offset, stamp)
+            else:
+                written[stamped(key, offset, stamp)] = argument
+        return written, cleared
+
+    def _keep(self, written: dict[bytes, bytes | None], cleared: list[tuple[bytes, bytes]]) -> None:
+        """Keep what the keys held before this version."""
+        for key in written:
+            entry = (self.version, self._values.get(key))
+            if key in self._before:
+                self._before[key].append(entry)
+            else:
+                self._before[key] = [entry]
+        self._commits.append((self.version, list(written)))
+        self._cleared.extend((self.version, begin, end) for begin, end in cleared)
+
+    def _drop_until(self, oldest: int) -> None:
+        """Drop what only versions before the oldest one that is still read would need."""
+        if oldest == self.version:
+            self._commits.clear()
+            self._cleared.clear()
+            self._before.clear()
+            return
+        stale: set[bytes] = set()
+        while self._commits and self._commits[0][0] <= oldest:
+            stale.update(self._commits.popleft()[1])
+        while self._cleared and self._cleared[0][0] <= oldest:
+            self._cleared.popleft()
+        for key in stale:
+            before = self._before[key]
+            del before[: bisect_right(before, oldest, key=_version_of)]
+            if not before:
+                del self._before[key]
