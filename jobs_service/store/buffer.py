@@ -6,7 +6,7 @@ for every such store because they are here; a store gives the base reads and app
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
@@ -35,7 +35,6 @@ Write = tuple[int, bytes, Any, int]
 """(operation, key, value or end or operand, offset of the placeholder)."""
 
 _MISSING: Final = object()
-_UNREADABLE: Final = object()
 _LOWEST_STAMP = b"\x00" * STAMP_BYTES
 _HIGHEST_STAMP = b"\xff" * STAMP_BYTES
 
@@ -61,12 +60,70 @@ class Reads(Protocol):
 
 
 class _Operands:
-    """Atomic adds to a key whose base value nobody has read yet."""
+    """Atomic adds to a key of which only the base knows the value."""
 
     __slots__ = ("operands",)
 
     def __init__(self, operand: bytes) -> None:
         self.operands = [operand]
+
+    def add(self, operand: bytes) -> None:
+        """Add another; those of one length are kept as their sum."""
+        if len(operand) == len(self.operands[-1]):
+            self.operands[-1] = added(self.operands[-1], operand)
+        else:
+            self.operands.append(operand)
+
+
+class _Ranges:
+    """A set of keys, as disjoint ranges in order."""
+
+    __slots__ = ("_begins", "_ends")
+
+    def __init__(self) -> None:
+        self._begins: list[bytes] = []
+        self._ends: list[bytes] = []
+
+    def __contains__(self, key: bytes) -> bool:
+        place = bisect_right(self._begins, key) - 1
+        return place >= 0 and key < self._ends[place]
+
+    def add(self, begin: bytes, end: bytes) -> None:
+        """Add the keys from begin up to, not including, end (> begin)."""
+        first = bisect_left(self._ends, begin)
+        last = bisect_right(self._begins, end)
+        if first < last:
+            begin = min(begin, self._begins[first])
+            end = max(end, self._ends[last - 1])
+        self._begins[first:last] = [begin]
+        self._ends[first:last] = [end]
+
+    def remove(self, begin: bytes, end: bytes) -> None:
+        """Take out the keys from begin up to, not including, end (> begin)."""
+        first = bisect_right(self._ends, begin)
+        last = bisect_left(self._begins, end)
+        if first < last:
+            lowest, highest = self._begins[first], self._ends[last - 1]
+            self._begins[first:last] = [lowest] * (lowest < begin) + [end] * (end < highest)
+            self._ends[first:last] = [begin] * (lowest < begin) + [highest] * (end < highest)
+
+    def first_within(self, begin: bytes, end: bytes) -> bytes | None:
+        """Return the lowest of the set's keys from begin up to, not including, end."""
+        place = bisect_right(self._ends, begin)
+        if place == len(self._begins) or self._begins[place] >= end:
+            return None
+        return max(begin, self._begins[place])
+
+    def gaps(self, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        """Return what is not in the set between begin and end, in order."""
+        gaps = []
+        for place in range(bisect_right(self._ends, begin), bisect_left(self._begins, end)):
+            if begin < self._begins[place]:
+                gaps.append((begin, self._begins[place]))
+            begin = self._ends[place]
+        if begin < end:
+            gaps.append((begin, end))
+        return gaps
 
 
 def added(value: bytes | None, operand: bytes) -> bytes:
@@ -96,6 +153,7 @@ class BufferedTransaction(Transaction):
         "_cleared",
         "_read_only",
         "_reads",
+        "_stamped",
         "_unreadable",
         "_written",
         "_written_keys",
@@ -113,8 +171,10 @@ class BufferedTransaction(Transaction):
         self._read_only = read_only
         self._written: dict[bytes, Any] = {}
         self._written_keys: list[bytes] | None = None
-        self._cleared: list[tuple[bytes, bytes]] = []
-        self._unreadable: list[tuple[bytes, bytes]] = []
+        self._cleared: _Ranges | None = None
+        # The keys that get a versionstamp or a versionstamped value: as written, and, once somebody reads, as ranges.
+        self._stamped: list[tuple[bytes, int | None]] = []
+        self._unreadable: _Ranges | None = None
         self.log: list[Write] = []
         self.size = 0
         self.stamp = CommitStamp()
@@ -138,20 +198,20 @@ class BufferedTransaction(Transaction):
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
         """Return the key's value as this transaction sees it, noting the read in `reads`."""
-        written = self._written
-        if written or self._cleared or self._unreadable:
-            value = written.get(key, _MISSING)
-            if value is _MISSING:
-                if any(begin <= key < end for begin, end in self._unreadable):
-                    raise _unreadable(key)
-                if self._is_cleared(key):
-                    return None
-            elif value is _UNREADABLE:
+        if self.log:
+            unreadable = self._unreadable_keys()
+            if unreadable is not None and key in unreadable:
                 raise _unreadable(key)
+            value = self._written.get(key, _MISSING)
+            if value is _MISSING:
+                if self._cleared is not None and key in self._cleared:
+                    return None
             elif value.__class__ is _Operands:
-                return self._settle(key, value, reads)
+                return self._sum(key, value, reads)
             else:
                 return value  # type: ignore[no-any-return]
+        if key.__class__ is not bytes or key >= SYSTEM_KEYS:
+            raise _not_readable(key)
         if reads is not None:
             reads.add(key, key + b"\x00")
         return self._base.get(key) if 0 < len(key) <= self.limits.key else None
@@ -164,13 +224,13 @@ class BufferedTransaction(Transaction):
             end = self._resolve(end, reads)
         assert isinstance(begin, bytes)
         assert isinstance(end, bytes)
-        end = min(end, SYSTEM_KEYS)
+        if end > SYSTEM_KEYS or begin > SYSTEM_KEYS:
+            raise _not_readable(max(begin, end))
+        if limit < 0:
+            raise StoreError(f"a range with limit {limit}; 0 for all pairs, or more")
         if begin >= end:
             return []
-        if self._written or self._cleared or self._unreadable:
-            pairs = self._merged(begin, end, reverse)
-        else:
-            pairs = self._base.scan(begin, end, reverse)
+        pairs = self._merged(begin, end, reverse) if self.log else self._base.scan(begin, end, reverse)
         found: list[KeyValue] = []
         for pair in pairs:
             found.append(pair)
@@ -180,9 +240,9 @@ class BufferedTransaction(Transaction):
                 else:
                     end = pair[0] + b"\x00"
                 break
-        for low, high in self._unreadable:
-            if low < end and begin < high:
-                raise _unreadable(low)
+        unreadable = self._unreadable_keys()
+        if unreadable is not None and (key := unreadable.first_within(begin, end)) is not None:
+            raise _unreadable(key)
         if reads is not None:
             reads.add(begin, end)
         return found
@@ -197,51 +257,51 @@ class BufferedTransaction(Transaction):
 
     def clear(self, key: bytes) -> None:
         self._check(key, b"")
+        if (unreadable := self._unreadable_keys()) is not None:
+            unreadable.remove(key, key + b"\x00")
         self._written[key] = None
         self._written_keys = None
         self.log.append((CLEAR, key, None, 0))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
-        _bytes(begin, "key")
-        end = min(_bytes(end, "key"), SYSTEM_KEYS)
+        if max(_bytes(begin, "key"), _bytes(end, "key")) > SYSTEM_KEYS:
+            raise _system_key(max(begin, end))
         self._writable(len(begin) + len(end))
         if begin >= end:
             return
+        if (unreadable := self._unreadable_keys()) is not None:
+            unreadable.remove(begin, end)
         for key in [key for key in self._written if begin <= key < end]:
             del self._written[key]
         self._written_keys = None
-        self._cleared.append((begin, end))
+        if self._cleared is None:
+            self._cleared = _Ranges()
+        self._cleared.add(begin, end)
         self.log.append((CLEAR_RANGE, begin, end, 0))
 
     def add(self, key: bytes, operand: bytes) -> None:
         self._check(key, operand)
         value = self._written.get(key, _MISSING)
-        if value is _UNREADABLE:
-            pass
-        elif value.__class__ is _Operands:
-            value.operands.append(operand)
+        if value.__class__ is _Operands:
+            value.add(operand)
         elif value is not _MISSING:
             self._written[key] = added(value, operand)
-        elif self._is_cleared(key):
-            self._written[key] = added(None, operand)
         else:
-            self._written[key] = _Operands(operand)
+            cleared = self._cleared is not None and key in self._cleared
+            self._written[key] = added(None, operand) if cleared else _Operands(operand)
             self._written_keys = None
         self.log.append((ADD, key, operand, 0))
 
     def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
         template, offset = _template(key, "key")
         self._check(template, value)
-        self._unreadable.append(
-            (stamped(template, offset, _LOWEST_STAMP), stamped(template, offset, _HIGHEST_STAMP) + b"\x00")
-        )
+        self._stamped.append((template, offset))
         self.log.append((STAMPED_KEY, template, value, offset))
 
     def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
         template, offset = _template(value, "value")
         self._check(key, template)
-        self._written[key] = _UNREADABLE
-        self._written_keys = None
+        self._stamped.append((key, None))
         self.log.append((STAMPED_VALUE, key, template, offset))
 
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -253,43 +313,66 @@ class BufferedTransaction(Transaction):
             self._reads.add(begin, end)
 
     def watch(self, key: bytes) -> Watch:
-        watch = Watch(_bytes(key, "key"))
+        if not 0 < len(_bytes(key, "key")) <= self.limits.key:
+            raise _bad_length(key, self.limits)
+        if key >= SYSTEM_KEYS:
+            raise _system_key(key)
+        watch = Watch(key)
         self.watches.append(watch)
         return watch
 
     def discard(self) -> None:
         self.log.clear()
         self.watches.clear()
+        self.size = 0
         self._written.clear()
         self._written_keys = None
-        self._cleared.clear()
-        self._unreadable.clear()
+        self._cleared = None
+        self._stamped.clear()
+        self._unreadable = None
         if self._reads is not None:
             self._reads.clear()
+
+    def end(self) -> None:
+        """Refuse every read and write from now on; called when the transaction has committed or will not."""
+        self._base = _ENDED
+        self._read_only = True
+        self.log = []
 
     def settle_watches(self) -> None:
         """Note what each watched key holds at the end of the transaction; called before the log is applied.
 
-        A key that is to get a versionstamp has no value yet: its watch's baseline is set by `applied`.
+        A key that is to get a versionstamp has no value yet: the store sets its watch's baseline as it applies the log.
         """
+        self._stamped.clear()
+        self._unreadable = None
         for watch in self.watches:
-            value = self._written.get(watch.key, _MISSING)
-            if value is not _UNREADABLE:
-                watch.baseline = self.get_now(watch.key, None)
+            watch.baseline = self.get_now(watch.key, None)
 
     # How the transaction sees the base state
 
-    def _is_cleared(self, key: bytes) -> bool:
-        return any(begin <= key < end for begin, end in self._cleared)
+    def _unreadable_keys(self) -> _Ranges | None:
+        """Return the keys that get a versionstamp; None while there are none."""
+        if self._stamped:
+            if self._unreadable is None:
+                self._unreadable = _Ranges()
+            for key, offset in self._stamped:
+                if offset is None:
+                    self._unreadable.add(key, key + b"\x00")
+                else:
+                    highest = stamped(key, offset, _HIGHEST_STAMP)
+                    self._unreadable.add(stamped(key, offset, _LOWEST_STAMP), highest + b"\x00")
+            self._stamped.clear()
+        return self._unreadable
 
-    def _settle(self, key: bytes, adds: _Operands, reads: Reads | None) -> bytes:
+    def _sum(self, key: bytes, adds: _Operands, reads: Reads | None) -> bytes:
+        """Return the base's value with the adds; they stay adds, because a later read may have to be noted."""
         if reads is not None:
             reads.add(key, key + b"\x00")
         value = self._base.get(key)
         for operand in adds.operands:
             value = added(value, operand)
         assert value is not None
-        self._written[key] = value
         return value
 
     def _merged(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
@@ -314,30 +397,27 @@ class BufferedTransaction(Transaction):
             yield from self._own(key)
 
     def _own(self, key: bytes) -> Iterator[KeyValue]:
-        value = self.get_now(key, self._reads)
-        if value is not None:
+        value = self._written[key]
+        if value.__class__ is _Operands:
+            yield key, self._sum(key, value, None)  # whoever reads a range notes all of it
+        elif value is not None:
             yield key, value
 
     def _uncleared(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
         """Yield the base's pairs outside of the cleared ranges, without reading through those."""
-        gaps: list[tuple[bytes, bytes]] = []
-        position = begin
-        for low, high in sorted(self._cleared):
-            if low >= end:
-                break
-            if high > position:
-                if low > position:
-                    gaps.append((position, low))
-                position = high
-        if position < end:
-            gaps.append((position, end))
+        gaps = [(begin, end)] if self._cleared is None else self._cleared.gaps(begin, end)
         for low, high in reversed(gaps) if reverse else gaps:
             yield from self._base.scan(low, high, reverse)
 
     def _resolve(self, selector: Bound, reads: Reads | None) -> bytes:
         """Return the key that a selector names in this transaction's view, clamped to the ends."""
-        assert isinstance(selector, KeySelector)
-        start = selector.key + b"\x00" if selector.or_equal else selector.key
+        if not isinstance(selector, KeySelector):
+            raise StoreError(
+                f"a range's bound of type {type(selector).__name__}; only bytes and KeySelector are allowed"
+            )
+        if selector.key.__class__ is not bytes or selector.key > SYSTEM_KEYS:
+            raise _not_readable(selector.key)
+        start = min(selector.key + b"\x00", SYSTEM_KEYS) if selector.or_equal else selector.key
         if selector.offset > 0:
             found = self.get_range_now(start, SYSTEM_KEYS, selector.offset, False, reads)
             return found[-1][0] if len(found) == selector.offset else SYSTEM_KEYS
@@ -353,21 +433,39 @@ class BufferedTransaction(Transaction):
             _bytes(key, "key")
             _bytes(value, "value")
         if not 0 < len(key) <= limits.key:
-            raise TransactionTooLarge(f"a key of {len(key)} bytes; from 1 to {limits.key} are allowed")
+            raise _bad_length(key, limits)
         if len(value) > limits.value:
             raise TransactionTooLarge(f"a value of {len(value)} bytes; the limit is {limits.value}")
         if key >= SYSTEM_KEYS:
-            raise StoreError(f"the key {key[:20]!r} belongs to the store; keys must be less than b'\\xff'")
+            raise _system_key(key)
         self._writable(len(key) + len(value))
 
     def _writable(self, size: int) -> None:
         if self._read_only:
-            raise StoreError("this transaction only reads; write in transact()")
+            raise self._refusal()
         self.size += size
         if self.size > self.limits.transaction:
             raise TransactionTooLarge(
                 f"a transaction that writes more than {self.limits.transaction} bytes; split it into several"
             )
+
+    def _refusal(self) -> StoreError:
+        if self._base is _ENDED:
+            return transaction_ended()
+        return StoreError("this transaction only reads; write in transact()")
+
+
+class _Ended:
+    """What a transaction sees after its end."""
+
+    def get(self, key: bytes) -> bytes | None:
+        raise transaction_ended()
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
+        raise transaction_ended()
+
+
+_ENDED: Final = _Ended()
 
 
 class _SnapshotReads(Snapshot):
@@ -388,6 +486,11 @@ class _SnapshotReads(Snapshot):
         return self._transaction.get_range_now(begin, end, limit, reverse, None)
 
 
+def transaction_ended() -> StoreError:
+    """Return the error for a transaction that is used after its end."""
+    return StoreError("this transaction has ended; it is of use only inside its transaction function")
+
+
 def _bytes(value: Any, what: str) -> bytes:
     if not isinstance(value, bytes):
         raise StoreError(f"a {what} of type {type(value).__name__}; only bytes are allowed")
@@ -401,6 +504,18 @@ def _template(value: bytes, what: str) -> tuple[bytes, int]:
     if size < 0 or offset + STAMP_BYTES > size:
         raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
     return value[:size], offset
+
+
+def _bad_length(key: bytes, limits: Limits) -> StoreError:
+    return TransactionTooLarge(f"a key of {len(key)} bytes; from 1 to {limits.key} are allowed")
+
+
+def _system_key(key: bytes) -> StoreError:
+    return StoreError(f"the key {key[:20]!r} belongs to the store; keys must be less than b'\\xff'")
+
+
+def _not_readable(key: Any) -> StoreError:
+    return _system_key(_bytes(key, "key"))
 
 
 def _unreadable(key: bytes) -> StoreError:
