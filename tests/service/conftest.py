@@ -1,0 +1,54 @@
+"""A running service on every store, with two types in it, as the seed's suite sets them up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService, Settings
+from tests.service.support import T1, T2, TIMEOUT, empty
+from tests.stores import EVERY_STORE, StoreKind
+
+
+@pytest.fixture(params=EVERY_STORE)
+def store_kind(request: pytest.FixtureRequest) -> StoreKind:
+    """Every kind of store, one after the other."""
+    kind = request.param
+    assert isinstance(kind, StoreKind)
+    return kind
+
+
+@pytest.fixture
+def address(store_kind: StoreKind, tmp_path: Path) -> str:
+    """The address of a store of this test's own."""
+    return store_kind.address(tmp_path)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """Settings under which notifications come soon."""
+    return Settings(notify_holdoff=0.01)
+
+
+@pytest.fixture
+async def jobs(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[JobsService]:
+    """A service with its supervisor tree and the types T1 and T2, whose jobs are not lost while a test runs."""
+    async with JobsService(address, settings=settings) as service:
+        if store_kind.shared:
+            await empty(service)
+        await service.set_type_timeout(T1, TIMEOUT)
+        await service.set_type_timeout(T2, TIMEOUT)
+        yield service
+
+
+@pytest.fixture
+async def quiet(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[JobsService]:
+    """The same without a supervisor tree: nothing but the test itself writes to the store."""
+    async with JobsService(address, settings=settings, supervise=False) as service:
+        if store_kind.shared:
+            await empty(service)
+        await service.set_type_timeout(T1, TIMEOUT)
+        await service.set_type_timeout(T2, TIMEOUT)
+        yield service

@@ -1,0 +1,154 @@
+"""What the tests of the public interface have in common: names, jobs brought into a state, and looks at the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from jobs_service import Job, JobsService, JobState, NewJob, RunningJob
+from jobs_service.store import Transaction
+
+Tree = dict[str, Any]
+
+T1 = "t1"
+T2 = "t2"
+J1 = "j1"
+J2 = "j2"
+TIMEOUT = 60.0
+"""An activity timeout that no test outlives."""
+LOST = 0.3
+"""An activity timeout, in seconds, for jobs that are to be lost."""
+FAR_AWAY = 4_102_444_800.0
+"""The year 2100: a job scheduled then does not come due."""
+LONG_AGO = 946_684_800.0
+"""The year 2000: a job scheduled then is due."""
+PATIENCE = 30.0
+"""Seconds after which a test that waits for something gives up and fails."""
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Return once the condition holds; fails after PATIENCE."""
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.005)
+
+
+async def pass_moment(moment: float) -> None:
+    """Return when the wall clock has passed a moment (seconds since the epoch)."""
+    while (left := moment - time.time()) >= 0:  # noqa: ASYNC110 - the wall clock has no event
+        await asyncio.sleep(left + 0.001)
+
+
+async def contents(jobs: JobsService) -> dict[bytes, bytes]:
+    """Return every key and value of the jobs, watch keys and all."""
+    prefix = await jobs.store.prefix()
+
+    async def all_pairs(tr: Transaction) -> dict[bytes, bytes]:
+        return dict(await tr.get_range(prefix, _after(prefix)))
+
+    return await jobs.store.read(all_pairs)
+
+
+async def empty(jobs: JobsService) -> None:
+    """Clear a store that other tests have used: the jobs, and the keys below "own/" that tests write."""
+    prefix = await jobs.store.prefix()
+
+    async def clear(tr: Transaction) -> None:
+        tr.clear_range(prefix, _after(prefix))
+        tr.clear_range(b"own/", _after(b"own/"))
+
+    await jobs.store.transact(clear)
+
+
+async def own_keys(jobs: JobsService) -> dict[bytes, bytes]:
+    """Return the keys below "own/" that tests write beside the jobs."""
+
+    async def pairs(tr: Transaction) -> dict[bytes, bytes]:
+        return dict(await tr.get_range(b"own/", _after(b"own/")))
+
+    return await jobs.store.read(pairs)
+
+
+async def listed(jobs: JobsService, *arguments: Any, **keywords: Any) -> list[Job]:
+    """Return what `list` yields."""
+    return [job async for job in jobs.list(*arguments, **keywords)]
+
+
+async def accepted(jobs: JobsService, type: Any = T1, **keywords: Any) -> RunningJob:
+    """Accept a job that must be there."""
+    job = await jobs.accept(type, timeout=0, **keywords)
+    assert job is not None
+    return job
+
+
+async def drained(jobs: JobsService, type: Any = T1, **keywords: Any) -> list[Any]:
+    """Accept all that can be accepted, and return the ids in the order in which they came."""
+    ids = []
+    while (job := await jobs.accept(type, timeout=0, **keywords)) is not None:
+        ids.append(job.id)
+    return ids
+
+
+async def running(jobs: JobsService, id: str = J1, data: Any = None, **keywords: Any) -> RunningJob:
+    """Add a job of type T1 and accept it."""
+    await jobs.add(T1, id, data, **keywords)
+    job = await accepted(jobs)
+    assert job.id == id
+    return job
+
+
+async def finished(jobs: JobsService, id: str = J1, data: Any = None, **keywords: Any) -> RunningJob:
+    """Add a job of type T1, accept and finish it, and return the worker's handle, which is stale now."""
+    worker = await running(jobs, id, data, **keywords)
+    await worker.finish()
+    return worker
+
+
+async def canceled(jobs: JobsService, id: str = J1, data: Any = None, **keywords: Any) -> RunningJob:
+    """Add a job of type T1, accept it and ask for its removal."""
+    worker = await running(jobs, id, data, **keywords)
+    await jobs.remove(T1, id)
+    return worker
+
+
+async def state(jobs: JobsService, id: Any = J1, type: Any = T1) -> JobState:
+    """Return a job's state."""
+    return (await jobs.get(type, id)).state
+
+
+def new_jobs(*ids: str) -> list[NewJob]:
+    """Return jobs to be added by `add_many`."""
+    return [NewJob(id) for id in ids]
+
+
+def _after(prefix: bytes) -> bytes:
+    """Return the first key behind all that begin with a prefix."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
+
+
+def node(jobs: JobsService, *path: str) -> Tree:
+    """Return a node of the supervision tree by the names on the way to it from below the root."""
+    found = jobs.supervision()
+    for name in path:
+        found = next(child for child in found["children"] if child["name"] == name)
+    return found
+
+
+def child_of_type(jobs: JobsService, supervisor: str, type: Any) -> Tree:
+    """Return the child that a dynamic supervisor runs for a type."""
+    (found,) = [child for child in node(jobs, supervisor)["children"] if repr(type) in child["name"]]
+    return found
+
+
+def running_children(jobs: JobsService, supervisor: str) -> int:
+    """Return how many children of a supervisor are running."""
+    return sum(child["state"] == "running" for child in node(jobs, supervisor)["children"])
+
+
+def kill(actor: str) -> None:
+    """Cancel an actor's task, or one linked to it, from outside: what Erlang's exit(Pid, kill) comes to."""
+    (task,) = [task for task in asyncio.all_tasks() if task.get_name() == actor]
+    task.cancel()

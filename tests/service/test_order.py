@@ -1,0 +1,419 @@
+"""In which order `accept` hands out jobs, and how it waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobs_service import JobsService, JobState, NewJob, RunningJob
+from tests.service.support import (
+    FAR_AWAY,
+    J1,
+    LONG_AGO,
+    LOST,
+    T1,
+    T2,
+    accepted,
+    drained,
+    eventually,
+    new_jobs,
+    pass_moment,
+    running,
+)
+
+# priorities
+
+
+async def add_with_priorities(jobs: JobsService, priorities: list[Any]) -> None:
+    """Add one job per priority, named after its place in the list, the last one first."""
+    for place in reversed(range(len(priorities))):
+        await jobs.add(T1, str(place), priority=priorities[place])
+
+
+PRIORITIES: dict[str, list[Any]] = {
+    "integers": [-(2**70), -256, -2, -1, 0, 1, 2, 255, 256, 2**70],
+    "text": ["", "10", "9", "a", "b", "ba", "é"],
+    "bytes": [b"", b"\x00", b"\x00\x01", b"\x01", b"\xff"],
+    "tuples": [(), (-1, "z"), (0,), (0, "a"), (0, "b"), (1,)],
+    "mixed, as the tuple layer orders": [b"z", "a", ("t",), -5, 0, 5],
+}
+
+
+@pytest.mark.parametrize("priorities", PRIORITIES.values(), ids=PRIORITIES.keys())
+async def test_the_lowest_priority_comes_first(quiet: JobsService, priorities: list[Any]) -> None:
+    await add_with_priorities(quiet, priorities)
+    came = []
+    while (job := await quiet.accept(T1, timeout=0)) is not None:
+        came.append(job.priority)
+    assert came == priorities
+
+
+@pytest.mark.parametrize("priorities", PRIORITIES.values(), ids=PRIORITIES.keys())
+async def test_max_priority_takes_priorities_up_to_and_including_it(quiet: JobsService, priorities: list[Any]) -> None:
+    await add_with_priorities(quiet, priorities)
+    for place, priority in enumerate(priorities):
+        assert (await accepted(quiet, max_priority=priority)).id == str(place)
+        assert await quiet.accept(T1, max_priority=priority, timeout=0) is None
+
+
+async def test_max_priority_below_all_priorities_takes_nothing(quiet: JobsService) -> None:
+    await quiet.add(T1, J1, priority=1)
+    assert await quiet.accept(T1, max_priority=0, timeout=0) is None
+    assert await quiet.accept_many(T1, 10, max_priority=0, timeout=0) == []
+    assert (await accepted(quiet)).id == J1
+
+
+# first in, first out
+
+
+async def test_within_a_priority_jobs_come_in_the_order_in_which_they_were_added(quiet: JobsService) -> None:
+    ids = ["c", "a", "d", "b"]
+    for id in ids:
+        await quiet.add(T1, id, priority=3)
+    assert await drained(quiet) == ids
+
+
+async def test_jobs_added_together_come_in_the_order_in_which_they_were_given(quiet: JobsService) -> None:
+    ids = ["c", "a", b"x", "d", "b", b"b"]
+    await quiet.add_many(T1, [NewJob(id) for id in ids])
+    assert await drained(quiet) == ids
+
+
+async def test_a_job_that_was_resubmitted_with_another_priority_queues_behind_those_there(quiet: JobsService) -> None:
+    await quiet.add(T1, "moved", priority=1)
+    await quiet.add_many(T1, [NewJob("a", priority=2), NewJob("b", priority=2)])
+    await quiet.resubmit(T1, "moved", priority=2)
+    await quiet.add(T1, "c", priority=2)
+    assert await drained(quiet) == ["a", "b", "moved", "c"]
+
+
+async def test_a_finished_job_that_was_flagged_queues_behind_those_ready(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    await quiet.resubmit(T1, J1)
+    await quiet.add(T1, "a")
+    await worker.finish()
+    await quiet.add(T1, "b")
+    assert await drained(quiet) == ["a", J1, "b"]
+
+
+async def test_a_released_job_queues_behind_those_ready(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    await quiet.add(T1, "a")
+    await worker.release()
+    await quiet.add(T1, "b")
+    assert await drained(quiet) == ["a", J1, "b"]
+
+
+async def test_a_lost_job_queues_behind_those_ready(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    await running(jobs)
+    await jobs.add(T1, "a")
+    await jobs.wait(T1, J1, JobState.PENDING)
+    await jobs.set_type_timeout(T1, 60)
+    assert await drained(jobs) == ["a", J1]
+
+
+async def test_types_have_queues_of_their_own(quiet: JobsService) -> None:
+    await quiet.add(T1, "a", priority=9)
+    await quiet.add(T2, "b", priority=1)
+    assert await drained(quiet, T2) == ["b"]
+    assert await drained(quiet, T1) == ["a"]
+
+
+# when jobs come due
+
+
+async def test_due_by_takes_what_is_due_at_that_moment(quiet: JobsService) -> None:
+    await quiet.add(T1, "next century", run_at=FAR_AWAY)
+    assert await quiet.accept(T1, due_by=FAR_AWAY - 1, timeout=0) is None
+    job = await accepted(quiet, due_by=FAR_AWAY)
+    assert (job.id, job.run_at) == ("next century", datetime.fromtimestamp(FAR_AWAY, UTC))
+
+
+async def test_due_by_may_be_an_aware_datetime(quiet: JobsService) -> None:
+    await quiet.add(T1, "next century", run_at=FAR_AWAY)
+    assert await quiet.accept(T1, due_by=datetime(2099, 1, 1, tzinfo=UTC), timeout=0) is None
+    assert (await accepted(quiet, due_by=datetime(2100, 1, 1, tzinfo=UTC))).id == "next century"
+
+
+async def test_due_by_in_the_past_leaves_what_came_due_since(quiet: JobsService) -> None:
+    await quiet.add(T1, "old", run_at=LONG_AGO)
+    assert await quiet.accept(T1, due_by=LONG_AGO - 1, timeout=0) is None
+    assert await quiet.accept_many(T1, 2, due_by=LONG_AGO - 1, timeout=0) == []
+    assert (await accepted(quiet, due_by=LONG_AGO)).id == "old"
+
+
+async def test_due_by_in_the_past_takes_jobs_without_a_time(quiet: JobsService) -> None:
+    await quiet.add(T1, "old", run_at=LONG_AGO)
+    await quiet.add(T1, "timeless")
+    assert (await accepted(quiet, due_by=LONG_AGO - 1)).id == "timeless"
+
+
+async def test_a_job_added_with_a_time_long_past_is_ready_at_once(quiet: JobsService) -> None:
+    await quiet.add(T1, "a")
+    await quiet.add(T1, "past", run_at=LONG_AGO)
+    await quiet.add(T1, "b")
+    assert await drained(quiet) == ["a", "past", "b"]
+
+
+async def test_a_scheduled_job_that_comes_due_queues_behind_those_that_were_ready(quiet: JobsService) -> None:
+    await quiet.add(T1, "scheduled", run_at=FAR_AWAY)
+    await quiet.add_many(T1, new_jobs("a", "b"))
+    assert await drained(quiet, due_by=FAR_AWAY) == ["a", "b", "scheduled"]
+
+
+async def test_a_scheduled_job_that_comes_due_goes_before_those_of_a_higher_priority(quiet: JobsService) -> None:
+    await quiet.add(T1, "scheduled", priority=-1, run_at=FAR_AWAY)
+    await quiet.add_many(T1, new_jobs("a", "b"))
+    assert await drained(quiet, due_by=FAR_AWAY) == ["scheduled", "a", "b"]
+
+
+async def test_scheduled_jobs_come_due_in_the_order_of_their_times(quiet: JobsService) -> None:
+    times = {"third": FAR_AWAY, "first": LONG_AGO + 4e8, "second": FAR_AWAY - 0.5}
+    moment = FAR_AWAY - 1e9
+    for id, run_at in times.items():
+        await quiet.add(T1, id, run_at=run_at)
+    assert await quiet.accept(T1, due_by=moment - 2e9, timeout=0) is None
+    assert await drained(quiet, due_by=FAR_AWAY + 1) == ["first", "second", "third"]
+
+
+async def test_more_jobs_coming_due_at_once_than_a_batch_holds_all_come(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob(f"{number:03}", run_at=FAR_AWAY - 1000 + number) for number in range(250)])
+    assert await quiet.accept(T1, timeout=0) is None
+    assert await drained(quiet, due_by=FAR_AWAY) == [f"{number:03}" for number in range(250)]
+
+
+async def test_a_scheduled_job_is_not_accepted_before_its_time_and_is_once_it_has_come(quiet: JobsService) -> None:
+    run_at = time.time() + 0.3
+    await quiet.add(T1, "a")
+    await quiet.add(T1, "scheduled", run_at=run_at)
+    assert (await accepted(quiet)).id == "a"
+    early = await quiet.accept(T1, timeout=0)
+    assert early is None or time.time() >= run_at
+    await pass_moment(run_at)
+    assert early is not None or (await accepted(quiet)).id == "scheduled"
+
+
+async def test_jobs_that_came_due_while_all_workers_were_busy_stand_before_those_added_later(
+    jobs: JobsService,
+) -> None:
+    await jobs.add(T1, "scheduled", run_at=time.time() + 0.2)
+
+    async def is_ready() -> bool:
+        return (await jobs.get(T1, "scheduled")).seq is not None  # its place in the queue: nobody has called accept
+
+    await eventually(is_ready)
+    await jobs.add(T1, "later")
+    assert await drained(jobs) == ["scheduled", "later"]
+
+
+# spread
+
+
+async def test_spread_picks_among_the_first_candidates(quiet: JobsService) -> None:
+    ids = [str(number) for number in range(60)]
+    await quiet.add_many(T1, new_jobs(*ids))
+    left = list(ids)
+    came = []
+    while (job := await quiet.accept(T1, spread=4, timeout=0)) is not None:
+        assert job.id in left[:4]
+        left.remove(str(job.id))
+        came.append(job.id)
+    assert sorted(came) == sorted(ids)
+    assert came != ids  # 4**-57 is the chance of that
+
+
+async def test_spread_takes_the_only_candidate(quiet: JobsService) -> None:
+    await quiet.add(T1, J1)
+    assert (await accepted(quiet, spread=100)).id == J1
+    assert await quiet.accept(T1, spread=100, timeout=0) is None
+
+
+async def test_spread_heeds_max_priority(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob(f"{priority}/{n}", priority=priority) for priority in (1, 2) for n in range(5)])
+    came = await drained(quiet, spread=20, max_priority=1)
+    assert sorted(came) == [f"1/{n}" for n in range(5)]
+
+
+# several at once
+
+
+async def test_accept_many_takes_up_to_its_limit_in_order(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob("c", priority=1), NewJob("a"), NewJob("b"), NewJob("d", priority=2)])
+    first = await quiet.accept_many(T1, 3, timeout=0)
+    assert [job.id for job in first] == ["a", "b", "c"]
+    assert all(isinstance(job, RunningJob) and job.state is JobState.RUNNING for job in first)
+    assert len({job.lock for job in first}) == 3
+    assert [job.id for job in await quiet.accept_many(T1, 3, timeout=0)] == ["d"]
+    assert await quiet.accept_many(T1, 3, timeout=0) == []
+    for job in first:
+        assert (await job.finish()).state is JobState.FINISHED
+
+
+async def test_accept_many_takes_due_jobs_only(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob("later", run_at=FAR_AWAY), NewJob("past", run_at=LONG_AGO), NewJob("now")])
+    assert sorted(str(job.id) for job in await quiet.accept_many(T1, 10, timeout=0)) == ["now", "past"]
+    assert [job.id for job in await quiet.accept_many(T1, 10, due_by=FAR_AWAY, timeout=0)] == ["later"]
+
+
+async def test_accept_many_with_spread_takes_as_many_as_there_are(quiet: JobsService) -> None:
+    ids = [str(number) for number in range(10)]
+    await quiet.add_many(T1, new_jobs(*ids))
+    came = await quiet.accept_many(T1, 20, spread=3, timeout=0)
+    assert sorted(str(job.id) for job in came) == ids
+
+
+async def test_accept_many_waits_for_the_first_job(jobs: JobsService) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(jobs.accept_many(T1, 10))
+        await asyncio.sleep(0.02)
+        await jobs.add_many(T1, new_jobs("a", "b"))
+    assert [job.id for job in waiting.result()] == ["a", "b"]
+
+
+async def test_many_workers_accept_every_job_once(jobs: JobsService) -> None:
+    ids = [f"{number:03}" for number in range(100)]
+    came: list[Any] = []
+
+    async def work(spread: int) -> None:
+        while (job := await jobs.accept(T1, timeout=0, spread=spread)) is not None:
+            came.append(job.id)
+            await job.finish()
+
+    await jobs.add_many(T1, new_jobs(*ids))
+    async with asyncio.TaskGroup() as tasks:
+        for spread in (1, 1, 5, 5, 10, 10):
+            tasks.create_task(work(spread))
+    assert sorted(came) == ids
+
+
+# waiting
+
+
+async def test_accept_without_waiting_returns_none(quiet: JobsService) -> None:
+    assert await quiet.accept(T1, timeout=0) is None
+
+
+async def test_accept_returns_none_when_nothing_came_in_time(quiet: JobsService) -> None:
+    assert await quiet.accept(T1, timeout=0.05) is None
+    assert await quiet.accept_many(T1, 5, timeout=0.05) == []
+
+
+async def test_accept_with_a_timeout_takes_what_is_there_already(quiet: JobsService) -> None:
+    await quiet.add(T1, J1)
+    job = await quiet.accept(T1, timeout=30)
+    assert job is not None
+    assert job.id == J1
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+async def test_a_waiting_accept_wakes_for_an_added_job(quiet: JobsService, timeout: float | None) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(quiet.accept(T1, timeout=timeout))
+        await asyncio.sleep(0.02)  # so that it waits; it must not matter if it does not yet
+        await quiet.add(T1, J1)
+    job = waiting.result()
+    assert job is not None
+    assert job.id == J1
+
+
+async def test_a_waiting_accept_wakes_for_a_job_that_comes_due_by_itself(quiet: JobsService) -> None:
+    run_at = time.time() + 0.2
+    await quiet.add(T1, J1, run_at=run_at)
+    job = await quiet.accept(T1)
+    assert time.time() >= run_at
+    assert job is not None
+    assert job.id == J1
+
+
+async def test_a_waiting_accept_wakes_for_a_job_scheduled_while_it_waits(quiet: JobsService) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(quiet.accept(T1))
+        await quiet.add(T1, "far away", run_at=FAR_AWAY)
+        await asyncio.sleep(0.02)
+        await quiet.add(T1, "soon", run_at=time.time() + 0.1)
+    job = waiting.result()
+    assert job is not None
+    assert job.id == "soon"
+
+
+async def test_a_waiting_accept_wakes_for_a_scheduled_job_that_is_moved_forward(quiet: JobsService) -> None:
+    await quiet.add(T1, J1, run_at=FAR_AWAY)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(quiet.accept(T1))
+        await asyncio.sleep(0.02)
+        await quiet.resubmit(T1, J1, run_at=None)
+    job = waiting.result()
+    assert job is not None
+    assert job.id == J1
+
+
+@pytest.mark.parametrize("how", ["released", "flagged and finished", "finished and resubmitted"])
+async def test_a_waiting_accept_wakes_for_a_job_that_becomes_pending_again(quiet: JobsService, how: str) -> None:
+    worker = await running(quiet)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(quiet.accept(T1))
+        await asyncio.sleep(0.02)
+        if how == "released":
+            await worker.release()
+        elif how == "flagged and finished":
+            await worker.resubmit()
+            await worker.finish()
+        else:
+            await worker.finish()
+            await quiet.resubmit(T1, J1)
+    job = waiting.result()
+    assert job is not None
+    assert job.lock != worker.lock
+
+
+async def test_a_waiting_accept_takes_a_lost_job(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    worker = await running(jobs)
+    job = await jobs.accept(T1)
+    assert job is not None
+    assert (job.id, job.lock == worker.lock) == (J1, False)
+
+
+async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(quiet: JobsService) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(quiet.accept(T1, max_priority=1))
+        await quiet.add(T1, "too high", priority=2)
+        await asyncio.sleep(0.02)
+        await quiet.add(T1, "low enough", priority=1)
+    job = waiting.result()
+    assert job is not None
+    assert job.id == "low enough"
+
+
+async def test_as_many_waiting_accepts_as_jobs_that_come_all_get_one(quiet: JobsService) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(quiet.accept(T1)) for _ in range(20)]
+        await asyncio.sleep(0.02)
+        await quiet.add_many(T1, new_jobs(*(str(number) for number in range(10))))
+        for number in range(10, 20):
+            await quiet.add(T1, str(number))
+    came = sorted(str(job.id) for task in waiting if (job := task.result()) is not None)
+    assert came == sorted(str(number) for number in range(20))
+
+
+async def test_a_canceled_accept_takes_nothing_with_it(quiet: JobsService) -> None:
+    waiting = [asyncio.create_task(quiet.accept(T1)) for _ in range(5)]
+    await asyncio.sleep(0.02)
+    async with asyncio.TaskGroup() as tasks:
+        adding = tasks.create_task(quiet.add(T1, J1))
+        for task in waiting:
+            task.cancel()
+    assert adding.result().id == J1
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    got = [result for result in results if isinstance(result, RunningJob)]
+    if got:
+        await got[0].release()
+    # A job accepted for a caller that is gone is given back, which may come after the cancellation.
+    job = await quiet.accept(T1, timeout=30)
+    assert job is not None
+    assert job.id == J1

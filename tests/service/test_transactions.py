@@ -1,0 +1,785 @@
+"""Several operations, and the application's own keys, in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs_service import (
+    InvalidJob,
+    Job,
+    JobCanceled,
+    JobExists,
+    JobNotFound,
+    JobsError,
+    JobsService,
+    JobState,
+    JobTransaction,
+    NewJob,
+    NoTypeTimeout,
+    Outcome,
+    Removal,
+    RunningJob,
+    StoreError,
+    WorkerConflict,
+)
+from tests.service.support import (
+    FAR_AWAY,
+    J1,
+    J2,
+    LONG_AGO,
+    T1,
+    TIMEOUT,
+    accepted,
+    contents,
+    drained,
+    empty,
+    finished,
+    listed,
+    new_jobs,
+    own_keys,
+    running,
+    state,
+)
+from tests.stores import EVERY_STORE, StoreKind
+
+PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
+
+
+async def taken(tx: JobTransaction) -> RunningJob:
+    """Accept a job of type T1 that must be there."""
+    job = await tx.accept(T1)
+    assert job is not None
+    return job
+
+
+# one after the other on the same job
+
+
+async def test_a_job_added_is_seen_in_the_same_transaction(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> tuple[Any, ...]:
+        added = await tx.add(T1, J1, {"x": 1}, priority=2)
+        got = await tx.get(T1, J1)
+        assert (got.state, got.data, got.priority) == (added.state, added.data, added.priority)
+        with pytest.raises(JobExists):
+            await tx.add(T1, J1)
+        assert [job.id for job in await tx.list(T1)] == [J1]
+        return got.state, got.data, got.priority, await tx.pending_count(T1), await tx.active_ids(T1)
+
+    assert await quiet.transact(function) == (PENDING, {"x": 1}, 2, 1, [])
+    assert await drained(quiet) == [J1]
+
+
+async def test_a_job_added_and_removed_leaves_nothing(quiet: JobsService) -> None:
+    await quiet.add(T1, J2)
+    await quiet.remove(T1, J2)
+    before = set(await contents(quiet))
+
+    async def function(tx: JobTransaction) -> Removal:
+        await tx.add(T1, J1)
+        removal = await tx.remove(T1, J1)
+        with pytest.raises(JobNotFound):
+            await tx.get(T1, J1)
+        assert await tx.pending_count(T1) == 0
+        assert await tx.accept(T1) is None
+        return removal
+
+    assert await quiet.transact(function) is Removal.REMOVED
+    assert set(await contents(quiet)) == before
+
+
+async def test_a_job_removed_can_be_added_again(quiet: JobsService) -> None:
+    await quiet.add(T1, J1, "old")
+
+    async def function(tx: JobTransaction) -> Job:
+        await tx.remove(T1, J1)
+        return await tx.add(T1, J1, "new")
+
+    assert (await quiet.transact(function)).data == "new"
+    assert (await quiet.get(T1, J1)).data == "new"
+    assert await drained(quiet) == [J1]
+
+
+async def test_a_job_added_and_resubmitted_stands_in_the_queue_once(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> None:
+        await tx.add(T1, J1, priority=1)
+        await tx.add(T1, J2, priority=2)
+        job = await tx.resubmit(T1, J1, data="new", priority=3)
+        assert (job.state, job.data, job.priority, job.resubmit) == (PENDING, "new", 3, False)
+
+    await quiet.transact(function)
+    assert (await quiet.get(T1, J1)).data == "new"
+    assert await drained(quiet) == [J2, J1]
+
+
+async def test_a_job_added_for_later_and_resubmitted_for_now_is_ready(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> None:
+        await tx.add(T1, J1, run_at=FAR_AWAY)
+        assert await tx.accept(T1) is None
+        await tx.resubmit(T1, J1, run_at=None)
+
+    await quiet.transact(function)
+    assert await drained(quiet) == [J1]
+
+
+async def test_a_job_added_can_be_accepted_updated_and_finished_at_once(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> Job:
+        await tx.add(T1, J1, "new")
+        worker = await taken(tx)
+        assert (worker.id, worker.state, worker.data) == (J1, RUNNING, "new")
+        assert (await tx.get(T1, J1)).state is RUNNING
+        assert await tx.active_ids(T1) == [J1]
+        assert await tx.pending_count(T1) == 0
+        worker = await tx.update(worker, "halfway")
+        assert (await tx.get(T1, J1)).data == "halfway"
+        job = await tx.finish(worker, "done")
+        assert await tx.active_ids(T1) == []
+        return job
+
+    job = await quiet.transact(function)
+    assert (job.state, job.data, job.outcome) == (FINISHED, "done", Outcome.SUCCEEDED)
+    stored = await quiet.get(T1, J1)
+    assert (stored.state, stored.data, stored.outcome) == (FINISHED, "done", Outcome.SUCCEEDED)
+    assert await quiet.active_ids(T1) == []
+    assert await drained(quiet) == []
+
+
+async def test_a_job_accepted_in_a_transaction_is_its_callers_afterwards(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> RunningJob:
+        await tx.add(T1, J1)
+        return await taken(tx)
+
+    worker = await quiet.transact(function)
+    await worker.update("mine")
+    assert (await worker.finish()).data == "mine"
+
+
+async def test_update_then_finish(quiet: JobsService) -> None:
+    worker = await running(quiet)
+
+    async def function(tx: JobTransaction) -> Job:
+        updated = await tx.update(worker, "kept")
+        return await tx.finish(updated)
+
+    assert (await quiet.transact(function)).data == "kept"
+    stored = await quiet.get(T1, J1)
+    assert (stored.state, stored.data) == (FINISHED, "kept")
+    assert await quiet.active_ids(T1) == []
+
+
+async def test_two_updates_leave_one_running_job(quiet: JobsService) -> None:
+    worker = await running(quiet)
+
+    async def function(tx: JobTransaction) -> RunningJob:
+        await tx.update(worker, 1)
+        return await tx.update(worker, 2)
+
+    updated = await quiet.transact(function)
+    assert updated.data == 2
+    assert await quiet.active_ids(T1) == [J1]
+    assert (await updated.finish()).data == 2
+
+
+async def test_finish_then_accept_takes_another_job_or_none(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    await quiet.add(T1, J2)
+
+    async def function(tx: JobTransaction) -> tuple[Any, Any]:
+        await tx.finish(worker)
+        return (await taken(tx)).id, await tx.accept(T1)
+
+    assert await quiet.transact(function) == (J2, None)
+    assert await state(quiet, J1) is FINISHED
+    assert await state(quiet, J2) is RUNNING
+
+
+async def test_a_flagged_job_that_finishes_can_be_accepted_again_at_once(quiet: JobsService) -> None:
+    worker = await running(quiet)
+
+    async def function(tx: JobTransaction) -> RunningJob:
+        await tx.resubmit(worker)
+        assert (await tx.finish(worker, "once")).state is PENDING
+        again = await taken(tx)
+        with pytest.raises(WorkerConflict):
+            await tx.finish(worker)
+        return again
+
+    again = await quiet.transact(function)
+    assert (again.id, again.data, again.resubmit, again.lock == worker.lock) == (J1, "once", False, False)
+    assert (await again.finish()).state is FINISHED
+
+
+async def test_two_accepts_take_two_jobs(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs("a", "b", "c"))
+
+    async def function(tx: JobTransaction) -> list[Any]:
+        return [(await taken(tx)).id, (await taken(tx)).id]
+
+    assert await quiet.transact(function) == ["a", "b"]
+    assert sorted(await quiet.active_ids(T1)) == ["a", "b"]
+    assert await drained(quiet) == ["c"]
+
+
+async def test_accept_after_adds_heeds_order_among_old_and_new_jobs(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob("old 1", priority=1), NewJob("old 2", priority=2)])
+
+    async def function(tx: JobTransaction) -> list[Any]:
+        await tx.add(T1, "new 1", priority=1)
+        await tx.add(T1, "new 0", priority=0)
+        await tx.add(T1, "new 2", priority=2)
+        ids = []
+        while (job := await tx.accept(T1)) is not None:
+            ids.append(job.id)
+        return ids
+
+    assert await quiet.transact(function) == ["new 0", "old 1", "new 1", "old 2", "new 2"]
+
+
+async def test_a_job_resubmitted_with_another_priority_is_accepted_at_its_new_place(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs("a", "b"))
+
+    async def function(tx: JobTransaction) -> list[Any]:
+        await tx.resubmit(T1, "a", priority=1)
+        return [(await taken(tx)).id, (await taken(tx)).id, await tx.accept(T1)]
+
+    assert await quiet.transact(function) == ["b", "a", None]
+
+
+async def test_max_priority_holds_for_jobs_of_the_same_transaction(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> tuple[Any, Any]:
+        await tx.add(T1, J1, priority=5)
+        return await tx.accept(T1, max_priority=4), (await tx.accept_many(T1, 3, max_priority=5))[0].id
+
+    assert await quiet.transact(function) == (None, J1)
+
+
+async def test_a_released_job_can_be_accepted_again_at_once(quiet: JobsService) -> None:
+    worker = await running(quiet)
+
+    async def function(tx: JobTransaction) -> RunningJob:
+        assert (await tx.release(worker)).state is PENDING
+        return await taken(tx)
+
+    again = await quiet.transact(function)
+    assert again.lock != worker.lock
+    with pytest.raises(WorkerConflict):
+        await worker.update()
+    await again.update()
+
+
+async def test_a_removed_running_job_refuses_its_worker_in_the_same_transaction(quiet: JobsService) -> None:
+    worker = await running(quiet)
+
+    async def function(tx: JobTransaction) -> None:
+        assert await tx.remove(T1, J1) is Removal.CANCELED
+        assert (await tx.get(T1, J1)).cancel is True
+        with pytest.raises(JobCanceled):
+            await tx.update(worker)
+        assert await tx.remove(T1, J1, force=True) is Removal.REMOVED
+        with pytest.raises(WorkerConflict):
+            await tx.finish(worker)
+        with pytest.raises(JobNotFound):
+            await tx.remove(T1, J1)
+
+    await quiet.transact(function)
+    assert await listed(quiet) == []
+    assert await quiet.active_ids(T1) == []
+
+
+async def test_looks_at_many_jobs_see_what_the_transaction_has_done(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [*new_jobs("a", "b", "c"), NewJob("later", run_at=FAR_AWAY)])
+    worker = await accepted(quiet)
+
+    async def function(tx: JobTransaction) -> None:
+        await tx.remove(T1, "b")
+        await tx.add(T1, "d", run_at=LONG_AGO)
+        await tx.add(T1, "e", run_at=FAR_AWAY)
+        await tx.finish(worker)
+        assert (await taken(tx)).id == "c"
+        assert sorted((str(job.id), job.state) for job in await tx.list(T1)) == [
+            ("a", FINISHED),
+            ("c", RUNNING),
+            ("d", PENDING),
+            ("e", PENDING),
+            ("later", PENDING),
+        ]
+        assert [job.id for job in await tx.list(T1, state=FINISHED)] == ["a"]
+        assert sorted(str(job.id) for job in await tx.list(state=PENDING)) == ["d", "e", "later"]
+        assert await tx.active_ids(T1) == ["c"]
+        assert await tx.pending_count(T1) == 3
+        assert await tx.pending_count(T1, due_by=LONG_AGO) == 1
+        assert await tx.pending_count(T1, limit=2) == 2
+
+    await quiet.transact(function)
+    assert [job.id for job in await listed(quiet, T1, state=RUNNING)] == ["c"]
+    assert await drained(quiet) == ["d"]
+
+
+async def test_jobs_added_in_one_transaction_are_accepted_in_the_order_of_the_calls(quiet: JobsService) -> None:
+    ids = ["c", "a", "d", "b", "e"]
+
+    async def function(tx: JobTransaction) -> None:
+        for id in ids[:2]:
+            await tx.add(T1, id)
+        await tx.add_many(T1, new_jobs(*ids[2:4]))
+        await tx.add(T1, ids[4])
+
+    await quiet.transact(function)
+    assert await drained(quiet) == ids
+
+
+async def test_a_type_set_in_a_transaction_takes_jobs_at_once(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> None:
+        with pytest.raises(NoTypeTimeout):
+            await tx.add("new type", J1)
+        await tx.set_type_timeout("new type", 5)
+        assert await tx.get_type_timeout("new type") == 5
+        assert "new type" in await tx.types()
+        await tx.add("new type", J1)
+        await tx.clear_type_timeout("new type")
+        with pytest.raises(NoTypeTimeout):
+            await tx.get_type_timeout("new type")
+        with pytest.raises(NoTypeTimeout):
+            await tx.add("new type", J2)
+
+    await quiet.transact(function)
+    assert [job.id for job in await listed(quiet, "new type")] == [J1]
+    assert "new type" not in await quiet.types()
+
+
+async def test_what_fails_and_is_caught_leaves_the_rest_of_the_transaction_whole(quiet: JobsService) -> None:
+    stale = await finished(quiet, "stale")
+
+    async def function(tx: JobTransaction) -> None:
+        await tx.add(T1, J1, "kept")
+        with pytest.raises(JobExists):
+            await tx.add(T1, J1, "refused")
+        with pytest.raises(InvalidJob):
+            await tx.resubmit(T1, J1, data={1: 2})
+        with pytest.raises(WorkerConflict):
+            await tx.update(stale, "refused")
+        with pytest.raises(JobNotFound):
+            await tx.remove(T1, J2)
+        await tx.add(T1, J2)
+
+    await quiet.transact(function)
+    assert (await quiet.get(T1, J1)).data == "kept"
+    assert (await quiet.get(T1, "stale")).data is None
+    assert await drained(quiet) == [J1, J2]
+
+
+async def test_a_transaction_that_changes_nothing_writes_nothing(quiet: JobsService) -> None:
+    await quiet.add(T1, J1, "same")
+    await quiet.add(T1, "b")
+    before = await contents(quiet)
+
+    async def function(tx: JobTransaction) -> None:
+        await tx.add(T1, J1, "same", if_exists="resubmit")
+        await tx.add(T1, J1, "other", if_exists="ignore")
+        await tx.resubmit(T1, J1)
+        await tx.get(T1, J1)
+        assert await tx.accept(T1, max_priority=-1) is None
+
+    await quiet.transact(function)
+    assert await contents(quiet) == before
+
+
+# with the application's own keys
+
+
+async def test_own_keys_and_jobs_are_written_together(quiet: JobsService) -> None:
+    async def place_order(tx: JobTransaction) -> Job:
+        tx.kv[b"own/orders/42"] = b"ordered"
+        return await tx.add(T1, "receipt-42", {"order": 42})
+
+    job = await quiet.transact(place_order)
+    assert (job.id, job.state) == ("receipt-42", PENDING)
+    assert await own_keys(quiet) == {b"own/orders/42": b"ordered"}
+    assert (await quiet.get(T1, "receipt-42")).data == {"order": 42}
+
+
+async def test_nothing_is_written_when_the_function_raises(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    before = await contents(quiet)
+
+    class Refused(Exception):
+        pass
+
+    async def function(tx: JobTransaction) -> None:
+        tx.kv[b"own/a"] = b"1"
+        await tx.add(T1, J2)
+        await tx.finish(worker)
+        raise Refused("for a reason")
+
+    with pytest.raises(Refused, match="for a reason"):
+        await quiet.transact(function)
+    assert await own_keys(quiet) == {}
+    assert await contents(quiet) == before
+
+
+async def test_nothing_is_written_when_an_operation_raises(quiet: JobsService) -> None:
+    await quiet.add(T1, J1)
+    before = await contents(quiet)
+
+    async def function(tx: JobTransaction) -> None:
+        tx.kv[b"own/a"] = b"1"
+        await tx.add(T1, J2)
+        await tx.add(T1, J1)
+
+    with pytest.raises(JobExists):
+        await quiet.transact(function)
+    assert await own_keys(quiet) == {}
+    assert await contents(quiet) == before
+
+
+async def test_a_lambda_makes_a_transaction_of_one_operation(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    job = await quiet.transact(lambda tx: tx.finish(worker, "result"))
+    assert (job.state, job.data) == (FINISHED, "result")
+
+
+async def test_own_keys_are_read_and_written_in_the_stores_vocabulary(quiet: JobsService) -> None:
+    async def write(tx: JobTransaction) -> None:
+        tx.kv.set(b"own/a", b"1")
+        tx.kv[b"own/b"] = b"2"
+        tx.kv.set(b"own/c", b"3")
+        tx.kv.set(b"own/d/1", b"4")
+        tx.kv.set(b"own/d/2", b"5")
+        tx.kv.clear(b"own/a")
+        del tx.kv[b"own/b"]
+        tx.kv.clear_range(b"own/d/", b"own/d0")
+        tx.kv.add(b"own/count", (5).to_bytes(8, "little"))
+        assert await tx.kv.get(b"own/c") == b"3"
+        assert await tx.kv.get(b"own/a") is None
+
+    async def read(tx: JobTransaction) -> None:
+        tx.kv.add(b"own/count", (2).to_bytes(8, "little"))
+        tx.kv.add_read_conflict_key(b"own/c")
+        tx.kv.add_read_conflict_range(b"own/", b"own0")
+        assert await tx.kv.get_many([b"own/c", b"own/a"]) == [b"3", None]
+        assert await tx.kv.snapshot.get(b"own/c") == b"3"
+        seven = (7).to_bytes(8, "little")
+        assert await tx.kv.get_range(b"own/", b"own0") == [(b"own/c", b"3"), (b"own/count", seven)]
+        assert await tx.kv.get_range(b"own/", b"own0", limit=1, reverse=True) == [(b"own/count", seven)]
+        assert await tx.kv.snapshot.get_range(b"own/", b"own0", limit=1) == [(b"own/c", b"3")]
+
+    await quiet.transact(write)
+    await quiet.transact(read)
+
+
+async def test_versionstamped_keys_grow_in_commit_order(quiet: JobsService) -> None:
+    def log(entry: bytes) -> Callable[[JobTransaction], Coroutine[Any, Any, None]]:
+        async def function(tx: JobTransaction) -> None:
+            key = b"own/log/"
+            offset = len(key).to_bytes(4, "little")
+            tx.kv.set_versionstamped_key(key + bytes(10) + offset, entry)
+            await tx.add(T1, entry)
+
+        return function
+
+    entries = [b"third", b"first", b"second"]
+    for entry in entries:
+        await quiet.transact(log(entry))
+    logged = await own_keys(quiet)
+    assert [logged[key] for key in sorted(logged)] == entries
+    assert all(len(key) == len(b"own/log/") + 10 for key in logged)
+    assert await drained(quiet) == entries
+
+
+async def test_a_versionstamped_value_is_the_stamp_of_the_job_written_beside_it(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> None:
+        tx.kv.set_versionstamped_value(b"own/stamp", bytes(10) + (0).to_bytes(4, "little"))
+        await tx.add(T1, J1)
+
+    await quiet.transact(function)
+    stamp = (await own_keys(quiet))[b"own/stamp"]
+    seq = (await quiet.get(T1, J1)).seq
+    assert seq is not None
+    assert len(seq) == 12
+    assert seq[:10] == stamp
+
+
+async def test_a_watch_on_an_own_key_fires_when_it_changes(quiet: JobsService) -> None:
+    async def look(tx: JobTransaction) -> Any:
+        return tx.kv.watch(b"own/watched")
+
+    async def write(tx: JobTransaction) -> None:
+        tx.kv[b"own/watched"] = b"changed"
+        await tx.add(T1, J1)
+
+    watch = await quiet.transact(look)
+    assert not watch.fired
+    await quiet.transact(write)
+    await watch.wait()
+
+
+async def test_concurrent_transactions_on_own_keys_lose_no_update(quiet: JobsService) -> None:
+    async def increment(tx: JobTransaction) -> None:
+        value = int(await tx.kv.get(b"own/count") or b"0")
+        tx.kv[b"own/count"] = b"%d" % (value + 1)
+        await tx.add(T1, f"job {value}")
+
+    await asyncio.gather(*(quiet.transact(increment) for _ in range(30)))
+    assert await own_keys(quiet) == {b"own/count": b"30"}
+    assert len(await listed(quiet, T1)) == 30
+
+
+# exactly once
+
+
+async def test_a_stale_workers_transaction_has_no_effect(quiet: JobsService) -> None:
+    stale = await running(quiet)
+    await stale.release()
+    worker = await accepted(quiet)
+
+    async def pay(tx: JobTransaction, job: RunningJob) -> Job:
+        tx.kv.add(b"own/paid", (1).to_bytes(8, "little"))
+        return await tx.finish(job)
+
+    with pytest.raises(WorkerConflict):
+        await quiet.transact(lambda tx: pay(tx, stale))
+    assert await own_keys(quiet) == {}
+    await quiet.transact(lambda tx: pay(tx, worker))
+    with pytest.raises(WorkerConflict):
+        await quiet.transact(lambda tx: pay(tx, worker))
+    assert await own_keys(quiet) == {b"own/paid": (1).to_bytes(8, "little")}
+
+
+async def test_two_workers_that_both_think_the_job_theirs_have_one_effect(quiet: JobsService) -> None:
+    stale = await running(quiet)
+    await stale.release()
+    worker = await accepted(quiet)
+
+    async def pay(tx: JobTransaction, job: RunningJob, payer: bytes) -> Job:
+        tx.kv[b"own/paid by"] = payer
+        return await tx.finish(job)
+
+    results = await asyncio.gather(
+        quiet.transact(lambda tx: pay(tx, stale, b"stale")),
+        quiet.transact(lambda tx: pay(tx, worker, b"worker")),
+        return_exceptions=True,
+    )
+    assert isinstance(results[0], WorkerConflict)
+    assert isinstance(results[1], Job)
+    assert await own_keys(quiet) == {b"own/paid by": b"worker"}
+
+
+# what a transaction function may not do
+
+
+async def sleep_zero() -> None:
+    await asyncio.sleep(0)
+
+
+async def sleep() -> None:
+    await asyncio.sleep(1)
+
+
+async def anyio_sleep() -> None:
+    await anyio.sleep(0.01)
+
+
+async def asyncio_event() -> None:
+    await asyncio.Event().wait()
+
+
+async def anyio_event() -> None:
+    await anyio.Event().wait()
+
+
+async def to_thread() -> None:
+    await asyncio.to_thread(int)
+
+
+@pytest.mark.parametrize(
+    "foreign", [sleep_zero, sleep, anyio_sleep, asyncio_event, anyio_event, to_thread], ids=lambda f: f.__name__
+)
+async def test_awaiting_anything_but_the_transaction_is_an_error_that_says_so(
+    quiet: JobsService, foreign: Callable[[], Awaitable[None]]
+) -> None:
+    before = await contents(quiet)
+
+    async def function(tx: JobTransaction) -> None:
+        tx.kv[b"own/a"] = b"1"
+        await tx.add(T1, J1)
+        await foreign()
+
+    with pytest.raises(StoreError, match="may await nothing but its transaction"):
+        await quiet.transact(function)
+    assert await own_keys(quiet) == {}
+    assert await contents(quiet) == before
+    await quiet.add(T1, J1)  # and the service goes on
+
+
+async def test_awaiting_the_service_inside_its_transaction_is_an_error_that_says_so(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> None:
+        await quiet.add(T1, J1)
+
+    with pytest.raises(StoreError, match="may await nothing but its transaction"):
+        await quiet.transact(function)
+    assert await listed(quiet) == []
+    await quiet.add(T1, J1)
+
+
+async def test_a_transaction_is_of_no_use_after_its_function_has_ended(quiet: JobsService) -> None:
+    kept: list[JobTransaction] = []
+
+    async def function(tx: JobTransaction) -> None:
+        kept.append(tx)
+
+    await quiet.transact(function)
+    with pytest.raises(JobsError):
+        await kept[0].add(T1, J1)
+    assert await listed(quiet) == []
+
+
+# any sequence of operations
+
+IDS = ("a", "b", "c")
+PRIORITY = st.sampled_from([0, 1, -1, "p"])
+RUN_AT = st.sampled_from([None, None, LONG_AGO, FAR_AWAY])
+DATA = st.sampled_from([None, 1, "two", {"three": [3]}])
+ID = st.sampled_from(IDS)
+HANDLE = st.integers(0, 5)
+
+Operation = tuple[str, dict[str, Any]]
+
+
+def operation(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Operation]:
+    return st.tuples(st.just(name), st.fixed_dictionaries(arguments))
+
+
+def optional(name: str, required: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Operation]:
+    left_out = {"data": DATA, "priority": PRIORITY, "run_at": RUN_AT}
+    return st.tuples(st.just(name), st.fixed_dictionaries(required, optional=left_out))  # type: ignore[arg-type]
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        optional("add", {"id": ID, "if_exists": st.sampled_from(["error", "resubmit", "ignore"])}),
+        optional("resubmit", {"id": ID}),
+        operation("remove", id=ID, force=st.booleans()),
+        operation("accept", max_priority=st.sampled_from([None, 0])),
+        operation("accept", max_priority=st.none()),
+        operation("accept_many", limit=st.integers(1, 3)),
+        operation("get", id=ID),
+        operation("look"),
+        operation("update", handle=HANDLE),
+        operation("update", handle=HANDLE, data=DATA),
+        operation("finish", handle=HANDLE, data=DATA, outcome=st.sampled_from([Outcome.SUCCEEDED, Outcome.FAILED])),
+        operation("finish", handle=HANDLE),
+        optional("resubmit_running", {"handle": HANDLE}),
+        operation("release", handle=HANDLE),
+    ),
+    max_size=14,
+)
+
+
+class Player:
+    """Plays operations in transactions and writes down what an application sees of them."""
+
+    def __init__(self) -> None:
+        self.handles: list[RunningJob] = []
+        self.seen: list[Any] = []
+
+    def transaction(self, operations: list[Operation]) -> Callable[[JobTransaction], Coroutine[Any, Any, None]]:
+        """Return the function that plays the operations in one transaction, and may be run again."""
+        handles, seen = list(self.handles), list(self.seen)
+
+        async def function(tx: JobTransaction) -> None:
+            self.handles, self.seen = list(handles), list(seen)
+            for name, arguments in operations:
+                await self._play(tx, name, arguments)
+
+        return function
+
+    async def _play(self, tx: JobTransaction, name: str, arguments: dict[str, Any]) -> None:
+        try:
+            result = await self._do(tx, name, dict(arguments))
+        except JobsError as error:
+            result = (type(error).__name__, error.type, error.id)
+        self.seen.append((name, result))
+
+    async def _do(self, tx: JobTransaction, name: str, arguments: dict[str, Any]) -> Any:
+        if name == "look":
+            return await self._look(tx)
+        if name in ("accept", "accept_many"):
+            if name == "accept":
+                job = await tx.accept(T1, **arguments)
+                came = [] if job is None else [job]
+            else:
+                came = await tx.accept_many(T1, **arguments)
+            self.handles += came
+            return [observable(job) for job in came]
+        if "handle" in arguments:
+            place = arguments.pop("handle")
+            if not self.handles:
+                return "no handle yet"
+            handle = self.handles[place % len(self.handles)]
+            method = getattr(tx, name.removesuffix("_running"))
+            return observable(await method(handle, **arguments))
+        result = await getattr(tx, name)(T1, **arguments)
+        return observable(result) if isinstance(result, Job) else result
+
+    async def _look(self, tx: JobTransaction) -> Any:
+        return (
+            sorted(map(observable, await tx.list(T1)), key=repr),
+            await tx.pending_count(T1),
+            await tx.pending_count(T1, due_by=LONG_AGO),
+            sorted(map(str, await tx.active_ids(T1))),
+        )
+
+
+def observable(job: Job) -> tuple[Any, ...]:
+    """Return all of a job but its seq and lock."""
+    return (
+        type(job).__name__,
+        job.type,
+        job.id,
+        job.state,
+        job.outcome,
+        job.data,
+        job.priority,
+        job.run_at,
+        job.resubmit,
+        job.cancel,
+    )
+
+
+async def play(jobs: JobsService, operations: list[Operation], together: bool) -> list[Any]:
+    """Play all operations in one transaction, or each in its own; return what was seen, and the queue at the end."""
+    await jobs.set_type_timeout(T1, TIMEOUT)
+    player = Player()
+    for group in [operations] if together else [[one] for one in operations]:
+        await jobs.transact(player.transaction(group))
+    await jobs.transact(player.transaction([("look", {})]))
+    player.seen.append(await drained(jobs, due_by=FAR_AWAY))
+    return player.seen
+
+
+async def play_both(kind: StoreKind, operations: list[Operation]) -> None:
+    seen = []
+    for together in (False, True):
+        with tempfile.TemporaryDirectory() as directory:
+            async with JobsService(kind.address(Path(directory)), supervise=False) as jobs:
+                if kind.shared:
+                    await empty(jobs)
+                seen.append(await play(jobs, operations, together))
+    assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize("kind", EVERY_STORE)
+@settings(max_examples=60, deadline=None)
+@given(operations=OPERATIONS)
+def test_any_operations_in_one_transaction_end_as_they_do_one_after_the_other(
+    kind: StoreKind, operations: list[Operation]
+) -> None:
+    asyncio.run(play_both(kind, operations))
