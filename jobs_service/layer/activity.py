@@ -33,12 +33,12 @@ def check_seconds(seconds: Any) -> float:
         raise InvalidJob("activity timeout: more seconds than a float can hold") from None
 
 
-def set_type_timeout(transaction: Transaction, keys: TypeKeys, seconds: float) -> None:
+async def set_type_timeout(transaction: Transaction, keys: TypeKeys, seconds: float) -> None:
     """Create the type, or change its timeout."""
     transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
 
 
-def clear_type_timeout(transaction: Transaction, keys: TypeKeys) -> None:
+async def clear_type_timeout(transaction: Transaction, keys: TypeKeys) -> None:
     """Remove the type; its jobs stay."""
     transaction.clear(keys.timeout)
 

@@ -61,7 +61,7 @@ class JobTransaction:
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:
         """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
-        activity.set_type_timeout(self._unit.transaction, self._keys(type), activity.check_seconds(seconds))
+        await activity.set_type_timeout(self._unit.transaction, self._keys(type), activity.check_seconds(seconds))
 
     async def get_type_timeout(self, type: JobType) -> float:
         """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
@@ -69,7 +69,7 @@ class JobTransaction:
 
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type; see JobsService.clear_type_timeout."""
-        activity.clear_type_timeout(self._unit.transaction, self._keys(type))
+        await activity.clear_type_timeout(self._unit.transaction, self._keys(type))
 
     async def types(self) -> _Types:
         """Return the types that exist."""
@@ -89,7 +89,7 @@ class JobTransaction:
     ) -> Job:
         """Add a job; see JobsService.add."""
         spec = Spec(data, priority, run_at)
-        return _job(await creation.add(self._unit, self._keys(type), id, spec, creation.check_if_exists(if_exists)))
+        return job_of(await creation.add(self._unit, self._keys(type), id, spec, creation.check_if_exists(if_exists)))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, all in this transaction; see JobsService.add_many."""
@@ -97,7 +97,7 @@ class JobTransaction:
         wanted = list(jobs)
         specs = [new_job_spec(job) for job in wanted]
         entries = await creation.add_many(self._unit, self._keys(type), [job.id for job in wanted], specs, rule)
-        return [_job(entry) for entry in entries]
+        return [job_of(entry) for entry in entries]
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
@@ -108,7 +108,7 @@ class JobTransaction:
         entry = await self._unit.load(self._keys(type), id)
         if entry.record is None:
             raise creation.not_found(entry)
-        return _job(entry)
+        return job_of(entry)
 
     def list(
         self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
@@ -184,7 +184,7 @@ class JobTransaction:
         """End a job's run; see RunningJob.finish."""
         json = None if data is UNSET else json_data.encode(data)
         keys = self._keys(job.type)
-        return _job(await processing.finish(self._unit, keys, job.id, job.lock, json, check_outcome(outcome)))
+        return job_of(await processing.finish(self._unit, keys, job.id, job.lock, json, check_outcome(outcome)))
 
     async def resubmit(self, *target: Any, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> Any:
         """Have a job run again: `resubmit(type, id)` as a creator, `resubmit(job)` as the running job's worker.
@@ -199,11 +199,11 @@ class JobTransaction:
         if len(target) != 2:
             raise TypeError("resubmit takes a type and an id, or a running job")
         type, id = target
-        return _job(await creation.resubmit(self._unit, self._keys(type), id, spec))
+        return job_of(await creation.resubmit(self._unit, self._keys(type), id, spec))
 
     async def release(self, job: RunningJob) -> Job:
         """Give a running job back; see RunningJob.release."""
-        return _job(await processing.release(self._unit, self._keys(job.type), job.id, job.lock))
+        return job_of(await processing.release(self._unit, self._keys(job.type), job.id, job.lock))
 
     def _keys(self, type: JobType) -> TypeKeys:
         return self._unit.keyspace.of(type)
@@ -342,7 +342,8 @@ def running_job(entry: Entry, worker: Worker | None) -> RunningJob:
     return RunningJob(entry.keys.type, entry.id, entry.record, worker)
 
 
-def _job(entry: Entry) -> Job:
+def job_of(entry: Entry) -> Job:
+    """Return the entry as the application's job."""
     assert entry.record is not None
     return Job(entry.keys.type, entry.id, entry.record)
 
@@ -350,7 +351,7 @@ def _job(entry: Entry) -> Job:
 def _listed(entry: Entry, state: JobState | None) -> list[Job]:
     if entry.record is None or (state is not None and entry.record.state is not state):
         return []
-    return [_job(entry)]
+    return [job_of(entry)]
 
 
 def _positive(what: str, value: Any) -> int:

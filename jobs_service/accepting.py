@@ -1,0 +1,106 @@
+"""Workers of one process that wait for jobs of a type. Floor: below the service, above the layer.
+
+Of all that wait for the same jobs only the first in line watches the store; whoever gets a job wakes the next two,
+since where one job came there may be more. So an added job costs one look per process, however many workers are idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from jobs_service.errors import StoreError
+from jobs_service.store.base import Watch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """What an attempt returns that found no job.
+
+    Attributes:
+        watch: on the type's pending queue, set in the transaction that found nothing.
+        due_in: seconds until the next scheduled job comes due; None when there is none.
+    """
+
+    watch: Watch
+    due_in: float | None
+
+
+class _Line:
+    """Those who wait for the same jobs."""
+
+    __slots__ = ("behind", "watched")
+
+    def __init__(self) -> None:
+        self.watched = False
+        self.behind: deque[asyncio.Future[None]] = deque()
+
+    def wake(self, count: int) -> None:
+        """Let the next in line try."""
+        while count and self.behind:
+            turn = self.behind.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                count -= 1
+
+
+class Waiting(Generic[T]):
+    """All lines of one service."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, _Line] = {}
+
+    async def get(self, key: Hashable, attempt: Callable[[], Awaitable[T | Nothing]]) -> T:
+        """Try until an attempt finds something, waiting in between without polling.
+
+        Args:
+            key: the same for all who wait for the same jobs.
+            attempt: one transaction.
+        """
+        line = self._lines.setdefault(key, _Line())
+        try:
+            while True:
+                found = await attempt()
+                if not isinstance(found, Nothing):
+                    line.wake(2)
+                    return found
+                if line.watched:
+                    found.watch.cancel()
+                    await self._queue(line)
+                else:
+                    await self._watch(line, found)
+        except BaseException:
+            # The turn passes on: this one may have been woken for a job that it will not take.
+            line.wake(1)
+            raise
+        finally:
+            if not line.watched and not line.behind and self._lines.get(key) is line:
+                del self._lines[key]
+
+    async def _queue(self, line: _Line) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.behind.append(turn)
+        try:
+            await turn
+        finally:
+            if not turn.done():
+                line.behind.remove(turn)
+
+    async def _watch(self, line: _Line, found: Nothing) -> None:
+        line.watched = True
+        try:
+            async with asyncio.timeout(found.due_in):
+                await found.watch.wait()
+        except TimeoutError:
+            pass  # A scheduled job has come due.
+        except StoreError as error:
+            if not error.retryable:
+                raise
+        finally:
+            line.watched = False
+            found.watch.cancel()

@@ -1,0 +1,173 @@
+"""The activity monitor of one type: re-enqueues jobs whose workers fell silent, and makes scheduled jobs ready.
+
+Floor: actors. It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp
+that was sampled at least one timeout ago belongs to a job that was silent for at least the timeout. With two samples at
+most timeout / 4 apart, it is noticed before 1.5 timeouts have passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from typing import Final
+
+from jobs_service.actors.context import Context, log
+from jobs_service.actors.sampler import Sample, Sampler
+from jobs_service.errors import TransactionTooLarge, TransactionTooOld
+from jobs_service.layer import activity, pending
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.unit import Unit
+from jobs_service.model import JobId
+from jobs_service.store.base import Transaction, Watch
+from jobs_service.supervision import Actor
+
+LOOK_AGAIN: Final = "look again"
+"""The message that the type's timeout may have changed."""
+
+_PENDING_CHANGED: Final = "pending changed"
+_MISSING_TYPE_CHECK = 5.0
+_QUEUE_HOLDOFF = 0.05
+_SHOWN_IDS = 10
+_NEVER = math.inf
+_TOO_MUCH = (TransactionTooLarge, TransactionTooOld)
+
+
+class ActivityMonitor(Actor):
+    """Watches over the running and the scheduled jobs of one type.
+
+    Args:
+        context: the service's.
+        keys: of the type.
+        sampler: shared by all monitors.
+    """
+
+    def __init__(self, context: Context, keys: TypeKeys, sampler: Sampler) -> None:
+        super().__init__(f"activity monitor {keys.type!r}")
+        self._context = context
+        self._keys = keys
+        self._sampler = sampler
+        self._log = log.bind(type=keys.type)
+        self._timeout: float | None = None
+        self._history: deque[Sample] = deque()
+        self._clean = b""
+        self._batch = float(context.settings.activity_batch)
+        self._watch: Watch | None = None
+
+    async def run(self) -> None:
+        time = asyncio.get_running_loop().time
+        next_sample = time()
+        look_at_queue = time()
+        next_run_at = _NEVER
+        while True:
+            until_due = next_run_at - self._context.sources.wall_time()
+            message = await self.receive(min(next_sample - time(), look_at_queue - time(), until_due))
+            if message is not None:
+                if message.body == _PENDING_CHANGED:
+                    look_at_queue = min(look_at_queue, time() + _QUEUE_HOLDOFF)
+                elif message.body == LOOK_AGAIN:
+                    next_sample = time()
+                else:
+                    await self.handle(message.body)
+            if next_run_at <= self._context.sources.wall_time():
+                await self._make_ready()
+                look_at_queue = time()
+            if look_at_queue <= time():
+                next_run_at = await self._look_at_queue()
+                look_at_queue = _NEVER
+            if next_sample <= time():
+                next_sample = await self._sample()
+
+    async def terminate(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    # Lost jobs
+
+    async def _sample(self) -> float:
+        """Take a sample, re-enqueue what it shows to be lost, and return when to take the next."""
+        sample = await self._context.retried(lambda: self._sampler.sample(self._keys), type=self._keys.type)
+        history = self._history
+        if sample.timeout != self._timeout:
+            self._timeout = sample.timeout
+            history.clear()
+        if sample.timeout is None:
+            return sample.at + _MISSING_TYPE_CHECK
+        # An unchanged stamp was sampled earlier: that older sample says more.
+        if sample.stamp is not None and (not history or history[-1].stamp != sample.stamp):
+            history.append(sample)
+        silent_since = sample.at - sample.timeout
+        while len(history) > 1 and history[1].at <= silent_since:
+            history.popleft()
+        if history and history[0].at <= silent_since:
+            stamp = history[0].stamp
+            assert stamp is not None
+            if stamp > self._clean:
+                await self._re_enqueue(stamp, sample.timeout)
+        return self._next_tick(sample.timeout)
+
+    def _next_tick(self, timeout: float) -> float:
+        settings = self._context.settings
+        period = timeout / settings.activity_samples
+        jitter = self._context.sources.uniform(0.0, min(settings.activity_max_jitter, period / 2))
+        return self._sampler.tick(asyncio.get_running_loop().time(), period - jitter, timeout)
+
+    async def _re_enqueue(self, until: bytes, timeout: float) -> None:
+        """Re-enqueue every job silent since the stamp, in batches that shrink when too much and grow when they fit."""
+        settings = self._context.settings
+        while True:
+            size = int(self._batch)
+            try:
+                lost = await self._take_for_lost(until, timeout, size)
+            except _TOO_MUCH as error:
+                if size == 1:
+                    raise
+                self._batch = max(1.0, size * settings.activity_batch_factor)
+                self._log.warning("activity_batch_shrunk", size=int(self._batch), error=str(error))
+                continue
+            if lost is None:
+                return  # The timeout has changed meanwhile: the measurement starts anew.
+            if lost:
+                self._log.warning("jobs_lost", count=len(lost), ids=lost[:_SHOWN_IDS])
+            if len(lost) < size:
+                # Entries only ever get newer stamps: none at or below this one will come up again.
+                self._clean = until
+                return
+            self._batch += settings.activity_batch_increment
+
+    async def _take_for_lost(self, until: bytes, timeout: float, size: int) -> list[JobId] | None:
+        """Re-enqueue one batch and return its ids; None when the type's timeout is not the one measured with."""
+        keys = self._keys
+
+        async def take(unit: Unit) -> list[JobId] | None:
+            [(present, _)] = await activity.samples(unit.transaction, [keys])
+            return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
+
+        return await self._context.retried(lambda: self._context.transact(take), unless=_TOO_MUCH, type=keys.type)
+
+    # Scheduled jobs
+
+    async def _look_at_queue(self) -> float:
+        """Watch the type's queue, and return when the next scheduled job comes due, seconds since the epoch."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+        async def look(transaction: Transaction) -> tuple[float | None, Watch]:
+            watch = transaction.watch(self._keys.watch_pending)
+            return await pending.next_scheduled(transaction, self._keys), watch
+
+        run_at, watch = await self._context.retried(lambda: self._context.read(look), type=self._keys.type)
+        self._watch = watch
+        watch.on_fire(lambda: self.cast(_PENDING_CHANGED))
+        return _NEVER if run_at is None else run_at
+
+    async def _make_ready(self) -> None:
+        limit = self._context.settings.pending_batch
+        keys = self._keys
+        moved = limit
+        while moved == limit:
+            moved = await self._context.retried(
+                lambda: self._context.transact(lambda unit: pending.make_ready(unit, keys, unit.now, limit)),
+                type=keys.type,
+            )
+            self._log.debug("jobs_due", count=moved)

@@ -1,0 +1,17 @@
+"""The first child of the tree: knows where the jobs' keys are before anybody reads one. Floor: actors."""
+
+from __future__ import annotations
+
+from jobs_service.actors.context import Context
+from jobs_service.supervision import Actor
+
+
+class KeyspaceKeeper(Actor):
+    """Opens the keyspace when it starts; all who come after it rely on that."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__("keyspace")
+        self._context = context
+
+    async def init(self) -> None:
+        await self._context.retried(self._context.open_keyspace)

@@ -1,0 +1,220 @@
+"""Who waits for which job, and what each is still to be told. Floor: actors.
+
+The hub outlives notifiers, types and the whole tree's restarts, so that no subscription dies with one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from jobs_service.errors import JobsError
+from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.model import JobEvent, JobId, JobState
+
+FINAL = frozenset({JobState.FINISHED, JobState.REMOVED})
+
+
+class Target:
+    """One job that one subscription waits for.
+
+    Attributes:
+        keys, id: the job.
+        told: the newest event that was put into the mailbox, None before the first.
+        raw: the record that event came from, as stored.
+        ended: whether the last event, or an error, was put there.
+    """
+
+    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "raw", "told")
+
+    def __init__(self, keys: TypeKeys, id: JobId, mailbox: Mailbox) -> None:
+        self.keys = keys
+        self.id = id
+        self.data_key = keys.data + pack_id(id)
+        self.mailbox = mailbox
+        self.told: JobEvent | None = None
+        self.raw: bytes | None = None
+        self.ended = False
+
+    def tell(self, event: JobEvent) -> None:
+        """Put an event where the subscriber finds it, in place of one that it has not taken yet."""
+        self.told = event
+        self.ended = event.state in FINAL
+        self.mailbox.put(self, event)
+
+    def fail(self, error: JobsError) -> None:
+        """End the target with an error."""
+        self.ended = True
+        self.mailbox.put(self, error)
+
+
+class Mailbox:
+    """The newest untaken event of each target of one subscription: it never holds more than that."""
+
+    __slots__ = ("_arrival", "_newest", "_order", "open_targets")
+
+    def __init__(self) -> None:
+        self._newest: dict[Target, JobEvent | JobsError] = {}
+        self._order: deque[Target] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        self.open_targets = 0
+
+    def put(self, target: Target, event: JobEvent | JobsError) -> None:
+        """Keep the target's newest event and wake the subscriber."""
+        if target not in self._newest:
+            self._order.append(target)
+        self._newest[target] = event
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def take(self) -> JobEvent | None:
+        """Return the next event; None when every target has ended.
+
+        Raises:
+            JobsError: what a target ended with.
+        """
+        while not self._order:
+            if self.open_targets == 0:
+                return None
+            self._arrival = asyncio.get_running_loop().create_future()
+            try:
+                await self._arrival
+            finally:
+                self._arrival = None
+        target = self._order.popleft()
+        event = self._newest.pop(target)
+        if target.ended:
+            self.open_targets -= 1
+        if isinstance(event, JobsError):
+            raise event
+        return event
+
+
+class Hub:
+    """All subscriptions of one service, by type and job."""
+
+    def __init__(self) -> None:
+        self._targets: dict[TypeKeys, dict[bytes, set[Target]]] = {}
+        self._listeners: dict[TypeKeys, Callable[[], None]] = {}
+        self._start_notifier: Callable[[TypeKeys], None] | None = None
+        self._failure: JobsError | None = JobsError("the service is not open: enter it with `async with`")
+
+    def types(self) -> list[TypeKeys]:
+        """Return the types that somebody has subscribed to."""
+        return list(self._targets)
+
+    def targets(self, keys: TypeKeys) -> dict[bytes, set[Target]]:
+        """Return a type's targets by DATA key."""
+        return self._targets.get(keys, {})
+
+    def open(self) -> None:
+        """Accept subscriptions from now on."""
+        self._failure = None
+
+    def close(self, error: JobsError) -> None:
+        """End all subscriptions with this error, and every later one."""
+        self._failure = error
+        for by_key in list(self._targets.values()):
+            for targets in list(by_key.values()):
+                for target in list(targets):
+                    target.fail(error)
+        self._targets.clear()
+
+    def listen(self, keys: TypeKeys, listener: Callable[[], None] | None) -> None:
+        """Name the function that tells the type's notifier of new subscriptions; None when there is none."""
+        if listener is None:
+            self._listeners.pop(keys, None)
+        else:
+            self._listeners[keys] = listener
+
+    def on_missing_notifier(self, start: Callable[[TypeKeys], None] | None) -> None:
+        """Name the function that has a notifier started for a type that has none."""
+        self._start_notifier = start
+
+    def add(self, targets: Sequence[Target]) -> None:
+        """Begin to tell the targets what becomes of their jobs.
+
+        Raises:
+            JobsError: the service is closed, failed, or has no supervisor tree.
+        """
+        if self._failure is not None:
+            raise self._failure
+        for target in targets:
+            self._targets.setdefault(target.keys, {}).setdefault(target.data_key, set()).add(target)
+        for keys in {target.keys: None for target in targets}:
+            listener = self._listeners.get(keys)
+            if listener is not None:
+                listener()
+            elif self._start_notifier is not None:
+                self._start_notifier(keys)
+
+    def discard(self, target: Target) -> None:
+        """Forget a target; it need not be there."""
+        by_key = self._targets.get(target.keys)
+        if by_key is None:
+            return
+        targets = by_key.get(target.data_key)
+        if targets is not None:
+            targets.discard(target)
+            if not targets:
+                del by_key[target.data_key]
+        if not by_key:
+            del self._targets[target.keys]
+
+
+class Subscription:
+    """The events of one job, or of several: an async iterator, and a context manager that ends it at once.
+
+    The first event of a job is its present state; the last is `finished` or `removed`, and is never missed. In between,
+    bursts are merged: a slow subscriber gets the newest state.
+
+    Raises while iterating:
+        JobNotFound: there is no such job.
+        JobsError: the service was closed or failed.
+    """
+
+    def __init__(self, hub: Hub, jobs: Sequence[tuple[TypeKeys, JobId]]) -> None:
+        self._hub = hub
+        self._mailbox = Mailbox()
+        self._targets = [Target(keys, id, self._mailbox) for keys, id in jobs]
+        self._begun = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> JobEvent:
+        self._begin()
+        event = await self._mailbox.take()
+        if event is None:
+            self.close()
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the subscription; an iterator ends after what it has been told already."""
+        for target in self._targets:
+            self._hub.discard(target)
+        self._mailbox.open_targets = 0
+        self._begun = True
+
+    def __del__(self) -> None:
+        # Whoever breaks out of `async for` has no other way to say that nobody listens any more.
+        self.close()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._mailbox.open_targets = len(self._targets)
+            self._hub.add(self._targets)

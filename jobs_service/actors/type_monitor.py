@@ -1,0 +1,58 @@
+"""The type monitor: waits for activity of one type and tells its notifier, at most once per holdoff. Floor: actors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import StoreError
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.store.base import Transaction, Watch
+
+
+class TypeMonitor:
+    """A loop that its notifier runs in a task linked to itself.
+
+    Args:
+        context: the service's.
+        keys: of the type.
+        notify: tells the notifier that something has changed; returns the seconds that its last look took.
+    """
+
+    def __init__(self, context: Context, keys: TypeKeys, notify: Callable[[], float]) -> None:
+        self._context = context
+        self._keys = keys
+        self._notify = notify
+
+    async def run(self) -> None:
+        """Watch the type's activity stamp for ever."""
+        time = asyncio.get_running_loop().time
+        stamp: bytes | None = None
+        while True:
+            found, watch = await self._context.retried(lambda: self._context.read(self._look), type=self._keys.type)
+            try:
+                if found != stamp:
+                    stamp = found
+                    # A look that takes long is not taken more often than the loop can bear.
+                    holdoff = max(self._context.settings.notify_holdoff, 4 * self._notify())
+                    told = time()
+                    await _change(watch)
+                    await asyncio.sleep(told + holdoff - time())
+                else:
+                    await _change(watch)
+            finally:
+                watch.cancel()
+
+    async def _look(self, transaction: Transaction) -> tuple[bytes | None, Watch]:
+        watch = transaction.watch(self._keys.watch_activity)
+        return await transaction.get(self._keys.watch_activity), watch
+
+
+async def _change(watch: Watch) -> None:
+    """Return when there may be a change: a watch that was lost is looked after in the same way."""
+    try:
+        await watch.wait()
+    except StoreError as error:
+        if not error.retryable:
+            raise

@@ -1,0 +1,824 @@
+"""JobsService: what an application embeds. The only place that wires the floors together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+import structlog
+
+from jobs_service import json_data
+from jobs_service.accepting import Nothing, Waiting
+from jobs_service.actors.context import Context
+from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
+from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
+from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
+from jobs_service.errors import InvalidJob, JobNotFound, JobsError, StoreError, SupervisorFailed, WorkerConflict
+from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer.creation import IfExists, Spec, check_if_exists
+from jobs_service.layer.keyspace import Keyspace, TypeKeys, pack_id, to_seconds
+from jobs_service.layer.record import Record
+from jobs_service.layer.transaction import (
+    COUNT_PAGE,
+    JobTransaction,
+    check_limit,
+    check_outcome,
+    check_page_size,
+    check_state,
+    job_of,
+    list_page,
+    new_job_spec,
+    running_job,
+    terms,
+)
+from jobs_service.layer.unit import Entry, Unit
+from jobs_service.model import (
+    UNSET,
+    Job,
+    JobEvent,
+    JobId,
+    JobState,
+    JobType,
+    NewJob,
+    Outcome,
+    Priority,
+    Removal,
+    RunAt,
+    RunningJob,
+)
+from jobs_service.settings import PREFIX, Settings
+from jobs_service.sources import Sources
+from jobs_service.store import Store, open_address
+from jobs_service.store.base import Transaction, Watch
+from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
+
+T = TypeVar("T")
+
+STORE_VARIABLE = PREFIX + "STORE"
+DEFAULT_STORE = "lmdb:jobs-data"
+
+# Inside a class that has a method `list`, the builtin goes by these names.
+_Jobs: TypeAlias = list[Job]
+_RunningJobs: TypeAlias = list[RunningJob]
+_Ids: TypeAlias = list[JobId]
+_Types: TypeAlias = list[JobType]
+_Entries: TypeAlias = list[Entry]
+_Specs: TypeAlias = list[Spec]
+_Page: TypeAlias = list[tuple[bytes, Job]]
+_IdPage: TypeAlias = list[tuple[bytes, JobId]]
+_Supervisors: TypeAlias = list[DynamicSupervisor]
+_Taken: TypeAlias = list[Entry] | tuple[Watch, float | None]
+"""What an accept transaction returns: the jobs, or a watch and the seconds until the next scheduled job is due."""
+
+_WATCH_HOLDOFF = 0.02
+
+log = structlog.get_logger("jobs_service")
+
+
+class JobsService:
+    """Durable background jobs: an async context manager with every operation on jobs.
+
+    Args:
+        store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for what JOBS_SERVICE_STORE
+            says, else `lmdb:jobs-data`. A Store that is open already stays open when the service is left.
+        settings: None for those of the environment.
+        supervise: whether to run the supervisor tree. Without it lost jobs are not noticed by this service, and
+            subscribing raises; for short-lived callers that only add or look up.
+        sources: wall-clock time and randomness; None for the machine's.
+
+    Raises:
+        StoreError: the address names no store.
+        InvalidSettings: the environment has a setting out of range.
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        settings: Settings | None = None,
+        supervise: bool = True,
+        sources: Sources | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else Settings()
+        self._sources = sources if sources is not None else Sources()
+        if store is None:
+            store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+        self._store = open_address(store, self.settings, self._sources) if isinstance(store, str) else store
+        self._supervise = supervise
+        self._context = Context(self._store, self.settings, self._sources)
+        self._hub = Hub()
+        self._waiting: Waiting[_RunningJobs] = Waiting()
+        self._owns_store = False
+        self._entered = False
+        self._failure: SupervisorFailed | None = None
+        self._tree: Supervisor | None = None
+        self._tree_task: asyncio.Task[None] | None = None
+        self._host: asyncio.Task[Any] | None = None
+        self._host_canceled = False
+        self._afterthoughts: set[asyncio.Task[None]] = set()
+        self._types_touched = 0
+
+    # Opening
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise JobsError("this service is open already; make another JobsService for a second one")
+        self._entered = True
+        self._owns_store = not self._store.is_open
+        try:
+            if self._owns_store:
+                await self._store.open()
+            await self._context.open_keyspace()
+            if self._supervise:
+                await self._start_tree()
+        except BaseException:
+            await self._shielded(self._leave())
+            raise
+        log.debug("service_opened", store=self._store.address, supervise=self._supervise)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        canceled: asyncio.CancelledError | None = None
+        try:
+            await self._shielded(self._leave())
+        except asyncio.CancelledError as shielded:
+            canceled = shielded
+        log.debug("service_closed", store=self._store.address)
+        failure, self._failure = self._failure, None
+        # The tree's failure canceled the body; if nobody else did as well, that cancellation ends here.
+        own = self._host_canceled and self._host is not None and self._host.uncancel() == 0
+        stranger = self._host_canceled and not own
+        self._host_canceled = False
+        if failure is not None and not stranger and (kind is None or issubclass(kind, asyncio.CancelledError)):
+            raise failure
+        if canceled is not None and not own:
+            raise canceled
+
+    @property
+    def store(self) -> Store:
+        """The store; open while the service is."""
+        return self._store
+
+    def supervision(self) -> dict[str, Any]:
+        """Return the supervisor tree as plain data.
+
+        Returns:
+            For every node name, kind ("supervisor", "dynamic" or "actor"), state, restarts, seconds (since its start)
+            and children. Empty without supervision.
+        """
+        return {} if self._tree is None else self._tree.tree().as_dict()
+
+    # Types
+
+    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+        """Create a type, or change how long its running jobs may stay silent.
+
+        Args:
+            type: str, bytes, int, or a tuple of these.
+            seconds: > 0.
+
+        Raises:
+            InvalidJob: a type or a number of seconds that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._keys(type)
+        checked = activity.check_seconds(seconds)
+        await self._write(lambda unit: activity.set_type_timeout(unit.transaction, keys, checked))
+        await self._look_at_types()
+
+    async def get_type_timeout(self, type: JobType) -> float:
+        """Return a type's activity timeout in seconds.
+
+        Raises:
+            NoTypeTimeout: the type does not exist.
+        """
+        keys = self._keys(type)
+        return await self._read(lambda transaction: activity.type_timeout(transaction, keys))
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        """Remove a type: its jobs stay, nothing new can be added. A type that does not exist is no error."""
+        keys = self._keys(type)
+        await self._write(lambda unit: activity.clear_type_timeout(unit.transaction, keys))
+        await self._look_at_types()
+
+    async def types(self) -> _Types:
+        """Return the types that exist, in the tuple layer's order."""
+        keyspace = self._keyspace()
+        return await self._read(lambda transaction: activity.types(transaction, keyspace))
+
+    # Creating and watching over jobs
+
+    async def add(
+        self,
+        type: JobType,
+        id: JobId,
+        data: Any = None,
+        *,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        if_exists: IfExists = "error",
+    ) -> Job:
+        """Add a job.
+
+        Args:
+            type: of the job; must have an activity timeout.
+            id: names the job within its type.
+            data: its JSON value.
+            priority: lower runs first.
+            run_at: the earliest time to run, an aware datetime or seconds since the epoch; None for at once.
+            if_exists: "error"; "resubmit": a pending job gets the new data, priority and run_at, a running one runs
+                again afterwards (its data is not touched), a finished one is pending again; "ignore".
+
+        Returns:
+            The job as it is now.
+
+        Raises:
+            NoTypeTimeout: the job is new, and its type has no timeout.
+            JobExists: the job exists, and if_exists is "error".
+            InvalidJob: an argument that no job can have.
+            JobTooLarge: the record or its key is over the store's limits.
+            StoreError: the store failed.
+        """
+        keys = self._keys(type)
+        spec = Spec(data, priority, run_at)
+        rule = check_if_exists(if_exists)
+        return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule)))
+
+    async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
+        """Add jobs of one type, as many per transaction as the limits allow.
+
+        Each transaction is all or nothing; when one fails, those before it have taken effect.
+
+        Args:
+            type: of the jobs.
+            jobs: any iterable; it is read as the jobs are written.
+            if_exists: as for `add`.
+
+        Returns:
+            The jobs in their order.
+
+        Raises:
+            JobExists: names the id; and as `add`.
+        """
+        keys = self._keys(type)
+        rule = check_if_exists(if_exists)
+        added: _Jobs = []
+        for ids, specs in self._batches(keys, jobs):
+
+            async def write(unit: Unit, ids: _Ids = ids, specs: _Specs = specs) -> _Entries:
+                return await creation.add_many(unit, keys, ids, specs, rule)
+
+            added += map(job_of, await self._write(write))
+        return added
+
+    async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
+        """Remove a job. A running one is canceled instead: its worker is told, and finishes it.
+
+        Args:
+            type, id: the job.
+            force: remove it even while it runs; its worker gets WorkerConflict.
+
+        Returns:
+            REMOVED or CANCELED.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        keys = self._keys(type)
+        return await self._write(lambda unit: creation.remove(unit, keys, id, force))
+
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
+        """Remove a job, waiting until its worker has finished it if it runs.
+
+        Args:
+            type, id: the job.
+            timeout: seconds.
+
+        Raises:
+            JobNotFound: there is no such job.
+            TimeoutError: it did not finish in time; it stays canceled.
+        """
+        async with asyncio.timeout(timeout):
+            removal = await self.remove(type, id)
+            while removal is Removal.CANCELED:
+                await self._not_running(type, id)
+                try:
+                    removal = await self.remove(type, id)
+                except JobNotFound:
+                    return
+
+    async def resubmit(
+        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job:
+        """Have a job run again; a running one after its present run (its data is not touched).
+
+        Args:
+            type, id: the job.
+            data, priority, run_at: as for `add`; what is left out stays.
+
+        Raises:
+            JobNotFound: there is no such job.
+            InvalidJob, JobTooLarge, StoreError: as `add`.
+        """
+        keys = self._keys(type)
+        spec = Spec(data, priority, run_at)
+        return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec)))
+
+    async def get(self, type: JobType, id: JobId) -> Job:
+        """Return a job.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        keys = self._keys(type)
+
+        async def load(transaction: Transaction) -> Job:
+            return await _get(transaction, keys, id)
+
+        return await self._read(load)
+
+    async def list(
+        self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
+    ) -> AsyncIterator[Job]:
+        """Yield jobs in key order, page by page: each page is one transaction, all together have no time limit.
+
+        Args:
+            type: of the jobs; None for all types.
+            state: only jobs in this state.
+            page_size: jobs read per transaction.
+        """
+        keys = None if type is None else self._keys(type)
+        wanted = check_state(state)
+        size = check_page_size(page_size)
+        keyspace = self._keyspace()
+        after: bytes | None = None
+        while True:
+
+            async def read(transaction: Transaction, after: bytes | None = after) -> _Page:
+                return await list_page(transaction, keyspace, keys, after, size)
+
+            page = await self._read(read)
+            for _, job in page:
+                if wanted is None or job.state is wanted:
+                    yield job
+            if len(page) < size:
+                return
+            after = page[-1][0]
+
+    async def active_ids(self, type: JobType) -> _Ids:
+        """Return the ids of the type's running jobs, those silent for longest first."""
+        keys = self._keys(type)
+        ids: _Ids = []
+        after: bytes | None = None
+        while True:
+
+            async def read(transaction: Transaction, after: bytes | None = after) -> _IdPage:
+                return await activity.active_ids(transaction, keys, after, COUNT_PAGE)
+
+            page = await self._read(read)
+            ids += [id for _, id in page]
+            if len(page) < COUNT_PAGE:
+                # A job that was updated between two pages has moved behind both of its places.
+                return [*dict.fromkeys(ids)]
+            after = page[-1][0]
+
+    async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
+        """Return how many jobs of the type are pending.
+
+        Args:
+            type: of the jobs.
+            due_by: only those due by then (an aware datetime or seconds since the epoch); None for all.
+            limit: stop counting there.
+        """
+        keys = self._keys(type)
+        seconds = to_seconds(due_by, "due_by")
+        most = check_limit(limit)
+        counted = 0
+        after: bytes | None = None
+        while most is None or counted < most:
+            page = COUNT_PAGE if most is None else min(COUNT_PAGE, most)
+
+            async def read(
+                transaction: Transaction, page: int = page, after: bytes | None = after
+            ) -> tuple[int, bytes | None]:
+                return await pending.count(transaction, keys, seconds, page, after)
+
+            found, after = await self._read(read)
+            counted += found
+            if after is None:
+                break
+        return counted if most is None else min(counted, most)
+
+    # Running jobs
+
+    async def accept(
+        self,
+        type: JobType,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: float | None = None,
+        spread: int = 1,
+    ) -> RunningJob | None:
+        """Take the due job at the front of the queue: the caller is its only legitimate worker from then on.
+
+        Args:
+            type: of the job.
+            max_priority: only jobs up to and including this priority.
+            due_by: take jobs due by then (an aware datetime or seconds since the epoch); None for now.
+            timeout: seconds to wait for a job; None for ever, 0 not at all.
+            spread: take at random among so many at the front, so that many workers rarely collide; 1 keeps exact order.
+
+        Returns:
+            The running job, None when none came in time.
+
+        Raises:
+            InvalidJob: an argument that cannot be.
+            StoreError: the store failed.
+        """
+        jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
+        return jobs[0] if jobs else None
+
+    async def accept_many(
+        self,
+        type: JobType,
+        limit: int,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: float | None = None,
+        spread: int = 1,
+    ) -> _RunningJobs:
+        """Take up to `limit` jobs from the front of the queue in one transaction, at least one unless time runs out.
+
+        Arguments and errors are those of `accept`; an empty list means that none came in time.
+        """
+        keys = self._keys(type)
+        wanted = terms(limit, max_priority, due_by, spread, self.settings.pending_batch)
+        seconds = check_timeout(timeout)
+
+        async def attempt() -> _RunningJobs | Nothing:
+            return await self._accept_once(keys, wanted, watch=seconds != 0)
+
+        if seconds == 0:
+            found = await attempt()
+            return [] if isinstance(found, Nothing) else found
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._waiting.get((keys, wanted), attempt)
+        except TimeoutError:
+            return []
+
+    # One transaction over the application's data and its jobs
+
+    async def transact(self, function: Callable[[JobTransaction], Awaitable[T]]) -> T:
+        """Run a function whose reads and writes, of jobs and of other keys, take effect together or not at all.
+
+        Args:
+            function: takes a JobTransaction; may be run more than once, must have no effect but through it, and awaits
+                nothing but it.
+
+        Returns:
+            What the function returned in the run that committed.
+
+        Raises:
+            Exception: what the function raised; nothing was written.
+            StoreError: the function awaited something else, or the store failed.
+        """
+        types_before = self._types_touched
+
+        async def work(unit: Unit) -> T:
+            return await function(_ServiceTransaction(unit, self))
+
+        result = await self._write(work)
+        if self._types_touched != types_before:
+            await self._look_at_types()
+        return result
+
+    # Subscribing
+
+    def subscribe(self, type: JobType, id: JobId) -> Subscription:
+        """Return the events of a job: iterate over it, or enter it with `async with` to end it at once on leaving.
+
+        Raises:
+            InvalidJob: a type or an id that cannot be.
+            JobsError: the service has no supervisor tree.
+        """
+        return self.subscribe_many([(type, id)])
+
+    def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
+        """Return the events of several jobs as one iterator; it ends when every one of them has ended.
+
+        Raises:
+            InvalidJob: a type or an id that cannot be.
+            JobsError: the service has no supervisor tree.
+        """
+        if not self._supervise:
+            raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
+        wanted: dict[tuple[TypeKeys, JobId], None] = {}
+        for type, id in jobs:
+            wanted[self._keys(type), creation.check_id(id)] = None
+        return Subscription(self._hub, [*wanted])
+
+    async def wait(self, type: JobType, id: JobId, *states: JobState | str, timeout: float | None = None) -> JobEvent:
+        """Wait until a job is in one of these states.
+
+        Args:
+            type, id: the job.
+            states: none for the job's next change (a finished job, which will not change by itself, returns at once).
+            timeout: seconds; None for ever.
+
+        Returns:
+            The event with that state.
+
+        Raises:
+            TimeoutError: not in time.
+            JobNotFound: there is no such job.
+            JobsError: the job ended without reaching any of the states.
+        """
+        wanted = {_event_state(state) for state in states}
+        async with asyncio.timeout(check_timeout(timeout)), self.subscribe(type, id) as events:
+            first = True
+            async for event in events:
+                if event.state in wanted or (not wanted and (not first or event.state in FINAL)):
+                    return event
+                first = False
+        raise JobsError(
+            f"job {type!r}/{id!r} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
+            type=type,
+            id=id,
+        )
+
+    # What running jobs call
+
+    async def _update(self, job: RunningJob, data: Any) -> RunningJob:
+        keys = self._keys(job.type)
+        json = None if data is UNSET else json_data.encode(data)
+        lock = job.lock
+        return running_job(await self._write(lambda unit: processing.update(unit, keys, job.id, lock, json)), self)
+
+    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
+        keys = self._keys(job.type)
+        json = None if data is UNSET else json_data.encode(data)
+        lock = job.lock
+        ended = check_outcome(outcome)
+        return job_of(await self._write(lambda unit: processing.finish(unit, keys, job.id, lock, json, ended)))
+
+    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
+        keys = self._keys(job.type)
+        spec = Spec(data, priority, run_at)
+        lock = job.lock
+        return running_job(await self._write(lambda unit: processing.resubmit(unit, keys, job.id, lock, spec)), self)
+
+    async def _release(self, job: RunningJob) -> Job:
+        keys = self._keys(job.type)
+        lock = job.lock
+        return job_of(await self._write(lambda unit: processing.release(unit, keys, job.id, lock)))
+
+    # Floors below
+
+    def _keyspace(self) -> Keyspace:
+        self._check_open()
+        return self._context.keyspace
+
+    def _keys(self, type: JobType) -> TypeKeys:
+        return self._keyspace().of(type)
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._entered:
+            raise JobsError("the service is not open: enter it with `async with`")
+
+    async def _write(
+        self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
+    ) -> T:
+        self._check_open()
+        return await self._context.transact(operation, abandoned=abandoned)
+
+    async def _read(self, function: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        self._check_open()
+        return await self._context.read(function)
+
+    def _batches(self, keys: TypeKeys, jobs: Iterable[NewJob]) -> Iterable[tuple[_Ids, _Specs]]:
+        """Yield ids and specs for one transaction after the other, each well within the store's limits."""
+        most = self.settings.add_batch
+        # A job is written as record, key and index entry; half of the limit leaves room for what a store adds.
+        budget = self._store.limits.transaction // 2
+        ids: _Ids = []
+        specs: _Specs = []
+        size = 0
+        for job in jobs:
+            spec = new_job_spec(job)
+            assert spec.json is not None
+            takes = len(spec.json) + 4 * (len(keys.ready) + len(job.id) + 64)
+            if ids and (len(ids) == most or size + takes > budget):
+                yield ids, specs
+                ids, specs, size = [], [], 0
+            ids.append(job.id)
+            specs.append(spec)
+            size += takes
+        if ids:
+            yield ids, specs
+
+    async def _accept_once(self, keys: TypeKeys, wanted: pending.Terms, *, watch: bool) -> _RunningJobs | Nothing:
+        async def accept(unit: Unit) -> _Taken:
+            taken = await pending.accept(unit, keys, wanted)
+            if taken or not watch:
+                return taken
+            transaction = unit.transaction
+            run_at = await pending.next_scheduled(transaction.snapshot, keys)
+            # A job that is due but out of these terms must not keep its waiter awake.
+            due_in = None if run_at is None or run_at <= unit.now else run_at - unit.now
+            return transaction.watch(keys.watch_pending), due_in
+
+        found = await self._write(accept, self._give_back)
+        if isinstance(found, tuple):
+            return Nothing(*found)
+        return [running_job(entry, self) for entry in found]
+
+    def _give_back(self, taken: _Taken) -> None:
+        """Release jobs that were accepted for a caller who had gone when the commit was answered."""
+        if isinstance(taken, tuple):
+            taken[0].cancel()
+            return
+        for entry in taken:
+            self._later(self._release_abandoned(running_job(entry, self)))
+
+    async def _release_abandoned(self, job: RunningJob) -> None:
+        keys = self._context.keyspace.of(job.type)
+        try:
+            await self._context.transact(lambda unit: processing.release(unit, keys, job.id, job.lock))
+        except (WorkerConflict, StoreError) as error:
+            log.warning("release_failed", type=job.type, id=job.id, error=str(error))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for, before the service is left at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._afterthoughts.add(task)
+        task.add_done_callback(self._afterthoughts.discard)
+
+    async def _not_running(self, type: JobType, id: JobId) -> None:
+        """Wait until a job is not running any more, by a watch of its type's activity: needs no notifier."""
+        keys = self._keys(type)
+
+        async def look(transaction: Transaction) -> tuple[bool, Watch]:
+            watch = transaction.watch(keys.watch_activity)
+            try:
+                job = await _get(transaction, keys, id)
+            except JobNotFound:
+                return False, watch
+            return job.state is JobState.RUNNING, watch
+
+        while True:
+            running, watch = await self._context.retried(lambda: self._read(look), type=type, id=id)
+            try:
+                if not running:
+                    return
+                await watch.wait()
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+            finally:
+                watch.cancel()
+            await asyncio.sleep(_WATCH_HOLDOFF)
+
+    # The tree
+
+    async def _start_tree(self) -> None:
+        settings = self.settings
+        context = self._context
+        hub = self._hub
+        loop = asyncio.get_running_loop()
+
+        monitors: _Supervisors = []
+        notifiers: _Supervisors = []
+
+        def make_monitors() -> DynamicSupervisor:
+            monitors[:] = [DynamicSupervisor("monitors", max_restarts=10, restart_period=3.0)]
+            return monitors[0]
+
+        def make_notifiers() -> DynamicSupervisor:
+            notifiers[:] = [DynamicSupervisor("notifiers", max_restarts=10, restart_period=3.0)]
+            return notifiers[0]
+
+        self._tree = Supervisor(
+            "JobsService",
+            [
+                ChildSpec("keyspace", lambda: KeyspaceKeeper(context), Restart.PERMANENT),
+                ChildSpec("monitors", make_monitors, Restart.PERMANENT),
+                ChildSpec("notifiers", make_notifiers, Restart.PERMANENT),
+                ChildSpec(
+                    "type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0]), Restart.PERMANENT
+                ),
+            ],
+            strategy=Strategy.REST_FOR_ONE,
+            max_restarts=settings.max_restarts,
+            restart_period=settings.restart_period,
+        )
+        self._host = asyncio.current_task()
+        hub.open()
+        started: asyncio.Future[None] = loop.create_future()
+        # One task of its own, because a caller may enter and leave the service in different tasks.
+        self._tree_task = loop.create_task(run_tree(self._tree, started=lambda: started.set_result(None)))
+        self._tree_task.add_done_callback(lambda task: self._tree_ended(task, started))
+        await started
+
+    def _tree_ended(self, task: asyncio.Task[None], started: asyncio.Future[None]) -> None:
+        """Tell everybody when the tree has failed: those who wait, and the body of the `async with`."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if not isinstance(error, SupervisorFailed):
+            failed = SupervisorFailed(f"the supervisor tree failed: {error!r}")
+            failed.__cause__ = error
+            error = failed
+        if not started.done():
+            started.set_exception(error)
+            return
+        log.error("service_failed", error=str(error))
+        self._failure = error
+        self._hub.close(error)
+        if self._host is not None and not self._host.done():
+            self._host_canceled = self._host.cancel("the supervisor tree failed")
+
+    async def _look_at_types(self) -> None:
+        """Have the local type server look at the types at once."""
+        server = None if self._tree is None else self._tree.child("type server")
+        if isinstance(server, TypeServer) and server.is_alive:
+            try:
+                await server.call(CHECK_TYPES)
+            except JobsError as error:
+                # It died meanwhile; the next one looks when it starts.
+                log.debug("type_server_gone", error=str(error))
+
+    async def _leave(self) -> None:
+        """Stop the tree, let what runs end, and close the store."""
+        self._hub.close(JobsError("the service was closed"))
+        if self._tree_task is not None:
+            self._tree_task.cancel()
+            await asyncio.wait([self._tree_task])
+        while self._afterthoughts:
+            await asyncio.wait(self._afterthoughts)
+        if self._owns_store:
+            await self._store.close()
+        self._entered = False
+        self._tree_task = None
+
+    async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it to its end, whoever cancels the caller meanwhile; the cancellation is passed on afterwards."""
+        task = asyncio.get_running_loop().create_task(work)
+        canceled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                canceled = error
+        if canceled is not None:
+            raise canceled
+        task.result()
+
+
+class _ServiceTransaction(JobTransaction):
+    """A transaction of this service: it notes whether types were changed, and its running jobs can call back."""
+
+    def __init__(self, unit: Unit, service: JobsService) -> None:
+        super().__init__(unit, service, service.settings.pending_batch)
+        self._service = service
+
+    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+        await super().set_type_timeout(type, seconds)
+        self._service._types_touched += 1
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        await super().clear_type_timeout(type)
+        self._service._types_touched += 1
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """Return seconds to wait if one can wait so long."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise JobsError(f"timeout={timeout!r}: allowed are None and numbers of seconds from 0 up")
+    return None if timeout == float("inf") else float(timeout)
+
+
+def _event_state(state: Any) -> JobState:
+    try:
+        return JobState(state)
+    except ValueError:
+        allowed = ", ".join(repr(str(each)) for each in JobState)
+        raise InvalidJob(f"state {state!r}: allowed are {allowed}") from None
+
+
+async def _get(transaction: Transaction, keys: TypeKeys, id: JobId) -> Job:
+    raw = await transaction.get(keys.data + pack_id(id))
+    if raw is None:
+        raise JobNotFound(f"there is no job {keys.type!r}/{id!r}", type=keys.type, id=id)
+    return Job(keys.type, id, Record.decode(raw))
