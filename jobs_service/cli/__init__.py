@@ -1,0 +1,26 @@
+"""What a person types: parses, calls the service, prints. Floor: the top, on the public interface alone.
+
+Nothing heavy is imported before a verb needs it, so that `jobs-service --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: without the program's name; None takes them from sys.argv.
+
+    Returns:
+        The exit code: 0 done, 1 the answer is no, 2 wrong usage or bad input, 3 the store cannot be used; beyond
+        these 70 for a bug, 130 after Ctrl-C, 143 after SIGTERM, 141 when the reader of the output went away.
+    """
+    try:
+        from jobs_service.cli.app import run
+
+        return run(arguments)
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,68 @@
+"""The verbs put together, and the frame in which one of them runs. Floor: command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from jobs_service.cli import adding, backing_up, bulk, changing, exits, looking, serving, type_verbs, watching
+from jobs_service.cli.options import Markup, StoreOption
+from jobs_service.cli.quickstart import quickstart
+from jobs_service.cli.session import Chosen
+
+HELP = """Background jobs on an embedded store, under a supervisor tree.
+
+Exit codes: 0 done; 1 the answer is no (not found, exists already, timed out, conflict); 2 wrong usage or bad input;
+3 the store cannot be reached or used.
+"""
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run one command line and return its exit code; errors are one line on stderr."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            # An old locale must not turn a sign it lacks into a failure.
+            reconfigure(errors="backslashreplace")
+    return exits.guard(lambda: _invoke(given))
+
+
+def _invoke(arguments: list[str]) -> None:
+    command = typer.main.get_command(application(people=sys.stdout.isatty()))
+    with command.make_context(exits.PROGRAM, arguments) as context:
+        command.invoke(context)
+
+
+def application(*, people: bool) -> typer.Typer:
+    """Build the application.
+
+    Args:
+        people: whether help is decorated for a terminal, or plain text.
+    """
+    markup: Markup = "rich" if people else None
+    app = typer.Typer(
+        help=HELP,
+        add_completion=False,
+        rich_markup_mode=markup,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    app.add_typer(type_verbs.verbs(markup), name="types")
+    app.command("add")(adding.add)
+    app.command("add-many")(bulk.add_many)
+    app.command("list")(looking.list_jobs)
+    app.command("show")(looking.show)
+    app.command("watch")(watching.watch)
+    app.command("remove")(changing.remove)
+    app.command("resubmit")(changing.resubmit)
+    app.command("serve")(serving.serve)
+    app.command("quickstart")(quickstart)
+    app.command("backup")(backing_up.backup)
+    return app
+
+
+def _root(context: typer.Context, store: StoreOption = None) -> None:
+    context.obj = Chosen(store)

@@ -1,0 +1,62 @@
+"""MODULE:ATTR: the service that a program of the user's has made. Floor: command line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from jobs_service.cli.exits import place
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
+
+HINT = "MODULE:ATTR"
+
+
+def load(name: str) -> JobsService:
+    """Import a module, the working directory's before others, and return the service in it.
+
+    Args:
+        name: `package.module:attribute`, or `package.module:object.attribute`.
+
+    Raises:
+        typer.BadParameter: there is no such thing, or it is no JobsService.
+    """
+    from jobs_service import JobsService
+
+    module_name, colon, path = name.partition(":")
+    if not (module_name and colon and path):
+        raise typer.BadParameter(f"{name!r}; write it like package.module:jobs", param_hint=HINT)
+    found: Any = _import(module_name)
+    for attribute in path.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            raise typer.BadParameter(f"module {module_name} has no {path}", param_hint=HINT) from None
+    if not isinstance(found, JobsService):
+        raise typer.BadParameter(f"{name} is a {type(found).__name__}, not a JobsService", param_hint=HINT)
+    return found
+
+
+def _import(name: str) -> Any:
+    directory = os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise typer.BadParameter(f"there is no module {name}", param_hint=HINT) from None
+        raise _broken(name, error) from error
+    except Exception as error:  # Whatever the user's code raises is the user's to read, in one line.
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"importing {name} failed: {type(error).__name__}: {error} at {place(error)}", param_hint=HINT
+    )

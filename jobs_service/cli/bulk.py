@@ -1,0 +1,53 @@
+"""`add-many`: one job per JSON line. Floor: command line."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.adding import ResubmitOption
+from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="[FILE|-]", help="JSON lines; - (and nothing) reads standard input.")
+]
+
+
+def add_many(
+    context: typer.Context,
+    type: TypeArgument,
+    file: FileArgument = "-",
+    resubmit: ResubmitOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add one job per line: {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id must be there.
+
+    run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
+    line. A bad line ends it: the jobs of the lines before are added, and stay.
+    """
+    from jobs_service.cli.intake import IfExists, add_lines
+
+    name = parse_type(type)
+    with ExitStack() as opened:
+        descriptor = _open(file, opened)
+        if_exists: IfExists = "resubmit" if resubmit else "error"
+        added = session.run(context, store, lambda jobs: add_lines(jobs, name, descriptor, if_exists), makes_store=True)
+    if as_json:
+        output.json_line({"type": shown(name), "added": added})
+    else:
+        output.line(f"type {shown(name)}: {added} job{'' if added == 1 else 's'} added")
+
+
+def _open(file: str, opened: ExitStack) -> int:
+    if file == "-":
+        return sys.stdin.fileno()
+    try:
+        return opened.enter_context(open(file, "rb", buffering=0)).fileno()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None

@@ -1,0 +1,97 @@
+"""`remove` and `resubmit`: one job that is there. Floor: command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import exits, output, parsing, session
+from jobs_service.cli.names import parse_id, parse_priority, parse_type, shown
+from jobs_service.cli.options import (
+    DURATION_HELP,
+    AtOption,
+    DataOption,
+    IdArgument,
+    InOption,
+    JsonOption,
+    PriorityOption,
+    StoreOption,
+    TypeArgument,
+)
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Remove it even while it runs; its worker is refused.")]
+WaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wait",
+        metavar="S",
+        help=f"If it runs: wait so long for its worker to finish, then remove it: {DURATION_HELP}.",
+    ),
+]
+
+
+def remove(
+    context: typer.Context,
+    type: TypeArgument,
+    id: IdArgument,
+    force: ForceOption = False,
+    wait: WaitOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a job. The worker of a running one is asked to finish it, and the job stays until then."""
+    names = parse_type(type), parse_id(id)
+    if force and wait is not None:
+        raise typer.BadParameter("give one of them", param_hint="--force and --wait")
+    seconds = None if wait is None else parsing.duration(wait, "--wait")
+
+    async def body(jobs: JobsService) -> str:
+        if seconds is None:
+            return (await jobs.remove(*names, force=force)).value
+        try:
+            await jobs.stop_and_remove(*names, timeout=seconds)
+        except TimeoutError:
+            raise exits.AnswerIsNo(
+                f"{output.name(*names)} still runs after {seconds:g} s; it is canceled, and stays until it is finished"
+            ) from None
+        return "removed"
+
+    removal = session.run(context, store, body)
+    if as_json:
+        output.json_line({"type": shown(names[0]), "id": shown(names[1]), "removal": removal})
+    elif removal == "removed":
+        output.line(f"{output.name(*names)}: removed")
+    else:
+        output.line(f"{output.name(*names)}: running; its worker is asked to finish it")
+
+
+def resubmit(
+    context: typer.Context,
+    type: TypeArgument,
+    id: IdArgument,
+    data: DataOption = None,
+    priority: PriorityOption = None,
+    after: InOption = None,
+    at: AtOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a job run again: a finished one now, a running one when it has finished. What is not given stays."""
+    names = parse_type(type), parse_id(id)
+    changes: dict[str, Any] = {}
+    if data is not None:
+        changes["data"] = parsing.data(data)
+    if priority is not None:
+        changes["priority"] = parse_priority(priority)
+    run_at = parsing.run_at(after, at)
+    if run_at is not None:
+        changes["run_at"] = run_at
+    job = session.run(context, store, lambda jobs: jobs.resubmit(*names, **changes))
+    if as_json:
+        output.json_line(output.job_json(job))
+    else:
+        output.line(f"{output.name(*names)}: {output.state_sentence(job)}")

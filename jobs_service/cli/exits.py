@@ -1,0 +1,139 @@
+"""How a command line ends: every error is one line on stderr and an exit code. Floor: command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+
+import typer
+
+from jobs_service.cli.names import printable, shown
+
+PROGRAM = "jobs-service"
+
+DONE = 0
+NO = 1
+USAGE = 2
+STORE = 3
+BUG = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class AnswerIsNo(Exception):
+    """The verb did what it was asked, and the answer is no. The message says which."""
+
+
+class Terminated(Exception):
+    """A signal other than Ctrl-C asked the verb to end; it has put things in order.
+
+    Attributes:
+        code: the exit code, 128 plus the signal's number.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"ended by signal {code - 128}")
+        self.code = code
+
+
+def say(message: str) -> None:
+    """Print one line on stderr, whatever the message holds."""
+    line = printable(re.sub(r"\s*\n\s*", " ", message.strip()))
+    with contextlib.suppress(OSError):  # Then nobody is left to be told.
+        print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
+
+
+def guard(invoke: Callable[[], None]) -> int:
+    """Run a command line; return its exit code, and say in one line what went wrong."""
+    try:
+        try:
+            invoke()
+        finally:
+            sys.stdout.flush()
+    except typer.Exit as ended:
+        return ended.exit_code
+    except Terminated as ended:
+        return ended.code
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return BROKEN_PIPE
+    except BaseExceptionGroup as group:
+        return _report(_leaf(group))
+    except Exception as error:
+        return _report(error)
+    return DONE
+
+
+def wording(error: BaseException) -> str:
+    """Return an error's message, with the command line's own means against it."""
+    from jobs_service.errors import JobExists, JobNotFound, NoTypeTimeout
+
+    if isinstance(error, NoTypeTimeout):
+        name = shown(error.type)
+        return f"type {name} has no activity timeout; give it one: {PROGRAM} types set {name} SECONDS"
+    if isinstance(error, JobExists):
+        return f"job {shown(error.id)} of type {shown(error.type)} exists already; --resubmit has it run again"
+    if isinstance(error, JobNotFound):
+        return f"there is no job {shown(error.id)} of type {shown(error.type)}"
+    return str(error) or type(error).__name__
+
+
+def place(error: BaseException) -> str:
+    """Return file and line where an exception was raised, for a one-line report."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+def _report(error: BaseException) -> int:
+    code = _code(error)
+    if isinstance(error, typer.TyperException):
+        say(error.format_message() + _help_hint(error))
+    elif code == BUG:
+        say(f"internal error, please report it: {type(error).__name__}: {error} at {place(error)}")
+    else:
+        say(wording(error))
+    return code
+
+
+def _code(error: BaseException) -> int:
+    from jobs_service import errors
+
+    if isinstance(error, typer.TyperException):
+        return USAGE
+    if isinstance(error, AnswerIsNo | TimeoutError):
+        return NO
+    if isinstance(error, errors.InvalidJob | errors.JobTooLarge | errors.InvalidSettings | errors.TransactionTooLarge):
+        return USAGE
+    if isinstance(error, errors.StoreError | errors.SupervisorFailed):
+        return STORE
+    if isinstance(error, errors.JobsError):
+        return NO
+    if isinstance(error, OSError):
+        return STORE
+    return BUG
+
+
+def _help_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f" (see {context.command_path} --help)" if context is not None else ""
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first exception in a group that is no group."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _drop_output() -> None:
+    """Let the interpreter's last flush go nowhere, so that it does not complain as well."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

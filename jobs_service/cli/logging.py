@@ -1,0 +1,70 @@
+"""What becomes of the library's log events: lines for people on a terminal, JSON elsewhere. Floor: command line.
+
+The library configures nothing by itself; this is what the program `jobs-service` does.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+
+from jobs_service.cli.names import printable, shown
+from jobs_service.cli.options import Level
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+
+def configure(level: Level) -> None:
+    """Send log events, the standard library's too, to stderr.
+
+    On a terminal: time, level, event and its fields, in colour. Elsewhere: one JSON object per line with `timestamp`
+    (ISO 8601, UTC), `level`, `event`, the event's fields and, after a failure, `exception`.
+
+    Args:
+        level: what is less severe is dropped.
+    """
+    people = sys.stderr.isatty()
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
+        _name_jobs,
+    ]
+    rendering: list[Processor] = (
+        [_escape_event, structlog.dev.ConsoleRenderer(colors=True)]
+        if people
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=number, force=True)
+    logging.captureWarnings(True)
+
+
+def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Write types and ids as the command line takes them."""
+    for field in ("type", "id"):
+        if field in event:
+            event[field] = shown(event[field])
+    return event
+
+
+def _escape_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Let nothing reach a terminal that it would act on; a traceback's own lines are added later."""
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}

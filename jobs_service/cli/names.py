@@ -1,0 +1,172 @@
+"""Types, ids and priorities as text: what a verb prints is what another takes. Floor: command line.
+
+A string is itself. Everything else, and a string that would not survive a terminal or a shell (empty, with spaces
+around it or control characters in it, starting with "-" or "json:"), is `json:` and a JSON value: `json:7`,
+`json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\\n"`. What else the tuple layer
+knows (a UUID, a number that is not finite) is `{"packed":"…"}`, its encoding in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+import typer
+
+PREFIX = "json:"
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+def shown(value: Any) -> str:
+    """Return the text of a type, id or priority: `parsed` gives the value back."""
+    if isinstance(value, str) and _is_plain(value):
+        return value
+    return PREFIX + compact(_as_json(value))
+
+
+def parsed(text: str) -> Any:
+    """Return what the text names.
+
+    Raises:
+        ValueError: the text begins with `json:` and what follows is no name; the message says why.
+    """
+    if not text.startswith(PREFIX):
+        return _encodable(text)
+    try:
+        value = json.loads(text[len(PREFIX) :], parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{text!r} is not JSON behind json: ({error.msg}); quote it for the shell") from None
+    return _as_value(value)
+
+
+def parse_type(text: str) -> Any:
+    """Return the job type that the text names.
+
+    Raises:
+        typer.BadParameter: it names none.
+    """
+    return _argument(text, "TYPE")
+
+
+def parse_id(text: str) -> Any:
+    """Return the job id that the text names.
+
+    Raises:
+        typer.BadParameter: it names none.
+    """
+    return _argument(text, "ID")
+
+
+def parse_priority(text: str) -> Any:
+    """Return the priority that the text names: an integer if it looks like one.
+
+    Raises:
+        typer.BadParameter: it names none.
+    """
+    try:
+        return int(text) if _INTEGER.fullmatch(text) else parsed(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--priority") from None
+
+
+def priority_text(priority: Any) -> str:
+    """Return a priority's text: `parse_priority` gives it back."""
+    if isinstance(priority, int):
+        return str(priority)
+    if isinstance(priority, str) and _INTEGER.fullmatch(priority):
+        return PREFIX + compact(priority)
+    return shown(priority)
+
+
+def priority_json(priority: Any) -> int | str:
+    """Return a priority for JSON output: integers as they are, everything else as text."""
+    return priority if isinstance(priority, int) else shown(priority)
+
+
+def compact(value: Any) -> str:
+    """Return JSON on one line, readable, without anything that a terminal would act on."""
+    return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that is not printable as \\uXXXX."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text) and text.isprintable() and text == text.strip() and not text.startswith((PREFIX, "-"))
+
+
+def _argument(text: str, name: str) -> Any:
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f'{text!r} is not UTF-8; bytes are written json:{{"bytes":"HEX"}}') from None
+    return text
+
+
+def _as_json(value: Any) -> Any:
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, tuple | list):
+        return [_as_json(item) for item in value]
+    import fdb.tuple
+
+    return {"packed": fdb.tuple.pack((value,)).hex()}
+
+
+def _as_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, list):
+        return tuple(_as_value(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    match list(value.items()):
+        case [("bytes", str(digits))]:
+            return _from_hexadecimal(digits)
+        case [("packed", str(digits))]:
+            return _unpacked(_from_hexadecimal(digits))
+    raise ValueError('the only objects allowed are {"bytes":"HEX"} and {"packed":"HEX"}')
+
+
+def _from_hexadecimal(digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise ValueError(f"{digits!r} is not hexadecimal") from None
+
+
+def _unpacked(packed: bytes) -> Any:
+    import fdb.tuple
+
+    try:
+        (value,) = fdb.tuple.unpack(packed)
+    except Exception:  # The tuple layer raises whatever its decoder ran into.
+        raise ValueError(f"{packed.hex()!r} is not one value in the tuple layer's encoding") from None
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

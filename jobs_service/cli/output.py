@@ -1,0 +1,197 @@
+"""How verbs print: tables for people, plain text when nobody is at a terminal, JSON lines. Floor: command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs_service.cli.names import compact, priority_json, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from jobs_service import Job, JobEvent
+
+GAP = "  "
+LEAST_CUT = 16
+"""Columns that a value which may be cut gets at least."""
+
+STYLES = {"pending": "yellow", "running": "cyan", "finished": "green", "failed": "red", "canceled": "magenta"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: its heading.
+        right: whether its values are aligned to the right.
+        cut: whether its values may be cut to the terminal's width; only the last column may.
+    """
+
+    name: str
+    right: bool = False
+    cut: bool = False
+
+
+def width() -> int:
+    """Return how many characters a line has: the terminal's, 80 without one; the variable COLUMNS overrides both."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def line(text: str) -> None:
+    """Print one line that is already printable, at once."""
+    print(text, flush=True)
+
+
+def styled_line(text: str, state: str) -> None:
+    """Print one line that is already printable, at once; on a terminal in the colour of a job's state."""
+    if sys.stdout.isatty():
+        console().print(text, style=STYLES.get(state), soft_wrap=True)
+    else:
+        line(text)
+
+
+def json_line(value: Any) -> None:
+    """Print one JSON object on one line of ASCII, at once."""
+    print(json.dumps(value), flush=True)
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heading: bool = True) -> None:
+    """Print a table, or one page of it.
+
+    Args:
+        columns: the last one may be cut; the others are never, so that what is printed can be copied.
+        rows: printable text.
+        heading: whether the columns' names come first.
+    """
+    if sys.stdout.isatty():
+        _print_decorated(columns, rows, heading)
+    else:
+        _print_plain(columns, rows, heading)
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """Return a job as `--json` prints it."""
+    return {
+        "type": shown(job.type),
+        "id": shown(job.id),
+        "state": job.state.value,
+        "outcome": job.outcome.value if job.outcome else None,
+        "data": job.data,
+        "priority": priority_json(job.priority),
+        "run_at": timestamp(job.run_at),
+        "resubmit": job.resubmit,
+        "cancel": job.cancel,
+        "seq": job.seq.hex() if job.seq else None,
+    }
+
+
+def event_json(event: JobEvent) -> dict[str, Any]:
+    """Return an event as `--json` prints it."""
+    return {
+        "type": shown(event.type),
+        "id": shown(event.id),
+        "state": event.state.value,
+        "outcome": event.outcome.value if event.outcome else None,
+        "data": event.data,
+        "seq": event.seq.hex() if event.seq else None,
+    }
+
+
+def state_text(job: Job | JobEvent) -> str:
+    """Return a job's state in a word, or how it ended when it did not succeed."""
+    if job.outcome and job.outcome != "succeeded":
+        return job.outcome.value
+    return job.state.value
+
+
+def state_sentence(job: Job) -> str:
+    """Return what becomes of a job that somebody added or resubmitted."""
+    if job.resubmit:
+        return "running; it runs again when it has finished"
+    if job.run_at is not None:
+        return f"pending, not before {time_text(job.run_at)}"
+    return state_text(job)
+
+
+def timestamp(time: datetime | None) -> str | None:
+    """Return an aware UTC time in ISO 8601 with microseconds."""
+    return None if time is None else time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def time_text(time: datetime | None) -> str:
+    """Return an aware UTC time for people, to the second."""
+    return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def data_text(data: Any) -> str:
+    """Return a job's data for people, on one line."""
+    return "" if data is None else compact(data)
+
+
+def name(type: Any, id: Any) -> str:
+    """Return how a sentence calls a job."""
+    return f"job {shown(id)} of type {shown(type)}"
+
+
+def cut(text: str, columns: int) -> str:
+    """Return the text in at most so many columns of a terminal."""
+    if len(text) <= columns and text.isascii():
+        return text
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= columns else set_cell_size(text, columns - 1).rstrip() + "…"
+
+
+def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], heading: bool) -> None:
+    from rich.cells import cell_len
+
+    lines = [[column.name.upper() for column in columns]] * heading + [list(row) for row in rows]
+    widths = [max((cell_len(row[at]) for row in lines), default=0) for at in range(len(columns))]
+    if columns[-1].cut:
+        room = max(LEAST_CUT, width() - sum(widths[:-1]) - len(GAP) * (len(columns) - 1))
+        for row in lines:
+            row[-1] = cut(row[-1], room)
+    for row in lines:
+        cells = (_aligned(cell, column, size) for cell, column, size in zip(row, columns, widths, strict=True))
+        print(GAP.join(cells).rstrip())
+    sys.stdout.flush()
+
+
+def _aligned(cell: str, column: Column, size: int) -> str:
+    from rich.cells import cell_len
+
+    padding = " " * (size - cell_len(cell))
+    return padding + cell if column.right else cell + padding
+
+
+def _print_decorated(columns: Sequence[Column], rows: Iterable[Sequence[str]], heading: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    decorated = Table(box=None, show_header=heading, header_style="bold", pad_edge=False, padding=(0, len(GAP), 0, 0))
+    for column in columns:
+        decorated.add_column(
+            column.name.upper(),
+            justify="right" if column.right else "left",
+            no_wrap=column.cut,
+            overflow="ellipsis" if column.cut else "fold",
+        )
+    for row in rows:
+        decorated.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+    console().print(decorated)
+
+
+def console(*, stderr: bool = False) -> Any:
+    """Return a rich console that prints nothing but what it is given, without guessing at its meaning."""
+    from rich.console import Console
+
+    return Console(
+        stderr=stderr, width=None if sys.stdout.isatty() else width(), highlight=False, markup=False, emoji=False
+    )

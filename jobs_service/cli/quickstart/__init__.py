@@ -1,0 +1,20 @@
+"""`quickstart`: a guided demonstration of real work on a throw-away store. Floor: command line."""
+
+from __future__ import annotations
+
+
+def quickstart() -> None:
+    """Watch jobs being added, run, lost and found again, in about ten seconds.
+
+    Worker processes compress the files of this package; one is killed in the middle of a job. All that happens on a
+    store of its own in a temporary directory, which is removed at the end.
+    """
+    import asyncio
+    import tempfile
+    from pathlib import Path
+
+    from jobs_service.cli.quickstart.demonstration import demonstrate
+
+    # A second Ctrl-C may cut the clean-up of the workers short: what they still write must not stop the removal.
+    with tempfile.TemporaryDirectory(prefix="jobs-service-quickstart-", ignore_cleanup_errors=True) as directory:
+        asyncio.run(demonstrate(Path(directory)))

@@ -1,0 +1,138 @@
+"""`types`: shows or changes the kinds of jobs. Floor: command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import output, parsing, session
+from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.options import JsonOption, Markup, StoreOption, TypeArgument
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobsService
+
+COLUMNS = (
+    output.Column("type"),
+    output.Column("timeout", right=True),
+    output.Column("ready", right=True),
+    output.Column("scheduled", right=True),
+    output.Column("running", right=True),
+    output.Column("finished", right=True),
+)
+
+
+def verbs(markup: Markup) -> typer.Typer:
+    """Return the verb with its two sub-verbs."""
+    app = typer.Typer(rich_markup_mode=markup)
+    app.callback(invoke_without_command=True)(types)
+    app.command("set")(set_timeout)
+    app.command("clear")(clear_timeout)
+    return app
+
+
+def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show the types with their activity timeouts and counts by state, or change them.
+
+    The activity timeout is how many seconds a running job may stay silent before it is taken for lost and becomes
+    pending again. A type without one (none) takes no new jobs.
+    """
+    if context.invoked_subcommand is not None:
+        context.obj = session.Chosen(session.chosen_store(context, store))
+        return
+    counts = session.run(context, store, _count)
+    if as_json:
+        for count in counts:
+            output.json_line(count.as_json())
+    elif counts:
+        output.table(COLUMNS, [count.as_row() for count in counts])
+    else:
+        output.line("no types; jobs-service types set TYPE SECONDS makes one")
+
+
+def set_timeout(
+    context: typer.Context,
+    type: TypeArgument,
+    seconds: Annotated[str, typer.Argument(metavar="SECONDS", help="The activity timeout: 60, 10m, 1h30m.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a type its activity timeout; this makes the type, and the store when there is none."""
+    name = parse_type(type)
+    timeout = parsing.duration(seconds, "SECONDS")
+    if timeout <= 0:
+        raise typer.BadParameter("it must be more than 0", param_hint="SECONDS")
+    session.run(context, store, lambda jobs: jobs.set_type_timeout(name, timeout), makes_store=True)
+    if as_json:
+        output.json_line({"type": shown(name), "timeout": timeout})
+    else:
+        output.line(f"type {shown(name)}: activity timeout {timeout:g} s")
+
+
+def clear_timeout(
+    context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Take a type's activity timeout away: its jobs stay, new ones are refused."""
+    name = parse_type(type)
+    session.run(context, store, lambda jobs: jobs.clear_type_timeout(name))
+    if as_json:
+        output.json_line({"type": shown(name), "timeout": None})
+    else:
+        output.line(f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused")
+
+
+class _Count:
+    """One type's jobs, counted by state."""
+
+    def __init__(self, type: Any, timeout: float | None) -> None:
+        self.type = type
+        self.timeout = timeout
+        self.ready = self.scheduled = self.running = self.finished = 0
+
+    def add(self, job: Job, now: float) -> None:
+        """Count one job."""
+        if job.state == "running":
+            self.running += 1
+        elif job.state == "finished":
+            self.finished += 1
+        elif job.run_at is not None and job.run_at.timestamp() > now:
+            self.scheduled += 1
+        else:
+            self.ready += 1
+
+    def as_row(self) -> list[str]:
+        """Return the cells of COLUMNS."""
+        timeout = "none" if self.timeout is None else f"{self.timeout:g} s"
+        return [shown(self.type), timeout, *map(str, self._numbers())]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        names = ("ready", "scheduled", "running", "finished")
+        numbers = dict(zip(names, self._numbers(), strict=True))
+        return {"type": shown(self.type), "timeout": self.timeout, **numbers}
+
+    def _numbers(self) -> Iterable[int]:
+        return self.ready, self.scheduled, self.running, self.finished
+
+
+async def _count(jobs: JobsService) -> list[_Count]:
+    from jobs_service.errors import NoTypeTimeout
+    from jobs_service.sources import Sources
+
+    now = Sources().wall_time()
+    counts: dict[str, _Count] = {}
+    for type in await jobs.types():
+        try:
+            counts[shown(type)] = _Count(type, await jobs.get_type_timeout(type))
+        except NoTypeTimeout:
+            continue  # Cleared since types() looked: listed below if it has jobs.
+    async for job in jobs.list():
+        key = shown(job.type)
+        count = counts.get(key)
+        if count is None:
+            # A type that was cleared is no type any more, but its jobs are still there.
+            count = counts[key] = _Count(job.type, None)
+        count.add(job, now)
+    return [counts[key] for key in sorted(counts)]
