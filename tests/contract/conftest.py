@@ -1,0 +1,56 @@
+"""The store of a test's own, once for every kind of store there is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store import Store, open_address
+from tests.contract.support import empty
+from tests.stores import EVERY_STORE, StoreKind
+
+Reopen = Callable[[], Awaitable[Store]]
+
+
+@pytest.fixture(params=EVERY_STORE)
+def store_kind(request: pytest.FixtureRequest) -> StoreKind:
+    """Every kind of store, one after the other."""
+    kind = request.param
+    assert isinstance(kind, StoreKind)
+    return kind
+
+
+@pytest.fixture
+def closed_store(store_kind: StoreKind, tmp_path: Path) -> Store:
+    """A store that is not open yet."""
+    return open_address(store_kind.address(tmp_path), Settings(), Sources(0))
+
+
+@pytest.fixture
+async def store(store_kind: StoreKind, closed_store: Store) -> AsyncIterator[Store]:
+    """An open, empty store."""
+    await closed_store.open()
+    if store_kind.shared:
+        await empty(closed_store)
+    yield closed_store
+    await closed_store.close()
+
+
+@pytest.fixture
+async def reopen(store_kind: StoreKind, store: Store, tmp_path: Path) -> AsyncIterator[Reopen]:
+    """A function that closes the store and opens it again: from its address, unless it lives in its object only."""
+    opened: list[Store] = [store]
+
+    async def again() -> Store:
+        await opened[-1].close()
+        if store_kind.persistent:
+            opened.append(open_address(store_kind.address(tmp_path), Settings(), Sources(0)))
+        await opened[-1].open()
+        return opened[-1]
+
+    yield again
+    await opened[-1].close()
