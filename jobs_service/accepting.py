@@ -7,6 +7,7 @@ since where one job came there may be more. So an added job costs one look per p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -23,11 +24,12 @@ class Nothing:
     """What an attempt returns that found no job.
 
     Attributes:
-        watch: on the type's pending queue, set in the transaction that found nothing.
+        watch: on the type's pending queue, set in the transaction that found nothing; None for all but the first of
+            several who found nothing together.
         due_in: seconds until the next scheduled job comes due; None when there is none.
     """
 
-    watch: Watch
+    watch: Watch | None
     due_in: float | None
 
 
@@ -70,10 +72,11 @@ class Waiting(Generic[T]):
                     line.wake(2)
                     return found
                 if line.watched:
-                    found.watch.cancel()
+                    if found.watch is not None:
+                        found.watch.cancel()
                     await self._queue(line)
-                else:
-                    await self._watch(line, found)
+                elif found.watch is not None:
+                    await self._watch(line, found.watch, found.due_in)
         except BaseException:
             # The turn passes on: this one may have been woken for a job that it will not take.
             line.wake(1)
@@ -91,16 +94,13 @@ class Waiting(Generic[T]):
             if not turn.done():
                 line.behind.remove(turn)
 
-    async def _watch(self, line: _Line, found: Nothing) -> None:
+    async def _watch(self, line: _Line, watch: Watch, due_in: float | None) -> None:
         line.watched = True
         try:
-            async with asyncio.timeout(found.due_in):
-                await found.watch.wait()
-        except TimeoutError:
-            pass  # A scheduled job has come due.
-        except StoreError as error:
-            if not error.retryable:
-                raise
+            # In time or not, lost or not: one looks again.
+            with contextlib.suppress(TimeoutError, StoreError):
+                async with asyncio.timeout(due_in):
+                    await watch.wait()
         finally:
             line.watched = False
-            found.watch.cancel()
+            watch.cancel()

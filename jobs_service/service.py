@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
@@ -13,6 +14,7 @@ import structlog
 from jobs_service import json_data
 from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
+from jobs_service.actors.group_commit import GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
@@ -70,8 +72,6 @@ _Specs: TypeAlias = list[Spec]
 _Page: TypeAlias = list[tuple[bytes, Job]]
 _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
-_Taken: TypeAlias = list[Entry] | tuple[Watch, float | None]
-"""What an accept transaction returns: the jobs, or a watch and the seconds until the next scheduled job is due."""
 
 _WATCH_HOLDOFF = 0.02
 
@@ -110,6 +110,7 @@ class JobsService:
         self._supervise = supervise
         self._context = Context(self._store, self.settings, self._sources)
         self._hub = Hub()
+        self._operations = GroupCommit(self._context.transact, self._give_back)
         self._waiting: Waiting[_RunningJobs] = Waiting()
         self._owns_store = False
         self._entered = False
@@ -247,7 +248,7 @@ class JobsService:
         keys = self._keys(type)
         spec = Spec(data, priority, run_at)
         rule = check_if_exists(if_exists)
-        return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule)))
+        return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule), spec.size()))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, as many per transaction as the limits allow.
@@ -273,7 +274,7 @@ class JobsService:
             async def write(unit: Unit, ids: _Ids = ids, specs: _Specs = specs) -> _Entries:
                 return await creation.add_many(unit, keys, ids, specs, rule)
 
-            added += map(job_of, await self._write(write))
+            added += map(job_of, await self._transact(write))
         return added
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
@@ -327,7 +328,7 @@ class JobsService:
         """
         keys = self._keys(type)
         spec = Spec(data, priority, run_at)
-        return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec)))
+        return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec), spec.size()))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job.
@@ -495,7 +496,7 @@ class JobsService:
         async def work(unit: Unit) -> T:
             return await function(_ServiceTransaction(unit, self))
 
-        result = await self._write(work)
+        result = await self._transact(work)
         if self._types_touched != types_before:
             await self._look_at_types()
         return result
@@ -560,20 +561,26 @@ class JobsService:
         keys = self._keys(job.type)
         json = None if data is UNSET else json_data.encode(data)
         lock = job.lock
-        return running_job(await self._write(lambda unit: processing.update(unit, keys, job.id, lock, json)), self)
+        return running_job(
+            await self._write(lambda unit: processing.update(unit, keys, job.id, lock, json), len(json or b"")), self
+        )
 
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
         keys = self._keys(job.type)
         json = None if data is UNSET else json_data.encode(data)
         lock = job.lock
         ended = check_outcome(outcome)
-        return job_of(await self._write(lambda unit: processing.finish(unit, keys, job.id, lock, json, ended)))
+        return job_of(
+            await self._write(lambda unit: processing.finish(unit, keys, job.id, lock, json, ended), len(json or b""))
+        )
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         keys = self._keys(job.type)
         spec = Spec(data, priority, run_at)
         lock = job.lock
-        return running_job(await self._write(lambda unit: processing.resubmit(unit, keys, job.id, lock, spec)), self)
+        return running_job(
+            await self._write(lambda unit: processing.resubmit(unit, keys, job.id, lock, spec), spec.size()), self
+        )
 
     async def _release(self, job: RunningJob) -> Job:
         keys = self._keys(job.type)
@@ -595,11 +602,13 @@ class JobsService:
         if not self._entered:
             raise JobsError("the service is not open: enter it with `async with`")
 
-    async def _write(
-        self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
-    ) -> T:
+    def _write(self, operation: Callable[[Unit], Awaitable[T]], size: int = 0) -> asyncio.Future[T]:
         self._check_open()
-        return await self._context.transact(operation, abandoned=abandoned)
+        return self._operations.operate(operation, size)
+
+    async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
+        self._check_open()
+        return await self._context.transact(operation)
 
     async def _read(self, function: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
         self._check_open()
@@ -627,28 +636,15 @@ class JobsService:
             yield ids, specs
 
     async def _accept_once(self, keys: TypeKeys, wanted: pending.Terms, *, watch: bool) -> _RunningJobs | Nothing:
-        async def accept(unit: Unit) -> _Taken:
-            taken = await pending.accept(unit, keys, wanted)
-            if taken or not watch:
-                return taken
-            transaction = unit.transaction
-            run_at = await pending.next_scheduled(transaction.snapshot, keys)
-            # A job that is due but out of these terms must not keep its waiter awake.
-            due_in = None if run_at is None or run_at <= unit.now else run_at - unit.now
-            return transaction.watch(keys.watch_pending), due_in
-
-        found = await self._write(accept, self._give_back)
+        self._check_open()
+        found = await self._operations.accept(keys, wanted, watch=watch)
         if isinstance(found, tuple):
             return Nothing(*found)
         return [running_job(entry, self) for entry in found]
 
-    def _give_back(self, taken: _Taken) -> None:
-        """Release jobs that were accepted for a caller who had gone when the commit was answered."""
-        if isinstance(taken, tuple):
-            taken[0].cancel()
-            return
-        for entry in taken:
-            self._later(self._release_abandoned(running_job(entry, self)))
+    def _give_back(self, entry: Entry) -> None:
+        """Release a job that was accepted for a caller who had gone when the commit was answered."""
+        self._later(self._release_abandoned(running_job(entry, self)))
 
     async def _release_abandoned(self, job: RunningJob) -> None:
         keys = self._context.keyspace.of(job.type)
@@ -680,10 +676,8 @@ class JobsService:
             try:
                 if not running:
                     return
-                await watch.wait()
-            except StoreError as error:
-                if not error.retryable:
-                    raise
+                with contextlib.suppress(StoreError):  # A watch that was lost: look again.
+                    await watch.wait()
             finally:
                 watch.cancel()
             await asyncio.sleep(_WATCH_HOLDOFF)
@@ -763,6 +757,7 @@ class JobsService:
         if self._tree_task is not None:
             self._tree_task.cancel()
             await asyncio.wait([self._tree_task])
+        await self._operations.drain()
         while self._afterthoughts:
             await asyncio.wait(self._afterthoughts)
         if self._owns_store:

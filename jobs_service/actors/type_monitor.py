@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from jobs_service.actors.context import Context
@@ -50,9 +51,6 @@ class TypeMonitor:
 
 
 async def _change(watch: Watch) -> None:
-    """Return when there may be a change: a watch that was lost is looked after in the same way."""
-    try:
+    """Return when there may be a change: the loss of a watch is an ordinary event, after which one looks again."""
+    with contextlib.suppress(StoreError):
         await watch.wait()
-    except StoreError as error:
-        if not error.retryable:
-            raise

@@ -35,6 +35,10 @@ class Spec:
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = UNSET if run_at is UNSET else to_seconds(run_at)
 
+    def size(self) -> int:
+        """Return how many bytes of data it brings."""
+        return 0 if self.json is None else len(self.json)
+
     def applied_to(self, record: Record) -> tuple[bytes, bytes, float | None]:
         """Return (json, priority, run_at) of the record with what the spec changes."""
         return (

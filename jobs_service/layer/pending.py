@@ -11,7 +11,7 @@ from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
 from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit, ready_key
 from jobs_service.model import JobId
-from jobs_service.store.base import KeyValue, Snapshot
+from jobs_service.store.base import KeyValue, Snapshot, Watch
 
 _SEQ_BYTES: Final = 12
 _TIME_BYTES: Final = 9
@@ -91,6 +91,14 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     """Return when the next scheduled job comes due, seconds since the epoch; None when none is scheduled."""
     found = await transaction.get_range(keys.scheduled, keys.scheduled + AFTER, limit=1)
     return unpack_seconds(found[0][0][len(keys.scheduled) :]) if found else None
+
+
+async def wait_for_more(unit: Unit, keys: TypeKeys) -> tuple[Watch, float | None]:
+    """Return a watch on the type's queue, and the seconds until the next scheduled job comes due (None for never)."""
+    run_at = await next_scheduled(unit.transaction.snapshot, keys)
+    # A job that is due, but was not taken, must not keep its waiter awake.
+    due_in = None if run_at is None or run_at <= unit.now else run_at - unit.now
+    return unit.transaction.watch(keys.watch_pending), due_in
 
 
 async def count(

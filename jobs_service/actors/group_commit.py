@@ -1,0 +1,226 @@
+"""Group commit of operations: what many callers ask for at the same time shares one transaction. Floor: actors.
+
+Every transaction has its price, on a cluster a round trip, so the operations of one turn of the loop are run one after
+the other on one unit of work: they behave as if each had a transaction of its own. One that raises leaves no trace and
+concerns no other. Workers that accept jobs on the same terms share one look at the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from jobs_service.errors import TransactionTooLarge
+from jobs_service.layer import pending
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.unit import Entry, Unit
+from jobs_service.store.base import Watch
+
+T = TypeVar("T")
+
+_MOST_OPERATIONS: Final = 500
+_MOST_JOBS: Final = 1000
+_MOST_BYTES: Final = 2_000_000
+
+Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
+"""What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
+
+Of several who come back without jobs together, only the first gets the watch.
+"""
+
+Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]]], Awaitable[Any]]
+
+
+class _Operation(Protocol):
+    """Something to do on a unit of work, and whom to tell."""
+
+    size: int
+
+    def withdrawn(self) -> bool:
+        """Whether nobody waits for it any more."""
+
+    async def run(self, unit: Unit) -> Any:
+        """Do it."""
+
+    def answer(self, result: Any, failure: Exception | None) -> None:
+        """Tell what became of it."""
+
+
+class _Single:
+    """One caller's operation."""
+
+    __slots__ = ("_future", "run", "size")
+
+    def __init__(self, run: Callable[[Unit], Awaitable[Any]], future: asyncio.Future[Any], size: int) -> None:
+        self.run = run
+        self.size = size
+        self._future = future
+
+    def withdrawn(self) -> bool:
+        return self._future.done()
+
+    def answer(self, result: Any, failure: Exception | None) -> None:
+        future = self._future
+        if future.done():
+            return
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
+
+
+class _Accepts:
+    """The accepts of all who ask for jobs on the same terms."""
+
+    def __init__(self, keys: TypeKeys, terms: pending.Terms, watch: bool, give_back: Callable[[Entry], None]) -> None:
+        self.size = 0
+        self._keys = keys
+        self._terms = terms
+        self._watch = watch
+        self._give_back = give_back
+        self._callers: list[asyncio.Future[Accepted]] = []
+
+    def join(self, future: asyncio.Future[Accepted]) -> bool:
+        """Add a caller; return whether there is room for one more."""
+        self._callers.append(future)
+        return (len(self._callers) + 1) * self._terms.limit <= _MOST_JOBS
+
+    def withdrawn(self) -> bool:
+        self._callers = [future for future in self._callers if not future.done()]
+        return not self._callers
+
+    async def run(self, unit: Unit) -> tuple[list[Entry], tuple[Watch | None, float | None]]:
+        terms = replace(self._terms, limit=self._terms.limit * len(self._callers))
+        taken = await pending.accept(unit, self._keys, terms)
+        if not self._watch or len(taken) == terms.limit:
+            return taken, (None, None)
+        return taken, await pending.wait_for_more(unit, self._keys)
+
+    def answer(self, result: Any, failure: Exception | None) -> None:
+        if failure is not None:
+            for future in self._callers:
+                if not future.done():
+                    future.set_exception(copy.copy(failure))
+            return
+        limit = self._terms.limit
+        taken, left = result
+        for position, future in enumerate(self._callers):
+            share = taken[position * limit : (position + 1) * limit]
+            if future.done():
+                # The caller has gone since: what was accepted for it must not stay locked.
+                for entry in share:
+                    self._give_back(entry)
+            elif share or not self._watch:
+                future.set_result(share)
+            else:
+                future.set_result(left)
+                left = (None, left[1])
+        if left[0] is not None:
+            left[0].cancel()
+
+
+class GroupCommit:
+    """Collects the operations of one turn of the loop and runs them in few transactions.
+
+    Args:
+        transact: runs a function on a unit of work in a transaction.
+        give_back: called with a job that was accepted for somebody who has gone.
+    """
+
+    def __init__(self, transact: Transact, give_back: Callable[[Entry], None]) -> None:
+        self._transact = transact
+        self._give_back = give_back
+        self._queue: list[_Operation] = []
+        self._accepts: dict[tuple[TypeKeys, pending.Terms, bool], _Accepts] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def operate(self, operation: Callable[[Unit], Awaitable[T]], size: int = 0) -> asyncio.Future[T]:
+        """Run an operation; await the result. One that is canceled before it has begun is withdrawn.
+
+        Args:
+            operation: on a unit of work; raises before it changes anything, or not at all.
+            size: bytes of the values that it writes, about.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Single(operation, future, size))
+        return future
+
+    def accept(self, keys: TypeKeys, terms: pending.Terms, *, watch: bool) -> asyncio.Future[Accepted]:
+        """Accept jobs.
+
+        Args:
+            keys: of their type.
+            terms: which ones, and how many.
+            watch: whether to come back with a watch when there are none.
+        """
+        future: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+        key = (keys, terms, watch)
+        group = self._accepts.get(key)
+        if group is None:
+            group = self._accepts[key] = _Accepts(keys, terms, watch, self._give_back)
+            self._enqueue(group)
+        if not group.join(future):
+            del self._accepts[key]
+        return future
+
+    async def drain(self) -> None:
+        """Return when every operation that was begun has ended."""
+        while self._queue or self._running:
+            self._send()
+            if self._running:
+                await asyncio.wait(self._running)
+
+    def _enqueue(self, operation: _Operation) -> None:
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._queue.append(operation)
+
+    def _send(self) -> None:
+        """Begin what has come together, in transactions well within the limits."""
+        queue = [each for each in self._queue if not each.withdrawn()]
+        self._queue = []
+        self._accepts.clear()
+        first = size = 0
+        for position, each in enumerate(queue):
+            size += each.size
+            if position - first == _MOST_OPERATIONS or (size > _MOST_BYTES and position > first):
+                self._begin(queue[first:position])
+                first, size = position, each.size
+        if first < len(queue):
+            self._begin(queue[first:])
+
+    def _begin(self, batch: list[_Operation]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(batch))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, batch: list[_Operation]) -> None:
+        """Run a batch in one transaction, and answer each of its operations."""
+
+        async def work(unit: Unit) -> list[tuple[Any, Exception | None]]:
+            answers: list[tuple[Any, Exception | None]] = []
+            for operation in batch:
+                try:
+                    answers.append((await operation.run(unit), None))
+                except Exception as error:
+                    answers.append((None, error))
+            return answers
+
+        try:
+            answers = await self._transact(work)
+        except TransactionTooLarge as error:
+            if len(batch) == 1:
+                batch[0].answer(None, error)
+            else:
+                for operation in batch:
+                    await self._run([operation])
+        except Exception as error:
+            # Each caller gets an error of its own: raising one adds to its traceback.
+            for operation in batch:
+                operation.answer(None, copy.copy(error))
+        else:
+            for operation, (result, failure) in zip(batch, answers, strict=True):
+                operation.answer(result, failure)
