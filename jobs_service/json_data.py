@@ -21,6 +21,7 @@ MAX_INTEGER_BITS = 14_000
 """Longer integers cannot be read back (Python's own limit of 4,300 decimal digits)."""
 
 _SCALARS = frozenset({str, bool, type(None)})
+_SMALL = 1 << 63
 
 
 class _Refused(ValueError):
@@ -63,7 +64,7 @@ def _check(value: Any, depth: int) -> None:
     if kind in _SCALARS:
         return
     if kind is int:
-        if value.bit_length() > MAX_INTEGER_BITS:
+        if not -_SMALL < value < _SMALL and value.bit_length() > MAX_INTEGER_BITS:
             raise _Refused(f"an integer of {value.bit_length()} bits; {MAX_INTEGER_BITS} are allowed")
     elif kind is float:
         if value - value != 0.0:
@@ -74,10 +75,12 @@ def _check(value: Any, depth: int) -> None:
         for key, item in value.items():
             if key.__class__ is not str:
                 raise _Refused(f"the key {_shown(key)} of type {type(key).__name__}; object keys must be str")
-            _check(item, depth - 1)
+            if item.__class__ not in _SCALARS:
+                _check(item, depth - 1)
     elif kind is list or kind is tuple:
         for item in value:
-            _check(item, depth - 1)
+            if item.__class__ not in _SCALARS:
+                _check(item, depth - 1)
     else:
         raise _Refused(
             f"a value of type {kind.__name__}; allowed are None, bool, int, float, str, and list, tuple, dict of these"

@@ -189,7 +189,7 @@ class JobsService:
         """
         keys = self._keys(type)
         checked = activity.check_seconds(seconds)
-        await self._write(lambda unit: activity.set_type_timeout(unit.transaction, keys, checked))
+        await self._transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
         await self._look_at_types()
 
     async def get_type_timeout(self, type: JobType) -> float:
@@ -204,7 +204,7 @@ class JobsService:
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type: its jobs stay, nothing new can be added. A type that does not exist is no error."""
         keys = self._keys(type)
-        await self._write(lambda unit: activity.clear_type_timeout(unit.transaction, keys))
+        await self._transact(lambda unit: activity.clear_type_timeout(unit, keys))
         await self._look_at_types()
 
     async def types(self) -> _Types:
@@ -248,7 +248,7 @@ class JobsService:
         keys = self._keys(type)
         spec = Spec(data, priority, run_at)
         rule = check_if_exists(if_exists)
-        return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule), spec.size()))
+        return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule), keys, id, spec.size()))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, as many per transaction as the limits allow.
@@ -291,7 +291,7 @@ class JobsService:
             JobNotFound: there is no such job.
         """
         keys = self._keys(type)
-        return await self._write(lambda unit: creation.remove(unit, keys, id, force))
+        return await self._write(lambda unit: creation.remove(unit, keys, id, force), keys, id)
 
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
         """Remove a job, waiting until its worker has finished it if it runs.
@@ -328,7 +328,7 @@ class JobsService:
         """
         keys = self._keys(type)
         spec = Spec(data, priority, run_at)
-        return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec), spec.size()))
+        return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec), keys, id, spec.size()))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job.
@@ -560,32 +560,35 @@ class JobsService:
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
         keys = self._keys(job.type)
         json = None if data is UNSET else json_data.encode(data)
-        lock = job.lock
+        id, lock = job.id, job.lock
         return running_job(
-            await self._write(lambda unit: processing.update(unit, keys, job.id, lock, json), len(json or b"")), self
+            await self._write(lambda unit: processing.update(unit, keys, id, lock, json), keys, id, len(json or b"")),
+            self,
         )
 
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
         keys = self._keys(job.type)
         json = None if data is UNSET else json_data.encode(data)
-        lock = job.lock
+        id, lock = job.id, job.lock
         ended = check_outcome(outcome)
         return job_of(
-            await self._write(lambda unit: processing.finish(unit, keys, job.id, lock, json, ended), len(json or b""))
+            await self._write(
+                lambda unit: processing.finish(unit, keys, id, lock, json, ended), keys, id, len(json or b"")
+            )
         )
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         keys = self._keys(job.type)
         spec = Spec(data, priority, run_at)
-        lock = job.lock
+        id, lock = job.id, job.lock
         return running_job(
-            await self._write(lambda unit: processing.resubmit(unit, keys, job.id, lock, spec), spec.size()), self
+            await self._write(lambda unit: processing.resubmit(unit, keys, id, lock, spec), keys, id, spec.size()), self
         )
 
     async def _release(self, job: RunningJob) -> Job:
         keys = self._keys(job.type)
-        lock = job.lock
-        return job_of(await self._write(lambda unit: processing.release(unit, keys, job.id, lock)))
+        id, lock = job.id, job.lock
+        return job_of(await self._write(lambda unit: processing.release(unit, keys, id, lock), keys, id))
 
     # Floors below
 
@@ -594,7 +597,9 @@ class JobsService:
         return self._context.keyspace
 
     def _keys(self, type: JobType) -> TypeKeys:
-        return self._keyspace().of(type)
+        if self._failure is not None or not self._entered:
+            self._check_open()
+        return self._context.keyspace.of(type)
 
     def _check_open(self) -> None:
         if self._failure is not None:
@@ -602,9 +607,11 @@ class JobsService:
         if not self._entered:
             raise JobsError("the service is not open: enter it with `async with`")
 
-    def _write(self, operation: Callable[[Unit], Awaitable[T]], size: int = 0) -> asyncio.Future[T]:
-        self._check_open()
-        return self._operations.operate(operation, size)
+    def _write(
+        self, operation: Callable[[Unit], Awaitable[T]], keys: TypeKeys, id: JobId, size: int = 0
+    ) -> asyncio.Future[T]:
+        """Run an operation on one job, together with other callers' operations."""
+        return self._operations.operate(operation, (keys, id, pack_id(id)), size)
 
     async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
         self._check_open()

@@ -17,6 +17,7 @@ from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit import Entry, Unit
+from jobs_service.model import JobId
 from jobs_service.store.base import Watch
 
 T = TypeVar("T")
@@ -31,12 +32,16 @@ Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
 Of several who come back without jobs together, only the first gets the watch.
 """
 
+_Job: TypeAlias = tuple[TypeKeys, JobId, bytes]
+"""The job that an operation is about to touch: its type's keys, its id and its packed id."""
+
 Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]]], Awaitable[Any]]
 
 
 class _Operation(Protocol):
     """Something to do on a unit of work, and whom to tell."""
 
+    job: _Job | None
     size: int
 
     def withdrawn(self) -> bool:
@@ -52,10 +57,13 @@ class _Operation(Protocol):
 class _Single:
     """One caller's operation."""
 
-    __slots__ = ("_future", "run", "size")
+    __slots__ = ("_future", "job", "run", "size")
 
-    def __init__(self, run: Callable[[Unit], Awaitable[Any]], future: asyncio.Future[Any], size: int) -> None:
+    def __init__(
+        self, run: Callable[[Unit], Awaitable[Any]], job: _Job, future: asyncio.Future[Any], size: int
+    ) -> None:
         self.run = run
+        self.job: _Job | None = job
         self.size = size
         self._future = future
 
@@ -77,6 +85,7 @@ class _Accepts:
 
     def __init__(self, keys: TypeKeys, terms: pending.Terms, watch: bool, give_back: Callable[[Entry], None]) -> None:
         self.size = 0
+        self.job: _Job | None = None
         self._keys = keys
         self._terms = terms
         self._watch = watch
@@ -137,15 +146,16 @@ class GroupCommit:
         self._accepts: dict[tuple[TypeKeys, pending.Terms, bool], _Accepts] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    def operate(self, operation: Callable[[Unit], Awaitable[T]], size: int = 0) -> asyncio.Future[T]:
+    def operate(self, operation: Callable[[Unit], Awaitable[T]], job: _Job, size: int = 0) -> asyncio.Future[T]:
         """Run an operation; await the result. One that is canceled before it has begun is withdrawn.
 
         Args:
             operation: on a unit of work; raises before it changes anything, or not at all.
+            job: the one that it touches.
             size: bytes of the values that it writes, about.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Single(operation, future, size))
+        self._enqueue(_Single(operation, job, future, size))
         return future
 
     def accept(self, keys: TypeKeys, terms: pending.Terms, *, watch: bool) -> asyncio.Future[Accepted]:
@@ -202,6 +212,7 @@ class GroupCommit:
 
         async def work(unit: Unit) -> list[tuple[Any, Exception | None]]:
             answers: list[tuple[Any, Exception | None]] = []
+            await unit.prefetch([operation.job for operation in batch if operation.job is not None])
             for operation in batch:
                 try:
                     answers.append((await operation.run(unit), None))

@@ -14,7 +14,7 @@ from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, u
 from jobs_service.layer.processing import give_back
 from jobs_service.layer.unit import Unit
 from jobs_service.model import JobId, JobType
-from jobs_service.store.base import Snapshot, Transaction
+from jobs_service.store.base import Snapshot
 
 _LAST_ORDER = b"\xff\xff"
 
@@ -33,14 +33,15 @@ def check_seconds(seconds: Any) -> float:
         raise InvalidJob("activity timeout: more seconds than a float can hold") from None
 
 
-async def set_type_timeout(transaction: Transaction, keys: TypeKeys, seconds: float) -> None:
+async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
     """Create the type, or change its timeout."""
-    transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
+    unit.transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
 
 
-async def clear_type_timeout(transaction: Transaction, keys: TypeKeys) -> None:
+async def clear_type_timeout(unit: Unit, keys: TypeKeys) -> None:
     """Remove the type; its jobs stay."""
-    transaction.clear(keys.timeout)
+    unit.transaction.clear(keys.timeout)
+    unit.existing_types.discard(keys)
 
 
 async def type_timeout(transaction: Snapshot, keys: TypeKeys) -> float:

@@ -78,36 +78,15 @@ async def add(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec, if_exists: IfEx
         JobTooLarge: the record or its key is over the store's limits.
     """
     entry = await unit.load(keys, id)
-    record = entry.record
-    if record is None:
-        await require_type(unit, keys)
-        _create(unit, entry, spec)
-    else:
-        _recognise(unit, entry)
-        if if_exists == "error":
-            raise _exists(entry)
-        if if_exists == "resubmit":
-            _resubmit(unit, entry, record, spec)
+    await _add(unit, entry, spec, if_exists)
     return entry
 
 
 async def add_many(unit: Unit, keys: TypeKeys, ids: list[JobId], specs: list[Spec], if_exists: IfExists) -> list[Entry]:
     """Add several jobs of one type; the reads go out together. Raises like `add`."""
     entries = await unit.load_many(keys, ids)
-    checked = False
     for entry, spec in zip(entries, specs, strict=True):
-        record = entry.record
-        if record is None:
-            if not checked:
-                await require_type(unit, keys)
-                checked = True
-            _create(unit, entry, spec)
-        else:
-            _recognise(unit, entry)
-            if if_exists == "error":
-                raise _exists(entry)
-            if if_exists == "resubmit":
-                _resubmit(unit, entry, record, spec)
+        await _add(unit, entry, spec, if_exists)
     return entries
 
 
@@ -151,6 +130,7 @@ async def require_type(unit: Unit, keys: TypeKeys) -> None:
     """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
     if await unit.transaction.snapshot.get(keys.timeout) is None:
         raise no_type(keys)
+    unit.existing_types.add(keys)
 
 
 def no_type(keys: TypeKeys) -> NoTypeTimeout:
@@ -164,6 +144,20 @@ def no_type(keys: TypeKeys) -> NoTypeTimeout:
 def not_found(entry: Entry) -> JobNotFound:
     """Return the error for a job that does not exist."""
     return JobNotFound(f"there is no job {entry.keys.type!r}/{entry.id!r}", type=entry.keys.type, id=entry.id)
+
+
+async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
+    record = entry.record
+    if record is None:
+        if entry.keys not in unit.existing_types:
+            await require_type(unit, entry.keys)
+        _create(unit, entry, spec)
+    else:
+        _recognise(unit, entry)
+        if if_exists == "error":
+            raise _exists(entry)
+        if if_exists == "resubmit":
+            _resubmit(unit, entry, record, spec)
 
 
 def _create(unit: Unit, entry: Entry, spec: Spec) -> None:

@@ -30,7 +30,7 @@ from typing import Final
 
 from jobs_service.errors import StoreError
 from jobs_service.model import JobState, Outcome
-from jobs_service.store.base import CommitStamp
+from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
 VERSION: Final = 1
 LOCK_BYTES: Final = 16
@@ -49,7 +49,7 @@ _PLACE = READY | SCHEDULED
 _HEAD = struct.Struct(">BB12sd8s8sH")
 _NEXT = struct.Struct(">dH")
 _NAN = math.nan
-_PLACEHOLDER = b"\xff" * 10
+_PLACEHOLDER = b"\xff" * STAMP_BYTES
 
 _OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
 _OUTCOME_CODES: Final = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
@@ -58,15 +58,12 @@ _OUTCOME_CODES: Final = {outcome: code for code, outcome in enumerate(_OUTCOMES)
 class NewSeq:
     """A seq whose versionstamp is known once its transaction has committed."""
 
-    __slots__ = ("order", "stamp")
+    __slots__ = ("placeholder", "stamp")
 
     def __init__(self, stamp: CommitStamp, order: int) -> None:
         self.stamp = stamp
-        self.order = order
-
-    def placeholder(self) -> bytes:
-        """Return 12 bytes, of which the first ten are to become the versionstamp."""
-        return _PLACEHOLDER + self.order.to_bytes(2, "big")
+        # 12 bytes, of which the first ten are to become the versionstamp.
+        self.placeholder = _PLACEHOLDER + order.to_bytes(2, "big")
 
 
 class Record:
@@ -145,7 +142,7 @@ class Record:
             return seq
         assert isinstance(seq, NewSeq)
         stamp = seq.stamp.value
-        return None if stamp is None else stamp + seq.order.to_bytes(2, "big")
+        return None if stamp is None else stamp + seq.placeholder[STAMP_BYTES:]
 
     def size(self) -> int:
         """Return how many bytes the record takes, or a few more."""
@@ -154,31 +151,32 @@ class Record:
 
     def encode(self) -> bytes:
         """Return the record's bytes, with a placeholder where a new seq's versionstamp belongs."""
-        lock = self.lock
-        following = self.next
-        flags = self.place | _OUTCOME_CODES[self.outcome] << _OUTCOME_SHIFT
-        if lock is not None:
+        flags = self.place
+        tail = self.json
+        if self.next is not None:
+            flags |= RESUBMIT
+            priority, next_run_at = self.next
+            tail = _NEXT.pack(_NAN if next_run_at is None else next_run_at, len(priority)) + priority + tail
+        if self.lock is not None:
             flags |= RUNNING
+            tail = self.lock + tail
         if self.cancel:
             flags |= CANCEL
+        if self.outcome is not None:
+            flags |= _OUTCOME_CODES[self.outcome] << _OUTCOME_SHIFT
         seq = self.seq
         run_at = self.run_at
-        if following is None:
-            tail = b""
-        else:
-            flags |= RESUBMIT
-            priority, next_run_at = following
-            tail = _NEXT.pack(_NAN if next_run_at is None else next_run_at, len(priority)) + priority
+        priority = self.priority
         head = _HEAD.pack(
             VERSION,
             flags,
-            seq if seq.__class__ is bytes else seq.placeholder(),  # type: ignore[union-attr]
+            seq if seq.__class__ is bytes else seq.placeholder,  # type: ignore[union-attr]
             _NAN if run_at is None else run_at,
             self.creator,
             self.previous,
-            len(self.priority),
+            len(priority),
         )
-        return b"".join((head, self.priority, lock or b"", tail, self.json))
+        return head + priority + tail
 
     @classmethod
     def decode(cls, raw: bytes) -> Record:

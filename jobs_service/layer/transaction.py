@@ -61,7 +61,7 @@ class JobTransaction:
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:
         """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
-        await activity.set_type_timeout(self._unit.transaction, self._keys(type), activity.check_seconds(seconds))
+        await activity.set_type_timeout(self._unit, self._keys(type), activity.check_seconds(seconds))
 
     async def get_type_timeout(self, type: JobType) -> float:
         """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
@@ -69,7 +69,7 @@ class JobTransaction:
 
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type; see JobsService.clear_type_timeout."""
-        await activity.clear_type_timeout(self._unit.transaction, self._keys(type))
+        await activity.clear_type_timeout(self._unit, self._keys(type))
 
     async def types(self) -> _Types:
         """Return the types that exist."""

@@ -20,8 +20,8 @@ from jobs_service.store.base import Transaction
 T = TypeVar("T")
 
 _ONE = (1).to_bytes(8, "little")
-_STAMP_AT_START = bytes(10) + (0).to_bytes(4, "little")
-_SEQ_AT = SEQ_OFFSET.to_bytes(4, "little")
+_STAMP = bytes(10)
+_KEY_OVERHEAD: Final = 13
 _MAX_ORDER: Final = 0xFFFF
 
 
@@ -97,7 +97,19 @@ class Unit:
         call: what outlives this run.
     """
 
-    __slots__ = ("_active", "_orders", "_woken", "call", "entries", "keyspace", "now", "transaction")
+    __slots__ = (
+        "_active",
+        "_ample",
+        "_limits",
+        "_orders",
+        "_woken",
+        "call",
+        "entries",
+        "existing_types",
+        "keyspace",
+        "now",
+        "transaction",
+    )
 
     def __init__(self, transaction: Transaction, keyspace: Keyspace, call: Call[Any]) -> None:
         self.transaction = transaction
@@ -105,6 +117,11 @@ class Unit:
         self.call = call
         self.now = call.sources.wall_time()
         self.entries: dict[bytes, Entry] = {}
+        # Types known to exist, as long as this transaction does not change types.
+        self.existing_types: set[TypeKeys] = set()
+        self._limits = transaction.limits
+        # What is smaller than this is well within every limit, whatever its type and flags.
+        self._ample = self._limits.key // 2
         self._orders = 0
         self._woken: dict[TypeKeys, None] = {}
         self._active: dict[TypeKeys, None] = {}
@@ -119,18 +136,22 @@ class Unit:
             entry = self.entries[data_key] = Entry(keys, id, packed_id, None if raw is None else Record.decode(raw))
         return entry
 
+    async def prefetch(self, jobs: Sequence[tuple[TypeKeys, JobId, bytes]]) -> None:
+        """Read jobs that are about to be touched, given as (keys, id, packed id); the reads go out together."""
+        entries = self.entries
+        missing = {data_key: job for job in jobs if (data_key := job[0].data + job[2]) not in entries}
+        if missing:
+            raws = await self.transaction.get_many([*missing])
+            for (data_key, (keys, id, packed_id)), raw in zip(missing.items(), raws, strict=True):
+                entries[data_key] = Entry(keys, id, packed_id, None if raw is None else Record.decode(raw))
+
     async def load_many(self, keys: TypeKeys, ids: Sequence[JobId]) -> list[Entry]:
         """Return the jobs' entries in their order; the reads go out together."""
-        packed_ids = [pack_id(id) for id in ids]
+        jobs = [(keys, id, pack_id(id)) for id in ids]
+        await self.prefetch(jobs)
         entries = self.entries
-        missing = [
-            (id, packed) for id, packed in zip(ids, packed_ids, strict=True) if keys.data + packed not in entries
-        ]
-        if missing:
-            raws = await self.transaction.get_many([keys.data + packed for _, packed in missing])
-            for (id, packed), raw in zip(missing, raws, strict=True):
-                entries[keys.data + packed] = Entry(keys, id, packed, None if raw is None else Record.decode(raw))
-        return [entries[keys.data + packed] for packed in packed_ids]
+        data = keys.data
+        return [entries[data + packed_id] for _, _, packed_id in jobs]
 
     def new_seq(self) -> NewSeq:
         """Return the next seq of this transaction."""
@@ -148,7 +169,9 @@ class Unit:
         """Make `record` the job's present state."""
         keys = entry.keys
         before = entry.record
-        self._check_size(entry, record)
+        size = len(keys.ready) + len(entry.packed_id) + len(record.priority) + len(record.json)
+        if size > self._ample or record.next is not None:
+            self._check_size(entry, record)
         if before is None or before.seq is not record.seq:
             if before is not None:
                 self._clear_index(entry, before)
@@ -178,12 +201,12 @@ class Unit:
             elif record.seq.__class__ is bytes:
                 transaction.set(data_key, record.encode())
             else:
-                transaction.set_versionstamped_value(data_key, record.encode() + _SEQ_AT)
+                transaction.stamp_value(data_key, record.encode(), SEQ_OFFSET)
                 self._write_index(entry, record)
         for keys in self._woken:
             transaction.add(keys.watch_pending, _ONE)
         for keys in self._active:
-            transaction.set_versionstamped_value(keys.watch_activity, _STAMP_AT_START)
+            transaction.stamp_value(keys.watch_activity, _STAMP, 0)
 
     def _write_index(self, entry: Entry, record: Record) -> None:
         keys = entry.keys
@@ -191,13 +214,12 @@ class Unit:
         assert isinstance(seq, NewSeq)
         if record.lock is not None:
             head = keys.activity + STAMP_CODE
-            self.transaction.set_versionstamped_key(
-                head + seq.placeholder() + len(head).to_bytes(4, "little"), entry.packed_id
-            )
+            self.transaction.stamp_key(head + seq.placeholder, len(head), entry.packed_id)
         elif record.place == READY:
             head = keys.ready + record.priority + STAMP_CODE
-            self.transaction.set_versionstamped_key(
-                head + seq.placeholder() + entry.packed_id + len(head).to_bytes(4, "little"),
+            self.transaction.stamp_key(
+                head + seq.placeholder + entry.packed_id,
+                len(head),
                 b"" if record.run_at is None else pack_seconds(record.run_at),
             )
         elif record.place == SCHEDULED:
@@ -215,7 +237,7 @@ class Unit:
             self.transaction.clear(ready_key(entry, record))
 
     def _check_size(self, entry: Entry, record: Record) -> None:
-        limits = self.transaction.limits
+        limits = self._limits
         size = record.size()
         if size > limits.value:
             raise JobTooLarge(
@@ -224,7 +246,8 @@ class Unit:
                 type=entry.keys.type,
                 id=entry.id,
             )
-        size = len(entry.keys.ready) + len(entry.packed_id) + len(record.priority) + 13
+        longest = max(len(record.priority), 0 if record.next is None else len(record.next[0]))
+        size = len(entry.keys.ready) + len(entry.packed_id) + longest + _KEY_OVERHEAD
         if size > limits.key:
             raise JobTooLarge(
                 f"job {entry.keys.type!r}/{entry.id!r}: type, priority and id make a key of {size} bytes; "

@@ -208,16 +208,26 @@ class Transaction(Snapshot):
         """
 
     @abstractmethod
+    def stamp_key(self, template: bytes, offset: int, value: bytes) -> None:
+        """Write under a key in which the 10 bytes from `offset` on become the transaction's versionstamp."""
+
+    @abstractmethod
+    def stamp_value(self, key: bytes, template: bytes, offset: int) -> None:
+        """Write a value in which the 10 bytes from `offset` on become the transaction's versionstamp."""
+
     def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
         """Write under a key in which 10 bytes become the transaction's versionstamp.
 
         Args:
             key: the key with a placeholder, then 4 bytes: the placeholder's offset, little-endian.
         """
+        template, offset = _split_template(key, "key")
+        self.stamp_key(template, offset, value)
 
-    @abstractmethod
     def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
         """Write a value in which 10 bytes become the transaction's versionstamp (offset as for the key)."""
+        template, offset = _split_template(value, "value")
+        self.stamp_value(key, template, offset)
 
     @abstractmethod
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -308,6 +318,17 @@ class Store(ABC):
             StoreError: the store has no such copy, or the file exists or cannot be written.
         """
         raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: store can")
+
+
+def _split_template(operand: Any, what: str) -> tuple[bytes, int]:
+    """Split FoundationDB's versionstamp operand into the template and the placeholder's offset."""
+    if not isinstance(operand, bytes):
+        raise StoreError(f"a {what} of type {type(operand).__name__}; only bytes are allowed")
+    size = len(operand) - 4
+    offset = int.from_bytes(operand[-4:], "little")
+    if size < 0 or offset + STAMP_BYTES > size:
+        raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
+    return operand[:size], offset
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:

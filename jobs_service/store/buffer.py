@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.store.base import (
@@ -292,14 +292,12 @@ class BufferedTransaction(Transaction):
             self._written_keys = None
         self.log.append((ADD, key, operand, 0))
 
-    def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
-        template, offset = _template(key, "key")
+    def stamp_key(self, template: bytes, offset: int, value: bytes) -> None:
         self._check(template, value)
         self._stamped.append((template, offset))
         self.log.append((STAMPED_KEY, template, value, offset))
 
-    def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
-        template, offset = _template(value, "value")
+    def stamp_value(self, key: bytes, template: bytes, offset: int) -> None:
         self._check(key, template)
         self._stamped.append((key, None))
         self.log.append((STAMPED_VALUE, key, template, offset))
@@ -428,26 +426,47 @@ class BufferedTransaction(Transaction):
     # Limits
 
     def _check(self, key: bytes, value: bytes) -> None:
-        limits = self.limits
         if key.__class__ is not bytes or value.__class__ is not bytes:
             _bytes(key, "key")
             _bytes(value, "value")
+        limits = self.limits
+        key_size, value_size = len(key), len(value)
+        self.size = size = self.size + key_size + value_size
+        if (
+            key_size > limits.key
+            or not key_size
+            or value_size > limits.value
+            or key >= SYSTEM_KEYS
+            or self._read_only
+            or size > limits.transaction
+        ):
+            self.size -= key_size + value_size
+            self._refuse(key, value)
+
+    def _refuse(self, key: bytes, value: bytes) -> NoReturn:
+        """Raise what is wrong with a write."""
+        limits = self.limits
         if not 0 < len(key) <= limits.key:
             raise _bad_length(key, limits)
         if len(value) > limits.value:
             raise TransactionTooLarge(f"a value of {len(value)} bytes; the limit is {limits.value}")
         if key >= SYSTEM_KEYS:
             raise _system_key(key)
-        self._writable(len(key) + len(value))
+        if self._read_only:
+            raise self._refusal()
+        raise self._too_large()
 
     def _writable(self, size: int) -> None:
         if self._read_only:
             raise self._refusal()
         self.size += size
         if self.size > self.limits.transaction:
-            raise TransactionTooLarge(
-                f"a transaction that writes more than {self.limits.transaction} bytes; split it into several"
-            )
+            raise self._too_large()
+
+    def _too_large(self) -> StoreError:
+        return TransactionTooLarge(
+            f"a transaction that writes more than {self.limits.transaction} bytes; split it into several"
+        )
 
     def _refusal(self) -> StoreError:
         if self._base is _ENDED:
@@ -495,15 +514,6 @@ def _bytes(value: Any, what: str) -> bytes:
     if not isinstance(value, bytes):
         raise StoreError(f"a {what} of type {type(value).__name__}; only bytes are allowed")
     return value
-
-
-def _template(value: bytes, what: str) -> tuple[bytes, int]:
-    """Split a versionstamp operand into the template and the placeholder's offset."""
-    size = len(_bytes(value, what)) - 4
-    offset = int.from_bytes(value[-4:], "little")
-    if size < 0 or offset + STAMP_BYTES > size:
-        raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
-    return value[:size], offset
 
 
 def _bad_length(key: bytes, limits: Limits) -> StoreError:

@@ -1,0 +1,313 @@
+"""Measures what the README promises: prints a table for people, or one JSON line per figure.
+
+Every figure is measured through the public interface only. `--against DIR` measures another checkout of this
+repository as well, in turn with this one, and prints the ratio: so a change is shown before and after in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from jobs_service import JobsService, NewJob, Settings
+
+TYPE = "bench"
+TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure.
+
+    Attributes:
+        name: as in the README's table.
+        value: in `unit`.
+        unit: "/s", "ms", "s" or "" for a ratio.
+        goal: what it should reach.
+        higher: whether more is better.
+        what: for people.
+    """
+
+    name: str
+    value: float
+    unit: str
+    goal: float
+    higher: bool
+    what: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached."""
+        return self.value >= self.goal if self.higher else self.value <= self.goal
+
+
+class Bench:
+    """Runs the measurements, each on a fresh store.
+
+    Args:
+        store: an address; None for an embedded store in a temporary directory.
+        scale: multiplies the number of jobs; 1 for the real figures.
+    """
+
+    def __init__(self, store: str | None, scale: float) -> None:
+        self._store = store
+        self._scale = scale
+
+    def count(self, jobs: int) -> int:
+        """Return how many jobs to measure with."""
+        return max(10, int(jobs * self._scale))
+
+    @contextmanager
+    def _address(self) -> Iterator[str]:
+        if self._store is not None:
+            yield self._store
+            return
+        with tempfile.TemporaryDirectory(prefix="jobs-bench-") as directory:
+            yield f"lmdb:{directory}/store"
+
+    @contextmanager
+    def service(self, **settings: float) -> Iterator[JobsService]:
+        """Yield a service, not yet entered, on a fresh store."""
+        with self._address() as address:
+            yield JobsService(address, settings=Settings(**settings))
+
+    async def add_concurrent(self) -> list[Figure]:
+        """`add` by 1,000 callers at once."""
+        total = self.count(60_000)
+        callers = min(1000, total)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+
+                async def caller(first: int) -> None:
+                    for number in range(first, total, callers):
+                        await jobs.add(TYPE, f"job-{number}", {"n": number})
+
+                seconds = await _timed(lambda: _together(caller(first) for first in range(callers)))
+        return [Figure("add_concurrent", total / seconds, "/s", 40_000, True, "add by 1,000 concurrent callers")]
+
+    async def add_many(self) -> list[Figure]:
+        """`add_many` of 100,000."""
+        total = self.count(100_000)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                new = [NewJob(f"job-{number}", {"n": number}) for number in range(total)]
+                seconds = await _timed(lambda: jobs.add_many(TYPE, new))
+        return [Figure("add_many", total / seconds, "/s", 80_000, True, "add_many of 100,000")]
+
+    async def accept_finish(self) -> list[Figure]:
+        """`accept` and `finish` by 200 hand-written workers."""
+        total = self.count(20_000)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+                seconds = await _timed(lambda: _work(jobs, 200))
+        return [Figure("accept_finish", total / seconds, "/s", 12_000, True, "accept + finish by 200 workers, jobs")]
+
+    async def accept_many_finish(self) -> list[Figure]:
+        """`accept_many` of 100, one concurrent `finish` each."""
+        total = self.count(20_000)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+
+                async def worker() -> None:
+                    while taken := await jobs.accept_many(TYPE, 100, timeout=0):
+                        await _together(job.finish() for job in taken)
+
+                seconds = await _timed(lambda: _together(worker() for _ in range(4)))
+        return [
+            Figure(
+                "accept_many_finish", total / seconds, "/s", 16_000, True, "accept_many of 100, a finish each, jobs"
+            )
+        ]
+
+    async def add_single(self) -> list[Figure]:
+        """One `add` after the other."""
+        took: list[float] = []
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                for number in range(self.count(2000)):
+                    began = time.perf_counter()
+                    await jobs.add(TYPE, f"job-{number}", {"n": number})
+                    took.append(1000 * (time.perf_counter() - began))
+        took.sort()
+        return [
+            Figure("add_median_ms", statistics.median(took), "ms", 0.5, False, "single add, median"),
+            Figure("add_p99_ms", took[int(len(took) * 0.99)], "ms", 2.0, False, "single add, 99th percentile"),
+        ]
+
+    async def finish_to_event(self) -> list[Figure]:
+        """From `finish` to the event at a subscriber of the same process, without holdoff."""
+        took: list[float] = []
+        with self.service(notify_holdoff=0) as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                for number in range(self.count(300)):
+                    await jobs.add(TYPE, f"job-{number}")
+                    running = await jobs.accept(TYPE)
+                    assert running is not None
+                    async with jobs.subscribe(TYPE, running.id) as events:
+                        await anext(events)
+                        began = time.perf_counter()
+                        await running.finish()
+                        await anext(events)
+                        took.append(1000 * (time.perf_counter() - began))
+        return [Figure("finish_to_event_ms", statistics.median(took), "ms", 2.0, False, "finish to event, median")]
+
+    async def subscriptions(self) -> list[Figure]:
+        """10,000 subscriptions to 10,000 jobs, all finished."""
+        total = self.count(10_000)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+
+                async def subscriber(number: int) -> None:
+                    event = None
+                    async for event in jobs.subscribe(TYPE, f"job-{number}"):
+                        begun.discard(number)
+                        if not begun:
+                            all_begun.set()
+                    assert event is not None
+                    assert event.state == "finished"
+
+                begun = set(range(total))
+                all_begun = asyncio.Event()
+                async with asyncio.TaskGroup() as group:
+                    for number in range(total):
+                        group.create_task(subscriber(number))
+                    await all_begun.wait()
+                    began = time.perf_counter()
+                    await _work(jobs, 200)
+                seconds = time.perf_counter() - began
+        return [
+            Figure(
+                "subscriptions_10k_s", seconds, "s", 3.0, False, "10,000 subscriptions, all jobs run: last event told"
+            )
+        ]
+
+    async def pending_growth(self) -> list[Figure]:
+        """Rate of accept and finish with 1,000,000 pending jobs, against that with 1,000."""
+        sample = self.count(5000)
+        rates: list[float] = []
+        for pending in (1000, self.count(1_000_000)):
+            with self.service() as service:
+                async with service as jobs:
+                    await jobs.set_type_timeout(TYPE, TIMEOUT)
+                    await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(pending + sample)))
+                    seconds = await _timed(lambda jobs=jobs: _work(jobs, 200, sample))  # type: ignore[misc]
+            rates.append(sample / seconds)
+        return [
+            Figure(
+                "pending_growth", rates[1] / rates[0], "", 0.7, True, "accept + finish, 1,000,000 pending / 1,000"
+            )
+        ]
+
+
+async def _timed(work: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+async def _together(works: Iterator[Awaitable[object]]) -> None:
+    await asyncio.gather(*works)
+
+
+async def _work(jobs: JobsService, workers: int, most: int | None = None) -> None:
+    """Accept and finish jobs until there are none, or `most` are done."""
+    left = most
+
+    async def worker() -> None:
+        nonlocal left
+        while left is None or left > 0:
+            if left is not None:
+                left -= 1
+            job = await jobs.accept(TYPE, timeout=0)
+            if job is None:
+                return
+            await job.finish()
+
+    await _together(worker() for _ in range(workers))
+
+
+def _measure(names: list[str], store: str | None, scale: float) -> Iterator[Figure]:
+    bench = Bench(store, scale)
+    for name in names:
+        yield from asyncio.run(getattr(bench, name)())
+
+
+def _measure_there(checkout: Path, names: list[str], arguments: argparse.Namespace) -> list[Figure]:
+    """Measure another checkout of the repository with this very program."""
+    command = [sys.executable, __file__, "--json", "--scale", str(arguments.scale), *names]
+    if arguments.store:
+        command += ["--store", arguments.store]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return [Figure(line["name"], line["value"], line["unit"], 0, True, "") for line in lines]
+
+
+MEASUREMENTS = [
+    "add_concurrent",
+    "add_many",
+    "accept_finish",
+    "accept_many_finish",
+    "add_single",
+    "finish_to_event",
+    "subscriptions",
+    "pending_growth",
+]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("measurements", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all when none is named")
+    parser.add_argument("--json", action="store_true", help="one line per figure: name, value, unit")
+    parser.add_argument("--store", help="a store address; an embedded store in a temporary directory by default")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of jobs")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to measure in turn")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.measurements if name not in MEASUREMENTS]
+    if unknown:
+        parser.error(f"no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    names = arguments.measurements or MEASUREMENTS
+    if not arguments.json:
+        print(f"{'figure':22} {'value':>12}     {'goal':>10}   what")
+    for name in names:
+        there = _measure_there(arguments.against, [name], arguments) if arguments.against else []
+        for position, figure in enumerate(_measure([name], arguments.store, arguments.scale)):
+            if arguments.json:
+                print(json.dumps({"name": figure.name, "value": figure.value, "unit": figure.unit}), flush=True)
+                continue
+            sign = ">=" if figure.higher else "<="
+            ratio = f"   this/other {figure.value / there[position].value:.2f}" if there else ""
+            print(
+                f"{figure.name:22} {figure.value:>12,.2f} {figure.unit:2} {sign} {figure.goal:>8,g}   "
+                f"{'met   ' if figure.met else 'MISSED'} {figure.what}{ratio}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
