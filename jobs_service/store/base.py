@@ -6,6 +6,7 @@ Floor: store. The promises are stated here and checked for every store by tests/
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -250,7 +251,8 @@ class Transaction(Snapshot):
 
     def __delitem__(self, key: bytes | slice) -> None:
         if isinstance(key, slice):
-            self.clear_range(key.start if key.start is not None else b"", key.stop or SYSTEM_KEYS)
+            begin = key.start if key.start is not None else b""
+            self.clear_range(begin, key.stop if key.stop is not None else SYSTEM_KEYS)
         else:
             self.clear(key)
 
@@ -337,19 +339,24 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     Stores that answer every read at once run transaction functions with this, on whatever thread suits them.
 
     Raises:
-        StoreError: the coroutine awaited something that is not its transaction.
+        StoreError: the coroutine awaited something that is not its transaction, or is none.
     """
     try:
         awaited = coroutine.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
-    except RuntimeError as error:
-        # asyncio, anyio and sniffio say so when they are called where no loop runs.
+    except (RuntimeError, AttributeError) as error:
+        if not isinstance(coroutine, Coroutine):
+            raise StoreError(
+                f"a transaction function must return a coroutine, as an async def does, not {coroutine!r:.80}"
+            ) from error
         if _needs_a_loop(error):
             raise foreign_await("something that needs the event loop") from error
         raise
-    coroutine.close()
+    # It may await something else while it unwinds, or fail; what it did first is what must be told.
+    with contextlib.suppress(Exception):
+        coroutine.close()
     raise foreign_await(repr(awaited) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
 
 
@@ -361,6 +368,12 @@ def foreign_await(what: str) -> StoreError:
     )
 
 
-def _needs_a_loop(error: RuntimeError) -> bool:
-    text = str(error)
-    return "event loop" in text or "async library" in text or "async context" in text
+def _needs_a_loop(error: Exception) -> bool:
+    """Return whether the error comes from asyncio, anyio or sniffio, called where no loop runs."""
+    if "event loop" in str(error):  # said by functions written in C, which leave no frame
+        return True
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    module = str(frame.tb_frame.f_globals.get("__name__")) if frame is not None else ""
+    return module.partition(".")[0] in ("asyncio", "anyio", "sniffio")
