@@ -343,6 +343,9 @@ class LmdbStore(Store):
             raise StoreError(
                 f"store {self.address} was opened in process {self._pid}, before a fork; open a new one in this process"
             )
+        # Also what keeps a transaction function from calling transact(): its thread has no loop.
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreError(f"store {self.address} was opened on another event loop; use it there, or open one here")
         return self._loop
 
     # The writer thread
@@ -433,7 +436,12 @@ class LmdbStore(Store):
             transaction.abort()
             for watch in watched:
                 self._watches.forget(watch)
+            self._tell(_lose, watched)
             raise
+        finally:
+            for answer in answers:
+                if answer.transaction is not None:
+                    answer.transaction.end()
         if watched:
             self._reads.put(_look)
         for answer in answers:
@@ -454,6 +462,9 @@ class LmdbStore(Store):
                 )
         except BaseException as error:
             answer.error = error
+            own.end()
+            if own.watches:
+                self._tell(_lose, own.watches)
         else:
             answer.transaction = own
 
@@ -518,6 +529,8 @@ class LmdbStore(Store):
                 if own is not None and own.watches:
                     own.settle_watches()
                     watched += own.watches
+                if own is not None:
+                    own.end()
             self._watches.register(watched)
         finally:
             transaction.abort()
@@ -590,6 +603,11 @@ def _failed(requests: Iterable[_Request[Any]], error: StoreError) -> list[_Answe
 
 def _look() -> None:
     """Wake the reader thread, so that it begins to look for other processes' commits."""
+
+
+def _lose(watches: list[Watch]) -> None:
+    for watch in watches:
+        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
 
 
 def _succeed(future: asyncio.Future[None]) -> None:
