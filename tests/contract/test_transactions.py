@@ -186,6 +186,7 @@ async def test_items_are_another_way_to_write(store: Store) -> None:
         del tr[b"0"]
         del tr[b"2":b"5"]
         del tr[b"8":]
+        del tr[b"1":b""]
 
     await store.transact(function)
     assert sorted(await contents(store)) == [b"1", b"5", b"6", b"7"]
