@@ -131,14 +131,15 @@ def _after(prefix: bytes) -> bytes:
 
 def node(jobs: JobsService, *path: str) -> Tree:
     """Return a node of the supervision tree by the names on the way to it from below the root."""
-    found = jobs.supervision()
+    found: Tree = jobs.supervision()
     for name in path:
-        found = next(child for child in found["children"] if child["name"] == name)
+        (found,) = [child for child in found["children"] if child["name"] == name]
     return found
 
 
 def child_of_type(jobs: JobsService, supervisor: str, type: Any) -> Tree:
     """Return the child that a dynamic supervisor runs for a type."""
+    found: Tree
     (found,) = [child for child in node(jobs, supervisor)["children"] if repr(type) in child["name"]]
     return found
 

@@ -445,7 +445,7 @@ async def test_a_type_server_that_keeps_dying_fails_the_service_and_says_why(add
 
                 async def server_runs(restarts: int = restarts) -> bool:
                     server = node(jobs, "type server")
-                    return server["restarts"] == restarts and server["state"] == "running"
+                    return (server["restarts"], server["state"]) == (restarts, "running")
 
                 await eventually(server_runs)
                 kill("type server")

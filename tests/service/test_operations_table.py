@@ -210,7 +210,7 @@ async def test_add_with_resubmit_on_a_finished_job_makes_it_pending_with_the_new
     assert (job.state, job.outcome, job.data, job.priority) == (JobState.PENDING, None, "new", 2)
     assert job.resubmit is False
     again = await accepted(quiet)
-    assert (again.data, again.priority, again.resubmit) == ("new", 2, False)
+    assert (again.data, again.priority, bool(again.resubmit)) == ("new", 2, False)
     assert (await again.finish()).state is JobState.FINISHED
 
 
@@ -307,7 +307,7 @@ async def test_resubmit_leaves_the_lock_of_a_running_job_to_its_worker(quiet: Jo
     worker = await running(quiet)
     await quiet.resubmit(T1, J1)
     updated = await worker.update("still mine")
-    assert updated.resubmit is True
+    assert bool(updated.resubmit) is True
     assert updated.lock == worker.lock
 
 
@@ -602,7 +602,7 @@ async def test_finish_of_a_flagged_job_makes_it_pending_and_clears_the_flag(quie
     job = await worker.finish("result")
     assert (job.state, job.data, job.resubmit, job.outcome) == (JobState.PENDING, "result", False, None)
     again = await accepted(quiet)
-    assert (again.data, again.resubmit) == ("result", False)
+    assert (again.data, bool(again.resubmit)) == ("result", False)
     assert (await again.finish()).state is JobState.FINISHED
 
 
@@ -677,7 +677,7 @@ async def test_resubmit_by_the_worker_flags_its_job_and_gives_it_a_new_seq(quiet
     worker = await running(quiet, data="old")
     before = await quiet.get(T1, J1)
     flagged = await worker.resubmit()
-    assert (flagged.state, flagged.resubmit, flagged.lock, flagged.data) == (
+    assert (flagged.state, bool(flagged.resubmit), flagged.lock, flagged.data) == (
         JobState.RUNNING,
         True,
         worker.lock,
@@ -878,7 +878,7 @@ async def test_stop_and_remove_is_done_when_somebody_else_removes_the_job(jobs: 
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
 
-NOT_JSON = {
+NOT_JSON: dict[str, Any] = {
     "integer key": {1: 2},
     "nested integer key": {"a": [{"b": {1: 2}}]},
     "bytes": b"x",
@@ -924,7 +924,7 @@ async def test_data_that_json_cannot_carry_is_refused_by_creators_and_workers_al
     assert (await worker.finish()).state is JobState.FINISHED
 
 
-JSON = {
+JSON: dict[str, Any] = {
     "none": None,
     "false": False,
     "zero": 0,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, NewJob, RunningJob
+from jobs_service.model import JobId
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -78,7 +79,7 @@ async def test_within_a_priority_jobs_come_in_the_order_in_which_they_were_added
 
 
 async def test_jobs_added_together_come_in_the_order_in_which_they_were_given(quiet: JobsService) -> None:
-    ids = ["c", "a", b"x", "d", "b", b"b"]
+    ids: list[JobId] = ["c", "a", b"x", "d", "b", b"b"]
     await quiet.add_many(T1, [NewJob(id) for id in ids])
     assert await drained(quiet) == ids
 
@@ -202,9 +203,10 @@ async def test_jobs_that_came_due_while_all_workers_were_busy_stand_before_those
     jobs: JobsService,
 ) -> None:
     await jobs.add(T1, "scheduled", run_at=time.time() + 0.2)
+    scheduled = await jobs.get(T1, "scheduled")
 
     async def is_ready() -> bool:
-        return (await jobs.get(T1, "scheduled")).seq is not None  # its place in the queue: nobody has called accept
+        return (await jobs.get(T1, "scheduled")).seq != scheduled.seq  # it has a place in the queue, without an accept
 
     await eventually(is_ready)
     await jobs.add(T1, "later")

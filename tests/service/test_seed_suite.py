@@ -154,7 +154,7 @@ async def test_dead_notifier_restarts_jobs_server(jobs: JobsService) -> None:
     # Killing a notifier kills the type server as well
     async def server_was_restarted() -> bool:
         server = node(jobs, "type server")
-        return server["restarts"] == 1 and server["state"] == "running"
+        return (server["restarts"], server["state"]) == (1, "running")
 
     await eventually(server_was_restarted)
     await eventually(both_run)

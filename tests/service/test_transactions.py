@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jobs_service import (
     InvalidJob,
@@ -31,13 +30,13 @@ from jobs_service import (
     StoreError,
     WorkerConflict,
 )
+from tests.service.sequences import OPERATIONS, Operation, play
 from tests.service.support import (
     FAR_AWAY,
     J1,
     J2,
     LONG_AGO,
     T1,
-    TIMEOUT,
     accepted,
     contents,
     drained,
@@ -213,7 +212,7 @@ async def test_a_flagged_job_that_finishes_can_be_accepted_again_at_once(quiet: 
         return again
 
     again = await quiet.transact(function)
-    assert (again.id, again.data, again.resubmit, again.lock == worker.lock) == (J1, "once", False, False)
+    assert (again.id, again.data, bool(again.resubmit), again.lock == worker.lock) == (J1, "once", False, False)
     assert (await again.finish()).state is FINISHED
 
 
@@ -643,136 +642,15 @@ async def test_a_transaction_is_of_no_use_after_its_function_has_ended(quiet: Jo
 
 # any sequence of operations
 
-IDS = ("a", "b", "c")
-PRIORITY = st.sampled_from([0, 1, -1, "p"])
-RUN_AT = st.sampled_from([None, None, LONG_AGO, FAR_AWAY])
-DATA = st.sampled_from([None, 1, "two", {"three": [3]}])
-ID = st.sampled_from(IDS)
-HANDLE = st.integers(0, 5)
-
-Operation = tuple[str, dict[str, Any]]
-
-
-def operation(name: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Operation]:
-    return st.tuples(st.just(name), st.fixed_dictionaries(arguments))
-
-
-def optional(name: str, required: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Operation]:
-    left_out = {"data": DATA, "priority": PRIORITY, "run_at": RUN_AT}
-    return st.tuples(st.just(name), st.fixed_dictionaries(required, optional=left_out))  # type: ignore[arg-type]
-
-
-OPERATIONS = st.lists(
-    st.one_of(
-        optional("add", {"id": ID, "if_exists": st.sampled_from(["error", "resubmit", "ignore"])}),
-        optional("resubmit", {"id": ID}),
-        operation("remove", id=ID, force=st.booleans()),
-        operation("accept", max_priority=st.sampled_from([None, 0])),
-        operation("accept", max_priority=st.none()),
-        operation("accept_many", limit=st.integers(1, 3)),
-        operation("get", id=ID),
-        operation("look"),
-        operation("update", handle=HANDLE),
-        operation("update", handle=HANDLE, data=DATA),
-        operation("finish", handle=HANDLE, data=DATA, outcome=st.sampled_from([Outcome.SUCCEEDED, Outcome.FAILED])),
-        operation("finish", handle=HANDLE),
-        optional("resubmit_running", {"handle": HANDLE}),
-        operation("release", handle=HANDLE),
-    ),
-    max_size=14,
-)
-
-
-class Player:
-    """Plays operations in transactions and writes down what an application sees of them."""
-
-    def __init__(self) -> None:
-        self.handles: list[RunningJob] = []
-        self.seen: list[Any] = []
-
-    def transaction(self, operations: list[Operation]) -> Callable[[JobTransaction], Coroutine[Any, Any, None]]:
-        """Return the function that plays the operations in one transaction, and may be run again."""
-        handles, seen = list(self.handles), list(self.seen)
-
-        async def function(tx: JobTransaction) -> None:
-            self.handles, self.seen = list(handles), list(seen)
-            for name, arguments in operations:
-                await self._play(tx, name, arguments)
-
-        return function
-
-    async def _play(self, tx: JobTransaction, name: str, arguments: dict[str, Any]) -> None:
-        try:
-            result = await self._do(tx, name, dict(arguments))
-        except JobsError as error:
-            result = (type(error).__name__, error.type, error.id)
-        self.seen.append((name, result))
-
-    async def _do(self, tx: JobTransaction, name: str, arguments: dict[str, Any]) -> Any:
-        if name == "look":
-            return await self._look(tx)
-        if name in ("accept", "accept_many"):
-            if name == "accept":
-                job = await tx.accept(T1, **arguments)
-                came = [] if job is None else [job]
-            else:
-                came = await tx.accept_many(T1, **arguments)
-            self.handles += came
-            return [observable(job) for job in came]
-        if "handle" in arguments:
-            place = arguments.pop("handle")
-            if not self.handles:
-                return "no handle yet"
-            handle = self.handles[place % len(self.handles)]
-            method = getattr(tx, name.removesuffix("_running"))
-            return observable(await method(handle, **arguments))
-        result = await getattr(tx, name)(T1, **arguments)
-        return observable(result) if isinstance(result, Job) else result
-
-    async def _look(self, tx: JobTransaction) -> Any:
-        return (
-            sorted(map(observable, await tx.list(T1)), key=repr),
-            await tx.pending_count(T1),
-            await tx.pending_count(T1, due_by=LONG_AGO),
-            sorted(map(str, await tx.active_ids(T1))),
-        )
-
-
-def observable(job: Job) -> tuple[Any, ...]:
-    """Return all of a job but its seq and lock."""
-    return (
-        type(job).__name__,
-        job.type,
-        job.id,
-        job.state,
-        job.outcome,
-        job.data,
-        job.priority,
-        job.run_at,
-        job.resubmit,
-        job.cancel,
-    )
-
-
-async def play(jobs: JobsService, operations: list[Operation], together: bool) -> list[Any]:
-    """Play all operations in one transaction, or each in its own; return what was seen, and the queue at the end."""
-    await jobs.set_type_timeout(T1, TIMEOUT)
-    player = Player()
-    for group in [operations] if together else [[one] for one in operations]:
-        await jobs.transact(player.transaction(group))
-    await jobs.transact(player.transaction([("look", {})]))
-    player.seen.append(await drained(jobs, due_by=FAR_AWAY))
-    return player.seen
-
 
 async def play_both(kind: StoreKind, operations: list[Operation]) -> None:
     seen = []
-    for together in (False, True):
+    for groups in ([[one] for one in operations], [operations]):
         with tempfile.TemporaryDirectory() as directory:
             async with JobsService(kind.address(Path(directory)), supervise=False) as jobs:
                 if kind.shared:
                     await empty(jobs)
-                seen.append(await play(jobs, operations, together))
+                seen.append(await play(jobs, groups))
     assert seen[1] == seen[0]
 
 
