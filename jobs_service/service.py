@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-import structlog
-
 from jobs_service import json_data
 from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
@@ -19,6 +17,7 @@ from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
 from jobs_service.errors import InvalidJob, JobNotFound, JobsError, StoreError, SupervisorFailed, WorkerConflict
+from jobs_service.events import EventLog
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, pack_id, to_seconds
@@ -75,7 +74,7 @@ _Supervisors: TypeAlias = list[DynamicSupervisor]
 
 _WATCH_HOLDOFF = 0.02
 
-log = structlog.get_logger("jobs_service")
+log = EventLog("jobs_service")
 
 
 class JobsService:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import structlog
-
 from jobs_service.errors import StoreError
+from jobs_service.events import EventLog
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit import Call, Unit, run
 from jobs_service.settings import Settings
@@ -17,7 +16,7 @@ from jobs_service.store.base import Store, TransactionFunction
 
 T = TypeVar("T")
 
-log = structlog.get_logger("jobs_service.actors")
+log = EventLog("jobs_service.actors")
 
 _TOKEN_BYTES = 8
 

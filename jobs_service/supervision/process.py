@@ -10,12 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
-import structlog
-
+from jobs_service.events import EventLog
 from jobs_service.supervision.errors import ActorStopped, Killed
 from jobs_service.supervision.tree import Kind, Node, State
 
-log = structlog.get_logger("jobs_service.supervision")
+log = EventLog("jobs_service.supervision")
 
 
 class Process(ABC):
@@ -59,7 +58,12 @@ class Process(ABC):
     @property
     def is_alive(self) -> bool:
         """Whether it has begun and not ended; true while it initialises and while it is stopping."""
-        return self._task is not None and self._ended_at is None
+        return self._task is not None and not self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its life is over."""
+        return self._ended_at is not None
 
     async def start(self) -> None:
         """Begin, and return when it has initialised.
@@ -120,7 +124,7 @@ class Process(ABC):
         """
         token = object()
         self._exit_callbacks[token] = callback
-        if self._ended_at is not None:
+        if self.has_ended:
             self._tell_exit()
 
         def forget() -> None:
