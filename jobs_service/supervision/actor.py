@@ -36,7 +36,6 @@ class Message:
         """Answer a `call` by raising `error` there, while the actor lives on; else as `reply`."""
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(error)
-            self._reply.exception()  # marks it as seen: its caller may be canceled at this very moment
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class Actor(Process):
 
         if other not in self._monitored:
             forget = other.on_exit(down)
-            if other.is_alive:
+            if not other.has_ended:
                 self._monitored[other] = forget
 
     def demonitor(self, other: Process) -> None:
@@ -252,7 +251,6 @@ class Actor(Process):
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         super()._on_done(task)
-        self._inbox.clear()
         for reply in self._unanswered:
             Message(None, reply).fail(self._stopped())
         for forget in self._monitored.values():

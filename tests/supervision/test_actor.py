@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -194,6 +195,17 @@ async def test_a_call_fails_at_once_when_the_actor_is_not_there() -> None:
 
 
 @in_virtual_time
+async def test_calls_that_are_over_leave_nothing_with_the_actor() -> None:
+    actor = Echo("echo")
+    async with running(actor):
+        await actor.call(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await actor.call(2.0)
+        assert actor._unanswered == set()
+
+
+@in_virtual_time
 async def test_an_actor_that_calls_itself_is_told_so() -> None:
     class Narcissus(Actor):
         async def handle(self, message: Any) -> Any:
@@ -349,6 +361,46 @@ async def test_an_actor_that_swallows_its_cancellation_is_canceled_again() -> No
     assert actor.swallowed == 3
     assert asyncio.get_running_loop().time() == 10
     assert actor.cause is None
+
+
+@in_virtual_time
+async def test_asking_again_to_stop_does_not_interrupt_a_main_loop_that_is_ending() -> None:
+    class Orderly(Actor):
+        async def run(self) -> None:
+            try:
+                await self.receive()
+            finally:
+                await asyncio.sleep(1)
+                ended.append(asyncio.get_running_loop().time())
+
+    ended: list[float] = []
+    actor = Orderly("orderly")
+    await actor.start()
+    await settled()
+    actor.request_stop()
+    await asyncio.sleep(0.5)
+    await asyncio.gather(actor.stop(), actor.stop())
+    assert ended == [pytest.approx(1.0, abs=1e-3)]
+
+
+@in_virtual_time
+async def test_an_actor_that_is_stopped_while_it_initialises_never_counts_as_running() -> None:
+    class Deaf(Actor):
+        async def init(self) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+
+        async def run(self) -> None:
+            states.append(self.state)
+            await self.receive()
+
+    states: list[str] = []
+    actor = Deaf("deaf")
+    starting = asyncio.create_task(actor.start())
+    await settled()
+    await actor.stop()
+    await starting
+    assert states == ["stopping"]
 
 
 @in_virtual_time

@@ -158,6 +158,25 @@ async def test_the_supervisors_stop_ends_a_start_under_way() -> None:
 
 
 @in_virtual_time
+async def test_a_start_given_up_late_does_not_forget_the_next_child_of_that_name() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+
+    async def replace() -> None:
+        await dynamic.stop_child("a")
+        await dynamic.start_child(probe("a", Trace()))
+
+    async with running(dynamic):
+        starting = asyncio.create_task(dynamic.start_child(probe("a", Trace(), pause=10)))
+        await settled()
+        replacing = asyncio.create_task(replace())
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting, replacing])
+        assert starting.cancelled()
+        assert [child.is_alive for child in dynamic.children] == [True]
+
+
+@in_virtual_time
 async def test_stopping_a_child_that_is_not_there_does_nothing() -> None:
     dynamic = DynamicSupervisor("dynamic")
     async with running(dynamic), running(stranger := Probe("a", Trace())):

@@ -218,6 +218,22 @@ async def test_a_monitor_is_told_once_who_ended_and_why() -> None:
         observer.monitor(crashing)
         await settled()
         assert observer.downs[2:] == [Down(crashing, crashing.cause)]
+        assert observer._monitored == {}
+
+
+@in_virtual_time
+async def test_a_process_can_be_monitored_before_it_starts() -> None:
+    observer = Observer()
+    async with running(observer):
+        wanted, unwanted = Probe("a", Trace()), Probe("b", Trace())
+        for actor in (wanted, unwanted):
+            observer.monitor(actor)
+        observer.demonitor(unwanted)
+        for actor in (wanted, unwanted):
+            async with running(actor):
+                assert Down(actor, None) not in observer.downs
+        await settled()
+        assert observer.downs == [Down(wanted, None)]
 
 
 @in_virtual_time

@@ -86,6 +86,19 @@ async def test_a_failed_clean_up_is_not_lost(logs: Logs) -> None:
 
 
 @in_virtual_time
+async def test_an_orderly_stop_is_nothing_to_warn_about(logs: Logs) -> None:
+    class Helped(Probe):
+        async def init(self) -> None:
+            self.spawn_link(asyncio.sleep(1000), "helper")
+            await super().init()
+
+    async with running(Helped("a", Trace(), pause=1)):
+        logs.clear()
+    await asyncio.sleep(100)
+    assert brief(logs) == [("debug", "child_stopped", "a")]
+
+
+@in_virtual_time
 async def test_a_failed_clean_up_after_a_crash_is_not_lost_either(logs: Logs) -> None:
     trace = Trace()
     trace.failing_ends["a"] = 1
@@ -170,6 +183,18 @@ async def test_the_tree_tells_names_kinds_states_restarts_and_ages() -> None:
     await stopping
     await asyncio.sleep(100)
     assert (top.tree().state, top.tree().seconds) == ("stopped", 16)
+
+
+@in_virtual_time
+async def test_a_dynamic_child_that_ends_with_its_supervisor_is_not_shown_as_restarting() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    await dynamic.start()
+    for name, pause in [("quick", 0), ("slow", 3)]:
+        await dynamic.start_child(probe(name, Trace(), pause=pause))
+    stopping = asyncio.create_task(dynamic.stop())
+    await asyncio.sleep(1)
+    assert [(node.name, node.state) for node in dynamic.tree().children] == [("quick", "stopped"), ("slow", "stopping")]
+    await stopping
 
 
 @in_virtual_time
