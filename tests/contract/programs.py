@@ -19,19 +19,19 @@ KEYS = [b"a", b"b", b"c", b"d"]
 OWN = b"own/"
 """Each program writes a key of its own below this, so that it gets a versionstamp."""
 
-_KEY = st.sampled_from(KEYS)
-_BOUND = st.sampled_from([b"", *KEYS, OWN, END])
-_SELECTOR = _BOUND | st.builds(KeySelector, _KEY, st.booleans(), st.integers(-1, 2))
+KEY = st.sampled_from(KEYS)
+BOUND = st.sampled_from([b"", *KEYS, OWN, END])
+_SELECTOR = BOUND | st.builds(KeySelector, KEY, st.booleans(), st.integers(-1, 2))
 READS = (
-    st.tuples(st.just("get"), _KEY)
-    | st.tuples(st.just("get_many"), st.lists(_KEY, max_size=3))
+    st.tuples(st.just("get"), KEY)
+    | st.tuples(st.just("get_many"), st.lists(KEY, max_size=3))
     | st.tuples(st.just("get_range"), _SELECTOR, _SELECTOR, st.integers(0, 2), st.booleans())
 )
 WRITES = (
-    st.tuples(st.just("set"), _KEY)
-    | st.tuples(st.just("clear"), _KEY)
-    | st.tuples(st.just("clear_range"), _BOUND.filter(lambda key: key <= OWN), _BOUND.filter(lambda key: key <= OWN))
-    | st.tuples(st.just("add"), _KEY)
+    st.tuples(st.just("set"), KEY)
+    | st.tuples(st.just("clear"), KEY)
+    | st.tuples(st.just("clear_range"), BOUND.filter(lambda key: key <= OWN), BOUND.filter(lambda key: key <= OWN))
+    | st.tuples(st.just("add"), KEY)
 )
 PROGRAMS = st.lists(READS | WRITES, min_size=1, max_size=6)
 
@@ -76,12 +76,18 @@ class Run:
         tr.set(OWN + b"%d" % self.number, self.digest())
 
 
-def replay(state: dict[bytes, bytes], run: Run) -> dict[bytes, bytes]:
-    """Run a program anew, alone on a state; check that it sees what it saw, and return the state that it leaves."""
+def run_alone(state: dict[bytes, bytes], run: Run) -> Model:
+    """Run a program anew, alone on a state; check that it sees what it saw, and return what it makes of the state."""
     model = Model(state)
     alone = Run(run.number, run.program)
     while (operation := alone.next()) is not None:
         alone.note(model.perform(operation))
     assert alone.seen == run.seen, f"program {run.number} saw what no order of commits explains"
-    model.set(OWN + b"%d" % run.number, alone.digest())
+    return model
+
+
+def replay(state: dict[bytes, bytes], run: Run) -> dict[bytes, bytes]:
+    """Return the state that a program, run alone on this state, leaves; it must see what it saw."""
+    model = run_alone(state, run)
+    model.set(OWN + b"%d" % run.number, run.digest())
     return model.view
