@@ -29,7 +29,8 @@ _MOST_BYTES: Final = 2_000_000
 Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
 """What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
 
-Of several who come back without jobs together, only the first gets the watch.
+Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
+in the queue: look again.
 """
 
 _Job: TypeAlias = tuple[TypeKeys, JobId, bytes]
@@ -104,7 +105,8 @@ class _Accepts:
     async def run(self, unit: Unit) -> tuple[list[Entry], tuple[Watch | None, float | None]]:
         terms = replace(self._terms, limit=self._terms.limit * len(self._callers))
         taken = await pending.accept(unit, self._keys, terms)
-        if not self._watch or len(taken) == terms.limit:
+        # A watch is for those who found the queue empty. This transaction does not wake it by what it adds itself.
+        if not self._watch or taken or unit.woke(self._keys):
             return taken, (None, None)
         return taken, await pending.wait_for_more(unit, self._keys)
 
@@ -190,7 +192,8 @@ class GroupCommit:
 
     def _send(self) -> None:
         """Begin what has come together, in transactions well within the limits."""
-        queue = [each for each in self._queue if not each.withdrawn()]
+        # Accepts come last, and find what the others add.
+        queue = sorted((each for each in self._queue if not each.withdrawn()), key=_is_accept)
         self._queue = []
         self._accepts.clear()
         first = size = 0
@@ -235,3 +238,7 @@ class GroupCommit:
         else:
             for operation, (result, failure) in zip(batch, answers, strict=True):
                 operation.answer(result, failure)
+
+
+def _is_accept(operation: _Operation) -> bool:
+    return isinstance(operation, _Accepts)

@@ -181,6 +181,10 @@ class Unit:
         entry.changed = True
         self._active[keys] = None
 
+    def woke(self, keys: TypeKeys) -> bool:
+        """Whether this transaction has made a job of the type pending: a watch that it sets does not fire for that."""
+        return keys in self._woken
+
     def remove(self, entry: Entry) -> None:
         """Make the job be gone."""
         if entry.record is not None:

@@ -1,0 +1,51 @@
+"""Workers that wait for jobs: no job waits while a worker does, and no worker that goes away takes a job with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService
+from tests.stores import EVERY_STORE, StoreKind
+
+T1 = "t1"
+PATIENCE = 20.0
+"""Seconds after which a worker that waits for what is there has failed."""
+
+
+@pytest.fixture(params=EVERY_STORE)
+async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JobsService]:
+    """A service without a tree: nobody but the worker itself notices that there are jobs."""
+    kind: StoreKind = request.param
+    async with JobsService(kind.address(tmp_path), supervise=False) as service:
+        await service.set_type_timeout(T1, 60)
+        yield service
+
+
+async def test_a_job_added_in_the_same_turn_of_the_loop_is_found_by_a_waiting_worker(jobs: JobsService) -> None:
+    async with asyncio.timeout(PATIENCE):
+        worker, _ = await asyncio.gather(jobs.accept(T1), jobs.add(T1, "a"))
+    assert worker is not None
+    assert worker.id == "a"
+
+
+async def test_a_worker_wakes_for_a_scheduled_job_that_was_added_in_the_same_turn(jobs: JobsService) -> None:
+    async with asyncio.timeout(PATIENCE):
+        worker, _ = await asyncio.gather(jobs.accept(T1), jobs.add(T1, "a", run_at=time.time() + 0.1))
+    assert worker is not None
+    assert worker.id == "a"
+
+
+async def test_every_one_of_many_workers_finds_a_job_whatever_order_they_come_in(jobs: JobsService) -> None:
+    async with asyncio.timeout(PATIENCE):
+        for round in range(20):
+            adding = [jobs.add(T1, f"{round}/{number}") for number in range(5)]
+            accepting = [jobs.accept(T1) for _ in range(5)]
+            mixed = [call for pair in zip(accepting, adding, strict=True) for call in pair]
+            await asyncio.gather(*mixed)
+    assert await jobs.pending_count(T1) == 0
+    assert len(await jobs.active_ids(T1)) == 100
