@@ -188,32 +188,33 @@ async def test_several_services_live_on_one_loop(tmp_path: Path) -> None:
             assert (await jobs.get(T1, J1)).data == number
 
 
-async def test_two_services_share_one_embedded_store(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_opening_an_embedded_store_twice_in_one_process_is_an_error_and_disturbs_nobody(tmp_path: Path) -> None:
     address = f"lmdb:{tmp_path / 'store'}"
-    async with JobsService(address) as first, JobsService(address) as second:
+    async with JobsService(address) as first:
         await first.set_type_timeout(T1, 10)
+        with pytest.raises(StoreError) as caught:
+            async with JobsService(address):
+                pass
+        assert str(tmp_path / "store") in str(caught.value)
+        assert "\n" not in str(caught.value)
+        await first.add(T1, J1)
+    async with JobsService(address) as second:
+        assert await state(second) is JobState.PENDING
+
+
+async def test_a_service_wakes_and_tells_another_on_the_same_store(jobs: JobsService) -> None:
+    async with JobsService(jobs.store) as other:
         async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(second.accept(T1))
+            waiting = tasks.create_task(other.accept(T1))
             await asyncio.sleep(0.02)
-            await first.add(T1, J1)
+            await jobs.add(T1, J1)
         worker = waiting.result()
         assert worker is not None
-        async with first.subscribe(T1, J1) as events:
+        async with jobs.subscribe(T1, J1) as events:
             assert (await anext(events)).state is JobState.RUNNING
             await worker.finish("result")
             assert (await anext(events)).data == "result"
-
-
-async def test_one_of_two_services_on_an_embedded_store_may_leave_first(tmp_path: Path) -> None:
-    address = f"lmdb:{tmp_path / 'store'}"
-    first, second = JobsService(address), JobsService(address)
-    await first.__aenter__()
-    await second.__aenter__()
-    await first.set_type_timeout(T1, 10)
-    await first.__aexit__(None, None, None)
-    await second.add(T1, J1)
-    assert await state(second) is JobState.PENDING
-    await second.__aexit__(None, None, None)
 
 
 # a store passed in

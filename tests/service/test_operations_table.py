@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -898,9 +901,8 @@ async def test_data_that_json_cannot_carry_is_refused_by_add_and_nothing_is_writ
     quiet: JobsService, data: Any
 ) -> None:
     before = await contents(quiet)
-    with pytest.raises(InvalidJob) as caught:
+    with pytest.raises(InvalidJob):
         await quiet.add(T1, J1, data)
-    assert (caught.value.type, caught.value.id) == (T1, J1)
     with pytest.raises(InvalidJob):
         await quiet.add_many(T1, [NewJob("good"), NewJob(J1, data)])
     assert await contents(quiet) == before
@@ -964,9 +966,8 @@ BAD_PRIORITIES = {
 async def test_a_bad_priority_is_refused_and_nothing_is_written(quiet: JobsService, priority: Any) -> None:
     worker = await running(quiet, J2)
     before = await contents(quiet)
-    with pytest.raises(InvalidJob) as caught:
+    with pytest.raises(InvalidJob):
         await quiet.add(T1, J1, priority=priority)
-    assert (caught.value.type, caught.value.id) == (T1, J1)
     with pytest.raises(InvalidJob):
         await quiet.add_many(T1, [NewJob("good"), NewJob(J1, priority=priority)])
     with pytest.raises(InvalidJob):
@@ -990,9 +991,8 @@ BAD_TIMES = {
 async def test_a_bad_run_at_is_refused_and_nothing_is_written(quiet: JobsService, run_at: Any) -> None:
     worker = await running(quiet, J2)
     before = await contents(quiet)
-    with pytest.raises(InvalidJob) as caught:
+    with pytest.raises(InvalidJob):
         await quiet.add(T1, J1, run_at=run_at)
-    assert (caught.value.type, caught.value.id) == (T1, J1)
     with pytest.raises(InvalidJob):
         await quiet.add_many(T1, [NewJob("good"), NewJob(J1, run_at=run_at)])
     with pytest.raises(InvalidJob):
@@ -1000,6 +1000,28 @@ async def test_a_bad_run_at_is_refused_and_nothing_is_written(quiet: JobsService
     with pytest.raises(InvalidJob):
         await worker.resubmit(run_at=run_at)
     assert await contents(quiet) == before
+
+
+@pytest.mark.parametrize("arguments", [{"data": {1: 2}}, {"priority": 1.5}, {"run_at": float("nan")}], ids=str)
+async def test_the_error_for_what_no_job_can_have_carries_the_jobs_type_and_id(
+    quiet: JobsService, arguments: dict[str, Any]
+) -> None:
+    worker = await running(quiet)
+    calls: list[Awaitable[Any]] = [
+        quiet.add(T1, J1, **arguments),
+        quiet.add_many(T1, [NewJob("good"), NewJob(J1, **arguments)]),
+        quiet.resubmit(T1, J1, **arguments),
+        worker.resubmit(**arguments),
+        quiet.transact(lambda tx: tx.add(T1, J1, **arguments)),
+    ]
+    if "data" in arguments:
+        calls += [worker.update(**arguments), worker.finish(**arguments)]
+    carried = []
+    for call in calls:
+        with pytest.raises(InvalidJob) as caught:
+            await call
+        carried.append((caught.value.type, caught.value.id))
+    assert carried == [(T1, J1)] * len(calls)
 
 
 BAD_IDS = {"none": None, "integer": 1, "tuple": ("a",), "object": object(), "lone surrogate": "\ud800"}
@@ -1387,3 +1409,145 @@ async def test_an_error_says_in_one_line_what_was_wrong(quiet: JobsService) -> N
             await call
         assert str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+# many callers at once
+
+
+async def test_operations_called_at_once_each_meet_their_own_fate(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs(*(f"old {number}" for number in range(10))))
+    calls: list[Any] = []
+    for number in range(60):
+        match number % 6:
+            case 0:
+                calls.append(quiet.add(T1, f"new {number}", number))
+            case 1:
+                calls.append(quiet.add(T1, "old 0"))
+            case 2:
+                calls.append(quiet.add(T1, f"new {number}", OVER))
+            case 3:
+                calls.append(quiet.add("nosuch", f"new {number}"))
+            case 4:
+                calls.append(quiet.get(T1, "nosuch"))
+            case 5:
+                calls.append(quiet.resubmit(T1, "old 1", data=number))
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    kinds = [type(result) for result in results]
+    assert kinds == [Job, JobExists, JobTooLarge, NoTypeTimeout, JobNotFound, Job] * 10
+    for number in range(0, 60, 6):
+        assert (await quiet.get(T1, f"new {number}")).data == number
+    assert len(await listed(quiet, T1)) == 20
+    assert await quiet.pending_count(T1) == 20
+    assert (await quiet.get(T1, "old 1")).data == 59
+
+
+async def test_adds_called_at_once_are_accepted_in_the_order_of_the_calls(quiet: JobsService) -> None:
+    ids = [f"{number * 37 % 100:02}" for number in range(100)]
+    await asyncio.gather(*(quiet.add(T1, id) for id in ids))
+    assert await drained(quiet) == ids
+
+
+async def test_of_many_adds_of_one_id_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
+    results = await asyncio.gather(*(quiet.add(T1, J1, number) for number in range(20)), return_exceptions=True)
+    assert sum(isinstance(result, Job) for result in results) == 1
+    assert sum(isinstance(result, JobExists) for result in results) == 19
+    winner = next(result for result in results if isinstance(result, Job))
+    assert (await quiet.get(T1, J1)).data == winner.data
+    assert await drained(quiet) == [J1]
+
+
+async def test_of_many_finishes_of_one_run_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    results = await asyncio.gather(*(worker.finish(number) for number in range(20)), return_exceptions=True)
+    assert sum(isinstance(result, Job) for result in results) == 1
+    assert sum(isinstance(result, WorkerConflict) for result in results) == 19
+    winner = next(result for result in results if isinstance(result, Job))
+    assert (await quiet.get(T1, J1)).data == winner.data
+
+
+async def test_a_canceled_caller_among_many_takes_nobody_with_it(quiet: JobsService) -> None:
+    adding = [asyncio.create_task(quiet.add(T1, str(number))) for number in range(40)]
+    await asyncio.sleep(0)
+    for task in adding[::2]:
+        task.cancel()
+    results = await asyncio.gather(*adding, return_exceptions=True)
+    assert all(isinstance(result, Job) for result in results[1::2])
+    stored = {str(job.id) for job in await listed(quiet, T1)}
+    assert stored >= {str(number) for number in range(1, 40, 2)}
+    assert set(await drained(quiet)) == stored
+
+
+async def test_accepts_called_at_once_take_a_job_each(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs("a", "b", "c"))
+    taken = await asyncio.gather(*(quiet.accept(T1, timeout=0) for _ in range(5)))
+    ids = [job.id for job in taken if job is not None]
+    assert sorted(map(str, ids)) == ["a", "b", "c"]
+    assert len({job.lock for job in taken if job is not None}) == 3
+
+
+# what must never get stuck
+
+
+async def just_fitting(jobs: JobsService, id: str) -> RunningJob:
+    """Return a running job that is as large as a record can be."""
+    size = jobs.store.limits.value
+    while True:
+        try:
+            await jobs.add(T1, id, "x" * size)
+            return await accepted(jobs)
+        except JobTooLarge:
+            size -= 1
+
+
+async def test_a_lost_job_as_large_as_can_be_is_pending_again(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    await just_fitting(jobs, J1)
+    again = await jobs.accept(T1)
+    assert again is not None
+    assert again.id == J1
+
+
+async def test_a_flagged_job_as_large_as_can_be_is_pending_again_when_it_is_lost(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    await just_fitting(jobs, J1)
+    with contextlib.suppress(JobTooLarge):
+        await jobs.resubmit(T1, J1, priority=("a", "long", "priority"), run_at=LONG_AGO)
+    again = await jobs.accept(T1)
+    assert again is not None
+    assert again.id == J1
+
+
+async def test_no_flag_keeps_a_lost_job_from_being_pending_again(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    await running(jobs)
+    with contextlib.suppress(JobTooLarge):
+        await jobs.resubmit(T1, J1, priority="p" * jobs.store.limits.key)
+    again = await jobs.accept(T1)
+    assert again is not None
+    assert again.id == J1
+
+
+async def test_a_canceled_job_as_large_as_can_be_is_finished_when_it_is_lost(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    await just_fitting(jobs, J1)
+    assert await jobs.remove(T1, J1) is Removal.CANCELED
+
+    async def is_finished() -> bool:
+        return await state(jobs) is JobState.FINISHED
+
+    await eventually(is_finished)
+
+
+async def test_a_scheduled_job_with_the_longest_key_comes_due(jobs: JobsService) -> None:
+    limit = jobs.store.limits.key
+    size = limit
+    while True:
+        try:
+            await jobs.add(T1, "x" * size, priority="p" * 50, run_at=time.time() + 0.1)
+            break
+        except JobTooLarge:
+            size -= 1
+    assert size > limit - 200
+    job = await jobs.accept(T1)
+    assert job is not None
+    assert job.id == "x" * size

@@ -721,3 +721,17 @@ async def test_subscribing_to_a_closed_service_is_an_error(jobs: JobsService) ->
         pass
     with pytest.raises(JobsError):
         await anext(closed.subscribe(T1, J1))
+
+
+async def test_an_iterator_that_has_failed_ends_instead_of_hanging(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+    async with JobsService(jobs.store) as closed:
+        missing = closed.subscribe(T1, J2)
+        with pytest.raises(JobNotFound):
+            await anext(missing)
+        with pytest.raises((StopAsyncIteration, JobsError)):
+            await anext(missing)
+        late = closed.subscribe(T1, J1)
+    for _ in range(2):
+        with pytest.raises((StopAsyncIteration, JobsError)):
+            await anext(late)
