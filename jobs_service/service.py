@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from jobs_service import json_data
 from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import GroupCommit
+from jobs_service.actors.group_commit import Accepted, GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
@@ -643,10 +643,26 @@ class JobsService:
 
     async def _accept_once(self, keys: TypeKeys, wanted: pending.Terms, *, watch: bool) -> _RunningJobs | Nothing:
         self._check_open()
-        found = await self._operations.accept(keys, wanted, watch=watch)
+        answer = self._operations.accept(keys, wanted, watch=watch)
+        try:
+            found = await answer
+        except asyncio.CancelledError:
+            # The answer may have come in the very turn of the loop in which the caller was canceled.
+            if not answer.cancelled() and answer.exception() is None:
+                self._return(answer.result())
+            raise
         if isinstance(found, tuple):
             return Nothing(*found)
         return [running_job(entry, self) for entry in found]
+
+    def _return(self, found: Accepted) -> None:
+        """Give back what came for a caller who has gone."""
+        if isinstance(found, tuple):
+            if found[0] is not None:
+                found[0].cancel()
+            return
+        for entry in found:
+            self._give_back(entry)
 
     def _give_back(self, entry: Entry) -> None:
         """Release a job that was accepted for a caller who had gone when the commit was answered."""

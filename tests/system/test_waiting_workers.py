@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, JobState
 from tests.stores import EVERY_STORE, StoreKind
+from tests.virtual_time import run_virtual
 
 T1 = "t1"
 PATIENCE = 20.0
@@ -49,3 +50,32 @@ async def test_every_one_of_many_workers_finds_a_job_whatever_order_they_come_in
             await asyncio.gather(*mixed)
     assert await jobs.pending_count(T1) == 0
     assert len(await jobs.active_ids(T1)) == 100
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_worker_canceled_at_any_moment_strands_no_job(waiting: bool) -> None:
+    """At every step of the loop in turn: the job is pending afterwards, or the worker has it."""
+
+    async def scenario(step: int) -> bool:
+        async with JobsService("memory:", supervise=False) as jobs:
+            await jobs.set_type_timeout(T1, 60)
+            if not waiting:
+                await jobs.add(T1, "a")
+            task = asyncio.create_task(jobs.accept(T1, timeout=10 if waiting else 0))
+            if waiting:
+                await asyncio.sleep(1)  # virtual: it waits in line now
+                await jobs.add(T1, "a")
+            for _ in range(step):
+                await asyncio.sleep(0)
+            was_done = task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            await asyncio.sleep(1)  # virtual: what had to be given back has been
+            job = await jobs.get(T1, "a")
+            assert (job.state is JobState.RUNNING) == (not task.cancelled()), f"canceled after {step} turns of the loop"
+            return was_done
+
+    step = 0
+    while not run_virtual(scenario(step)):
+        step += 1
+    assert step > 3
