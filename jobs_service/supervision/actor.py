@@ -129,6 +129,9 @@ class Actor(Process):
 
         Returns:
             The message, or None when none came in time.
+
+        Raises:
+            RuntimeError: another task waits here already.
         """
         if self._stop_requested or self._fatal is not None:
             raise asyncio.CancelledError  # the cancellation itself may have got lost: see Process._remind
@@ -226,12 +229,13 @@ class Actor(Process):
             self._kill(cause)
 
     async def _wait_for_arrival(self, timeout: float | None) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            raise RuntimeError(f"two tasks wait for messages to actor {self.name!r}")
         self._arrival = arrival = self._loop.create_future()
         timer = None if timeout is None else self._loop.call_later(timeout, self._wake)
         try:
             await arrival
         finally:
-            self._arrival = None
             if timer is not None:
                 timer.cancel()
 

@@ -106,6 +106,32 @@ async def test_receive_without_waiting_takes_what_is_there() -> None:
 
 
 @in_virtual_time
+async def test_a_second_task_that_waits_for_messages_is_told_so() -> None:
+    actor = Actor("busy")
+    async with running(actor):
+        await settled()
+        with pytest.raises(RuntimeError, match="two tasks wait"):
+            await actor.receive()
+
+
+@in_virtual_time
+async def test_a_wait_for_messages_that_was_canceled_is_over() -> None:
+    class Hasty(Actor):
+        async def run(self) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.receive()
+            message = await self.receive()
+            assert message is not None
+            message.reply("got it")
+
+    actor = Hasty("hasty")
+    async with running(actor):
+        await asyncio.sleep(2)
+        assert await actor.call("x") == "got it"
+
+
+@in_virtual_time
 async def test_a_cast_is_not_answered_and_an_answer_is_given_once() -> None:
     class Twice(Actor):
         async def run(self) -> None:
