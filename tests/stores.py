@@ -48,7 +48,7 @@ def _parameter(kind: StoreKind) -> object:
     marks = []
     if kind.missing is not None:
         marks.append(pytest.mark.skip(reason=kind.missing))
-    if kind.shared:
+    elif kind.shared:
         marks.append(pytest.mark.xdist_group(kind.name))
     return pytest.param(kind, id=kind.name, marks=marks)
 
