@@ -466,8 +466,9 @@ class JobsService:
             return await self._accept_once(keys, wanted, watch=seconds != 0)
 
         if seconds == 0:
-            found = await attempt()
-            return [] if isinstance(found, Nothing) else found
+            while isinstance(found := await attempt(), Nothing):
+                pass
+            return found
         try:
             async with asyncio.timeout(seconds):
                 return await self._waiting.get((keys, wanted), attempt)

@@ -164,10 +164,8 @@ class ActivityMonitor(Actor):
     async def _make_ready(self) -> None:
         limit = self._context.settings.pending_batch
         keys = self._keys
-        moved = limit
-        while moved == limit:
-            moved = await self._context.retried(
-                lambda: self._context.transact(lambda unit: pending.make_ready(unit, keys, unit.now, limit)),
-                type=keys.type,
-            )
+        while moved := await self._context.retried(
+            lambda: self._context.transact(lambda unit: pending.make_ready(unit, keys, unit.now, limit)),
+            type=keys.type,
+        ):
             self._log.debug("jobs_due", count=moved)

@@ -30,7 +30,7 @@ Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
 """What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
 
 Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
-in the queue: look again.
+in the queue: look again. Who did not ask for a watch gets an empty list when there is nothing.
 """
 
 _Job: TypeAlias = tuple[TypeKeys, JobId, bytes]
@@ -102,12 +102,17 @@ class _Accepts:
         self._callers = [future for future in self._callers if not future.done()]
         return not self._callers
 
-    async def run(self, unit: Unit) -> tuple[list[Entry], tuple[Watch | None, float | None]]:
+    async def run(self, unit: Unit) -> tuple[list[Entry], Accepted]:
+        """Return the jobs, and what those come back with who go without."""
         terms = replace(self._terms, limit=self._terms.limit * len(self._callers))
-        taken = await pending.accept(unit, self._keys, terms)
-        # A watch is for those who found the queue empty. This transaction does not wake it by what it adds itself.
-        if not self._watch or taken or unit.woke(self._keys):
+        taken, more = await pending.accept(unit, self._keys, terms)
+        if len(taken) == terms.limit:
+            return taken, []
+        # A watch does not fire for what its own transaction adds.
+        if more or (self._watch and unit.woke(self._keys)):
             return taken, (None, None)
+        if not self._watch:
+            return taken, []
         return taken, await pending.wait_for_more(unit, self._keys)
 
     def answer(self, result: Any, failure: Exception | None) -> None:
@@ -124,12 +129,13 @@ class _Accepts:
                 # The caller has gone since: what was accepted for it must not stay locked.
                 for entry in share:
                     self._give_back(entry)
-            elif share or not self._watch:
+            elif share:
                 future.set_result(share)
             else:
                 future.set_result(left)
-                left = (None, left[1])
-        if left[0] is not None:
+                if left:
+                    left = (None, left[1])
+        if left and left[0] is not None:
             left[0].cancel()
 
 

@@ -8,9 +8,10 @@ from typing import Final
 import fdb.tuple
 
 from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id, unpack_seconds
-from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import READY, SCHEDULED, NewSeq
 from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit, ready_key
 from jobs_service.model import JobId
+from jobs_service.sources import Sources
 from jobs_service.store.base import KeyValue, Snapshot, Watch
 
 _SEQ_BYTES: Final = 12
@@ -41,22 +42,22 @@ class Terms:
     make_ready: int
 
 
-async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> list[Entry]:
-    """Take due jobs from the front of the queue: each gets a new lock and is running."""
+async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], bool]:
+    """Take due jobs from the front of the queue, as many as a transaction can hold: each gets a new lock and runs.
+
+    Returns:
+        The jobs, and whether another look may find more even though these are fewer than `limit`.
+    """
     await _recognise(unit)
     now = unit.now
     due_by = now if terms.due_by is None else terms.due_by
-    await make_ready(unit, keys, min(now, due_by), terms.make_ready)
-    taken: list[Entry] = []
-    wanted = terms.limit
-    candidates = await _candidates(unit, keys, terms, due_by, wanted + terms.spread - 1)
-    while candidates and len(taken) < wanted:
-        if terms.spread > 1:
-            position = unit.call.sources.below(min(terms.spread, len(candidates)))
-            taken.append(candidates.pop(position))
-        else:
-            taken += candidates[:wanted]
-            break
+    moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
+    ids = await _candidates(unit, keys, terms, due_by, terms.limit + terms.spread - 1)
+    if terms.spread > 1:
+        ids = _some_of(ids, terms, unit.call.sources)
+    # Only what is taken is read: the records of other candidates may change without a conflict.
+    chosen = [entry for entry in await unit.load_many(keys, ids[: terms.limit]) if _is_pending(entry)]
+    taken = unit.fitting(chosen)
     call = unit.call
     for entry in taken:
         lock = call.lock()
@@ -66,25 +67,39 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> list[Entry]:
             unit.transaction.add_read_conflict_key(ready_key(entry, record))
         call.accepted.append((keys, entry.id, lock))
         unit.replace(entry, record.running(lock, unit.new_seq()))
-    return taken
+    return taken, len(taken) < len(chosen) or moved > 0
+
+
+def _some_of(ids: list[JobId], terms: Terms, sources: Sources) -> list[JobId]:
+    """Return the wanted number of ids, each at random from among the first `spread` that are left."""
+    left = list(ids)
+    chosen: list[JobId] = []
+    while left and len(chosen) < terms.limit:
+        chosen.append(left.pop(sources.below(min(terms.spread, len(left)))))
+    return chosen
 
 
 async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
-    """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many."""
+    """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many.
+
+    There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call.
+    """
     found = await unit.transaction.snapshot.get_range(
         keys.scheduled, keys.scheduled + pack_seconds(until) + AFTER, limit=limit
     )
     if not found:
         return 0
     offset = len(keys.scheduled) + _TIME_BYTES
-    for entry in await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found]):
+    moved = 0
+    for entry in unit.fitting(await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found])):
         record = entry.record
         if record is not None and record.place == SCHEDULED:
             unit.replace(
                 entry,
                 record.pending(READY, unit.new_seq(), record.priority, record.run_at, previous=record.previous),
             )
-    return len(found)
+            moved += 1
+    return moved
 
 
 async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
@@ -124,15 +139,15 @@ async def count(
     return len(found), found[-1][0] if len(found) == limit else None
 
 
-async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[Entry]:
+async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[JobId]:
     """Return the first due jobs in order, those that this transaction made pending among them."""
     ranked = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
     later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
     if own or later:
         ranked = sorted(ranked + own + later, key=lambda item: item[0])
-    # The same job may be here and in the store's range only if it has not moved: entries are shared.
-    return [entry for _, entry in ranked[:wanted]]
+    # No job is here twice: the index entries of those that this transaction has moved are cleared already.
+    return [id for _, id in ranked[:wanted]]
 
 
 _Rank = tuple[bytes, int, bytes]
@@ -141,7 +156,7 @@ _Rank = tuple[bytes, int, bytes]
 
 async def _ready_in_store(
     unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
-) -> list[tuple[_Rank, Entry]]:
+) -> list[tuple[_Rank, JobId]]:
     # With exact order a job that comes in at the front is a conflict; with spread any of the front will do.
     reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
     begin = keys.ready
@@ -152,32 +167,28 @@ async def _ready_in_store(
         found = await reads.get_range(begin, end, limit=limit)
         places += [_place(keys, key) for key, value in found if _due(value, due_by)]
         if len(found) < limit or len(places) >= wanted:
-            break
+            return places[:wanted]
         begin = found[-1][0] + b"\x00"
         limit = _PAGE
-    entries = await unit.load_many(keys, [id for _, id in places[:wanted]])
-    return [(rank, entry) for (rank, _), entry in zip(places, entries, strict=False) if _is_pending(entry.record)]
 
 
 async def _scheduled_by(
     unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
-) -> list[tuple[_Rank, Entry]]:
+) -> list[tuple[_Rank, JobId]]:
     """Return scheduled jobs that are due by a time in the future that the caller named."""
     end = keys.scheduled + pack_seconds(due_by) + AFTER
     found: list[KeyValue] = await unit.transaction.get_range(keys.scheduled, end, limit=max(wanted, _PAGE))
     offset = len(keys.scheduled)
-    ranked = [
+    return [
         ((priority, 2, key[offset:]), unpack_id(key[offset + _TIME_BYTES :]))
         for key, priority in found
         if terms.max_priority is None or priority <= terms.max_priority
     ]
-    entries = await unit.load_many(keys, [id for _, id in ranked])
-    return [(rank, entry) for (rank, _), entry in zip(ranked, entries, strict=True) if _is_pending(entry.record)]
 
 
-def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[tuple[_Rank, Entry]]:
+def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[tuple[_Rank, JobId]]:
     """Return the jobs that this transaction has made pending: their index entries are not written yet."""
-    own: list[tuple[_Rank, Entry]] = []
+    own: list[tuple[_Rank, JobId]] = []
     for entry in unit.entries.values():
         record = entry.record
         if (
@@ -190,7 +201,7 @@ def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> li
         ):
             continue
         place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.placeholder
-        own.append(((record.priority, 1 if record.place == READY else 2, place), entry))
+        own.append(((record.priority, 1 if record.place == READY else 2, place), entry.id))
     return own
 
 
@@ -221,5 +232,5 @@ def _due(packed_run_at: bytes, due_by: float | None) -> bool:
     return due_by is None or not packed_run_at or unpack_seconds(packed_run_at) <= due_by
 
 
-def _is_pending(record: Record | None) -> bool:
-    return record is not None and record.place != 0
+def _is_pending(entry: Entry) -> bool:
+    return entry.record is not None and entry.record.place != 0

@@ -171,7 +171,7 @@ class JobTransaction:
     ) -> _RunningJobs:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many."""
         wanted = terms(limit, max_priority, due_by, spread, self._make_ready)
-        taken = await pending.accept(self._unit, self._keys(type), wanted)
+        taken, _ = await pending.accept(self._unit, self._keys(type), wanted)
         return [running_job(entry, self._worker) for entry in taken]
 
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:

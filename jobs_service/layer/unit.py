@@ -23,6 +23,8 @@ _ONE = (1).to_bytes(8, "little")
 _STAMP = bytes(10)
 _KEY_OVERHEAD: Final = 13
 _MAX_ORDER: Final = 0xFFFF
+_SHARE: Final = 4
+"""One operation that takes many jobs fills at most one part in so many of a transaction."""
 
 
 class AlreadyCommitted(BaseException):
@@ -164,6 +166,17 @@ class Unit:
     def place_for(self, run_at: float | None) -> int:
         """Return where a job that is to run then waits."""
         return READY if run_at is None or run_at <= self.now else SCHEDULED
+
+    def fitting(self, entries: list[Entry]) -> list[Entry]:
+        """Return as many from the front, at least one, as can be rewritten beside what else a transaction may hold."""
+        left = self._limits.transaction // _SHARE
+        for position, entry in enumerate(entries):
+            record = entry.record
+            if record is not None:
+                left -= record.size() + 3 * (len(entry.keys.ready) + len(entry.packed_id) + len(record.priority) + 32)
+            if left < 0 and position:
+                return entries[:position]
+        return entries
 
     def replace(self, entry: Entry, record: Record) -> None:
         """Make `record` the job's present state."""

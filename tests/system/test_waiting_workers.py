@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, JobState
+from jobs_service import JobsService, JobState, NewJob, Settings
+from jobs_service.sources import Sources
+from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.stores import EVERY_STORE, StoreKind
-from tests.virtual_time import run_virtual
+from tests.virtual_time import in_virtual_time, run_virtual
 
 T1 = "t1"
 PATIENCE = 20.0
@@ -79,3 +82,33 @@ def test_a_worker_canceled_at_any_moment_strands_no_job(waiting: bool) -> None:
     while not run_virtual(scenario(step)):
         step += 1
     assert step > 3
+
+
+class Runs(Faults):
+    """Interferes with nothing; counts the runs of transaction functions."""
+
+    count = 0
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize(("spread", "collisions"), [(1, True), (400, False)])
+@in_virtual_time
+async def test_workers_that_spread_over_the_queue_do_not_run_into_each_other(spread: int, collisions: bool) -> None:
+    workers = 8
+    store = MemoryStore(settings=Settings(), sources=Sources(1))
+    await store.open()
+    async with AsyncExitStack() as stack:
+        # Each is a service of its own, as in processes of their own: they share no transaction.
+        services = [
+            await stack.enter_async_context(JobsService(store, supervise=False, sources=Sources(seed)))
+            for seed in range(workers)
+        ]
+        await services[0].set_type_timeout(T1, 60)
+        await services[0].add_many(T1, [NewJob(str(number)) for number in range(400)])
+        runs = store.faults = Runs()
+        taken = await asyncio.gather(*(jobs.accept(T1, timeout=0, spread=spread) for jobs in services))
+        assert len({worker.id for worker in taken if worker is not None}) == workers
+        assert (runs.count > workers) is collisions
+    await store.close()
