@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from jobs_service.cli import adding, backing_up, bulk, changing, exits, looking, serving, type_verbs, watching
-from jobs_service.cli.options import Markup, StoreOption
+from jobs_service.cli.options import StoreOption
 from jobs_service.cli.quickstart import quickstart
 from jobs_service.cli.session import Chosen
 
@@ -31,26 +31,21 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def _invoke(arguments: list[str]) -> None:
-    command = typer.main.get_command(application(people=sys.stdout.isatty()))
+    command = typer.main.get_command(application())
     with command.make_context(exits.PROGRAM, arguments) as context:
         command.invoke(context)
 
 
-def application(*, people: bool) -> typer.Typer:
-    """Build the application.
-
-    Args:
-        people: whether help is decorated for a terminal, or plain text.
-    """
-    markup: Markup = "rich" if people else None
+def application() -> typer.Typer:
+    """Build the application; its help is plain text, quick and the same everywhere."""
     app = typer.Typer(
         help=HELP,
         add_completion=False,
-        rich_markup_mode=markup,
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    app.add_typer(type_verbs.verbs(markup), name="types")
+    app.add_typer(type_verbs.verbs(), name="types")
     app.command("add")(adding.add)
     app.command("add-many")(bulk.add_many)
     app.command("list")(looking.list_jobs)

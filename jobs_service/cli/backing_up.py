@@ -15,9 +15,9 @@ FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")
 
 
 def backup(context: typer.Context, file: FileArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Write a consistent copy of the embedded store while it is in use.
+    """Copy the store while it is in use.
 
-    The copy is the data.mdb of a store: put it under that name into a new directory to use it.
+    The copy is consistent; it is the data.mdb of a store: put it under that name into a new directory to use it.
     """
     path = Path(file)
     if path.exists():

@@ -26,8 +26,9 @@ def add_many(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add one job per line: {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id must be there.
+    """Add one job per JSON line.
 
+    A line is {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id must be there.
     run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
     line. A bad line ends it: the jobs of the lines before are added, and stay.
     """

@@ -80,7 +80,10 @@ def resubmit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a job run again: a finished one now, a running one when it has finished. What is not given stays."""
+    """Have a job run again.
+
+    A finished one is pending at once, a running one when it has finished. What is not given stays as it is.
+    """
     names = parse_type(type), parse_id(id)
     changes: dict[str, Any] = {}
     if data is not None:

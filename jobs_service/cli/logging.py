@@ -34,11 +34,12 @@ def configure(level: Level) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
         _name_jobs,
+        structlog.processors.format_exc_info,
     ]
     rendering: list[Processor] = (
-        [_escape_event, structlog.dev.ConsoleRenderer(colors=True)]
+        [_escape, structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
         if people
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else [structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *rendering],
@@ -65,6 +66,9 @@ def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
     return event
 
 
-def _escape_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Let nothing reach a terminal that it would act on; a traceback's own lines are added later."""
-    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
+def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Let nothing reach a terminal that it would act on."""
+    for field, value in event.items():
+        if isinstance(value, str):
+            event[field] = "\n".join(printable(line) for line in value.split("\n"))
+    return event

@@ -42,7 +42,10 @@ def list_jobs(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs, of one type or all. The state column tells failed and canceled from finished."""
+    """List jobs, of one type or all.
+
+    The state of a finished job that did not succeed is shown as failed or canceled.
+    """
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _print_table
 

@@ -10,9 +10,6 @@ DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-Markup: TypeAlias = Literal["rich"] | None
-"""How help is decorated: not at all where nobody sits at a terminal."""
-
 TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Names the job within its type.")]
 StoreOption = Annotated[

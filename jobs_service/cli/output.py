@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from jobs_service.cli.names import compact, priority_json, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
     from jobs_service import Job, JobEvent
@@ -66,7 +65,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heading: 
     """Print a table, or one page of it.
 
     Args:
-        columns: the last one may be cut; the others are never, so that what is printed can be copied.
+        columns: what is not marked as cut is never cut, so that it can be copied; on a narrow terminal it is folded.
         rows: printable text.
         heading: whether the columns' names come first.
     """
@@ -150,18 +149,25 @@ def cut(text: str, columns: int) -> str:
 
 
 def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], heading: bool) -> None:
-    from rich.cells import cell_len
-
     lines = [[column.name.upper() for column in columns]] * heading + [list(row) for row in rows]
-    widths = [max((cell_len(row[at]) for row in lines), default=0) for at in range(len(columns))]
-    if columns[-1].cut:
-        room = max(LEAST_CUT, width() - sum(widths[:-1]) - len(GAP) * (len(columns) - 1))
-        for row in lines:
-            row[-1] = cut(row[-1], room)
+    widths = _widths(columns, lines)
     for row in lines:
+        if columns[-1].cut:
+            row[-1] = cut(row[-1], widths[-1])
         cells = (_aligned(cell, column, size) for cell, column, size in zip(row, columns, widths, strict=True))
         print(GAP.join(cells).rstrip())
     sys.stdout.flush()
+
+
+def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns' widths: what their cells take, but for the one that may be cut."""
+    from rich.cells import cell_len
+
+    widths = [max((cell_len(row[at]) for row in lines), default=0) for at in range(len(columns))]
+    if columns[-1].cut:
+        room = width() - sum(widths[:-1]) - len(GAP) * (len(columns) - 1)
+        widths[-1] = min(widths[-1], max(LEAST_CUT, room))
+    return widths
 
 
 def _aligned(cell: str, column: Column, size: int) -> str:
@@ -171,14 +177,19 @@ def _aligned(cell: str, column: Column, size: int) -> str:
     return padding + cell if column.right else cell + padding
 
 
-def _print_decorated(columns: Sequence[Column], rows: Iterable[Sequence[str]], heading: bool) -> None:
+def _print_decorated(columns: Sequence[Column], rows: Sequence[Sequence[str]], heading: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    widths = _widths(columns, [[column.name for column in columns], *rows])
+    # Names that are too long for the terminal are folded, never cut.
+    while sum(widths) + len(GAP) * (len(widths) - 1) > width() and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
     decorated = Table(box=None, show_header=heading, header_style="bold", pad_edge=False, padding=(0, len(GAP), 0, 0))
-    for column in columns:
+    for column, size in zip(columns, widths, strict=True):
         decorated.add_column(
             column.name.upper(),
+            width=size,
             justify="right" if column.right else "left",
             no_wrap=column.cut,
             overflow="ellipsis" if column.cut else "fold",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from datetime import datetime
@@ -28,12 +29,18 @@ def duration(text: str, name: str) -> float:
     Raises:
         typer.BadParameter: it is no duration.
     """
-    if _PLAIN_NUMBER.fullmatch(text):
-        return float(text)
     match = _DURATION.fullmatch(text)
-    if not text or match is None:
-        raise typer.BadParameter(f"{text!r} is no duration; write 90, 30s, 10m, 1h30m or 2d", param_hint=name)
-    return sum(float(number) * unit for number, unit in zip(match.groups(), _SECONDS.values(), strict=True) if number)
+    if _PLAIN_NUMBER.fullmatch(text):
+        seconds = float(text)
+    elif text and match is not None:
+        given = zip(match.groups(), _SECONDS.values(), strict=True)
+        seconds = sum(float(number) * unit for number, unit in given if number)
+    else:
+        seconds = math.inf
+    if math.isinf(seconds):
+        shown = text if len(text) <= 40 else f"{text[:39]}…"
+        raise typer.BadParameter(f"{shown!r} is no duration; write 90, 30s, 10m, 1h30m or 2d", param_hint=name)
+    return seconds
 
 
 def moment(text: str) -> datetime:

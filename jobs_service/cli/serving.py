@@ -22,8 +22,9 @@ def serve(
     log_level: LevelOption = "info",
     store: StoreOption = None,
 ) -> None:
-    """Run the supervisor tree until SIGTERM or Ctrl-C: lost jobs are put back, subscribers are told.
+    """Run the supervisor tree until SIGTERM.
 
+    While it runs, jobs whose workers are lost are put back, and scheduled ones are made ready.
     The first signal lets running transactions end and exits with 0, a second one exits at once. Log events go to
     stderr: lines for people on a terminal, JSON elsewhere; `serving` says that it is ready.
     """

@@ -9,7 +9,7 @@ import typer
 
 from jobs_service.cli import output, parsing, session
 from jobs_service.cli.names import parse_type, shown
-from jobs_service.cli.options import JsonOption, Markup, StoreOption, TypeArgument
+from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService
@@ -24,9 +24,9 @@ COLUMNS = (
 )
 
 
-def verbs(markup: Markup) -> typer.Typer:
+def verbs() -> typer.Typer:
     """Return the verb with its two sub-verbs."""
-    app = typer.Typer(rich_markup_mode=markup)
+    app = typer.Typer(rich_markup_mode=None)
     app.callback(invoke_without_command=True)(types)
     app.command("set")(set_timeout)
     app.command("clear")(clear_timeout)
@@ -34,7 +34,9 @@ def verbs(markup: Markup) -> typer.Typer:
 
 
 def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Show the types with their activity timeouts and counts by state, or change them.
+    """Show or change the types of jobs.
+
+    Shown are their activity timeouts and counts by state.
 
     The activity timeout is how many seconds a running job may stay silent before it is taken for lost and becomes
     pending again. A type without one (none) takes no new jobs.

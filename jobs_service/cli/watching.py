@@ -26,7 +26,10 @@ def watch(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a job's events live until it has finished, however it ends (exit code 0), or is removed (1)."""
+    """Print a job's events live until it ends.
+
+    The exit code is 0 when it has finished, whatever its outcome, and 1 when it is removed before.
+    """
     names = parse_type(type), parse_id(id)
     seconds = None if timeout is None else parsing.duration(timeout, "--timeout")
     show = _show_json if as_json else _show

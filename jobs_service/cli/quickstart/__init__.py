@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def quickstart() -> None:
-    """Watch jobs being added, run, lost and found again, in about ten seconds.
+    """See it work, in about ten seconds.
 
-    Worker processes compress the files of this package; one is killed in the middle of a job. All that happens on a
-    store of its own in a temporary directory, which is removed at the end.
+    Jobs are added, run, lost, found again and finished: worker processes compress the files of this package, and one of
+    them is killed in the middle of a job. The store is in a temporary directory, which is removed at the end.
     """
     import asyncio
     import tempfile

@@ -29,4 +29,8 @@ def _program() -> str:
     if not script.exists():
         return f"{shlex.quote(sys.executable)} -m jobs_service"
     here = Path.cwd()
-    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
+    if not script.is_relative_to(here):
+        return shlex.quote(str(script))
+    # A shell looks up a word without a slash in PATH, not here.
+    below = script.relative_to(here)
+    return shlex.quote(f"./{below}" if len(below.parts) == 1 else str(below))

@@ -68,8 +68,8 @@ async def _add_jobs(jobs: JobsService, narrator: Narrator) -> None:
     await jobs.add_many("compress", [NewJob(file, {"file": file}) for file in files])
     await jobs.add("archive", "package", {"files": files})
     narrator.tell(
-        f"{len(files)} compress jobs are added, one for each file of this package, and one archive job: all of them in "
-        "the smallest .tar.xz that can be found."
+        f"{len(files)} compress jobs are added, one for each file of this package, and one job of type archive: all of "
+        "them in the smallest .tar.xz that can be found."
     )
 
 

@@ -1,0 +1,72 @@
+"""A store of its own for every test, and the command line in this process."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+import structlog
+
+from jobs_service.cli import main
+from tests.cli.support import Ended
+
+
+class Invoke(Protocol):
+    """Runs one command line in this process."""
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> Ended: ...
+
+
+@pytest.fixture(autouse=True)
+def _nothing_configured() -> Iterator[None]:
+    """Undo what the program does to the process's logging."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configured = structlog.get_config()
+    yield
+    structlog.configure(**configured)
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("JOBS_SERVICE_STORE", "COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """The address of a store that is not there yet."""
+    return f"lmdb:{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
+    """Run one command line in this process, in a directory of its own."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Ended:
+        given = tmp_path / "standard-input"
+        given.write_bytes(stdin)
+        with open(given, "rb") as file:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+            capsys.readouterr()  # What the test itself has logged is not the program's.
+            code = main(arguments)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def email(invoke: Invoke, store: str) -> str:
+    """The address of a store with the type `email`."""
+    assert invoke("types", "set", "email", "60", "--store", store).code == 0
+    return store

@@ -1,0 +1,136 @@
+"""`add`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService
+from tests.cli.conftest import Invoke
+from tests.cli.support import arrange
+
+
+def test_an_added_job_is_pending_with_what_was_given(invoke: Invoke, email: str) -> None:
+    added = invoke("add", "email", "first", "--data", '{"to": ["ä", 1.5]}', "--priority", "-3", "--store", email)
+    assert (added.code, added.out) == (0, "job first of type email: pending\n")
+
+    async def look(jobs: JobsService) -> None:
+        job = await jobs.get("email", "first")
+        assert (job.data, job.priority, job.run_at) == ({"to": ["ä", 1.5]}, -3, None)
+
+    arrange(email, look)
+
+
+def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
+    job = invoke(
+        "add", "email", "first", "--data", "[1]", "--at", "2100-01-01T00:00:00+01:00", "--json", "--store", email
+    ).json
+    seq = job.pop("seq")
+    assert len(bytes.fromhex(seq)) == 12 if seq else True
+    assert job == {
+        "type": "email",
+        "id": "first",
+        "state": "pending",
+        "outcome": None,
+        "data": [1],
+        "priority": 0,
+        "run_at": "2099-12-31T23:00:00.000000Z",
+        "resubmit": False,
+        "cancel": False,
+    }
+
+
+def test_data_comes_from_a_file_or_from_standard_input(invoke: Invoke, email: str, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text('"from the file"\n')
+    from_file = invoke("add", "email", "1", "--data", "@data.json", "--json", "--store", email)
+    from_input = invoke("add", "email", "2", "--data", "-", "--json", "--store", email, stdin=b'"from the pipe"\n')
+    assert [from_file.json["data"], from_input.json["data"]] == ["from the file", "from the pipe"]
+
+
+def test_in_counts_from_now(invoke: Invoke, email: str) -> None:
+    before = datetime.now(UTC)
+    job = invoke("add", "email", "first", "--in", "1h30m", "--json", "--store", email).json
+    after = datetime.now(UTC)
+    run_at = datetime.fromisoformat(job["run_at"])
+    slack = timedelta(microseconds=1)
+    assert before - slack <= run_at - timedelta(minutes=90) <= after + slack
+
+
+def test_a_scheduled_job_says_when(invoke: Invoke, email: str) -> None:
+    added = invoke("add", "email", "first", "--at", "2100-01-01T00:00:00Z", "--store", email)
+    assert added.out == "job first of type email: pending, not before 2100-01-01 00:00:00Z\n"
+
+
+@pytest.mark.parametrize(
+    ("priority", "printed"), [("7", 7), ("high", "high"), ('json:"7"', "7"), ('json:["a",1]', 'json:["a",1]')]
+)
+def test_a_priority_is_an_integer_a_string_or_a_tuple(
+    invoke: Invoke, email: str, priority: str, printed: int | str
+) -> None:
+    assert invoke("add", "email", "x", "--priority", priority, "--json", "--store", email).json["priority"] == printed
+
+
+def test_a_job_that_exists_is_an_answer_of_no(invoke: Invoke, email: str) -> None:
+    invoke("add", "email", "first", "--store", email)
+    again = invoke("add", "email", "first", "--store", email)
+    assert again.code == 1
+    assert again.error == "job first of type email exists already; --resubmit has it run again"
+
+
+def test_resubmit_replaces_a_waiting_job_and_has_a_running_one_run_again(invoke: Invoke, email: str) -> None:
+    invoke("add", "email", "first", "--store", email)
+    replaced = invoke("add", "email", "first", "--data", "1", "--resubmit", "--json", "--store", email)
+    assert (replaced.code, replaced.json["data"]) == (0, 1)
+
+    async def run(jobs: JobsService) -> None:
+        assert await jobs.accept("email", timeout=0)
+
+    arrange(email, run)
+    flagged = invoke("add", "email", "first", "--data", "2", "--resubmit", "--store", email)
+    assert flagged.out == "job first of type email: running; it runs again when it has finished\n"
+
+
+def test_adding_to_a_store_that_is_not_there_makes_it(invoke: Invoke, store: str) -> None:
+    assert invoke("add", "email", "first", "--store", store).code == 1
+    assert invoke("types", "--store", store).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--data", "{"], "Invalid value for --data: not JSON"),
+        (["--data", "@missing"], "Invalid value for --data: missing: No such file or directory"),
+        (["--data", "NaN"], "Invalid value for --data: not usable JSON (NaN is not a JSON number)"),
+        (["--data", "1e999"], "data is not JSON: the number inf"),
+        (["--at", "2030-01-01"], "Invalid value for --at: '2030-01-01' has no offset from UTC"),
+        (["--in", "1w"], "Invalid value for --in: '1w' is no duration"),
+        (["--in", "1s", "--at", "2030-01-01T00:00:00Z"], "Invalid value for --in and --at: give one of them"),
+        (["--in", "99999999d"], "run_at"),
+        (["--priority", 'json:{"a":1}'], "Invalid value for --priority: the only objects allowed"),
+        (["--priority", "json:null"], "priority None"),
+        (["--colour"], "No such option: --colour"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    invoke: Invoke, email: str, options: list[str], complaint: str
+) -> None:
+    refused = invoke("add", "email", "first", "--store", email, *options)
+    assert refused.code == 2
+    assert complaint in refused.error
+    assert invoke("list", "--store", email).out == "no jobs\n"
+
+
+@pytest.mark.parametrize(
+    "names", [["json:null", "x"], ["json:{", "x"], ["email", "json:1"], ["email", "json:[]"], ["json:true", "x"]]
+)
+def test_names_that_no_job_can_have_are_bad_input(invoke: Invoke, email: str, names: list[str]) -> None:
+    assert invoke("add", *names, "--store", email).code == 2
+
+
+def test_a_job_over_the_stores_limits_is_bad_input(invoke: Invoke, email: str) -> None:
+    assert invoke("add", "email", "x" * 600, "--store", email).code == 2
+    large = invoke("add", "email", "x", "--data", "-", "--store", email, stdin=b'"%s"' % (b"x" * 200_000))
+    assert large.code == 2
+    assert len(large.error) < 400

@@ -1,0 +1,303 @@
+"""How a command line ends: one line per error, and the exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from jobs_service import JobsService, NewJob
+from jobs_service.cli import exits
+from tests.cli.conftest import Invoke
+from tests.cli.support import HANG, PROGRAM, ROOT, arrange, environment, process, started
+
+VERBS = ["add", "add-many", "list", "show", "watch", "remove", "resubmit", "serve", "quickstart", "backup", "types"]
+READING = [
+    ["types"],
+    ["types", "clear", "email"],
+    ["list"],
+    ["show", "email", "x"],
+    ["watch", "email", "x"],
+    ["remove", "email", "x"],
+    ["resubmit", "email", "x"],
+    ["backup", "copy"],
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "Missing command. (see jobs-service --help)"),
+        (["ad"], "No such command 'ad'."),
+        (["add"], "Missing argument 'TYPE'. (see jobs-service add --help)"),
+        (["add", "email"], "Missing argument 'ID'. (see jobs-service add --help)"),
+        (["add", "email", "x", "y"], "Got unexpected extra argument"),
+        (["list", "--limit"], "'--limit' requires an argument"),
+        (["types", "drop"], "No such command 'drop'. (see jobs-service types --help)"),
+        (["types", "set", "email"], "Missing argument 'SECONDS'."),
+        (["--verbose"], "No such option: --verbose"),
+        (["serve", "--log-level", "loud"], "Invalid value for '--log-level'"),
+        (["quickstart", "now"], "Got unexpected extra argument"),
+        (["ad\x1b[31m\nx"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(invoke: Invoke, arguments: list[str], complaint: str) -> None:
+    refused = invoke(*arguments)
+    assert refused.code == 2
+    assert complaint in refused.error
+    assert refused.error.isprintable()
+
+
+def test_wrong_usage_as_a_process_is_the_same(tmp_path: Path) -> None:
+    refused = process("add", "email", cwd=tmp_path)
+    assert (refused.code, refused.error) == (2, "Missing argument 'ID'. (see jobs-service add --help)")
+
+
+@pytest.mark.parametrize("arguments", READING)
+def test_looking_at_a_store_that_is_not_there_does_not_make_it(
+    invoke: Invoke, arguments: list[str], tmp_path: Path
+) -> None:
+    missing = invoke(*arguments)
+    assert missing.code == 3
+    assert missing.error == (
+        "there is no store at jobs-data; name another with --store or JOBS_SERVICE_STORE, or make this one: "
+        "jobs-service types set TYPE SECONDS"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["standard-input"]
+
+
+def test_an_empty_directory_is_no_store_yet(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "jobs-data").mkdir()
+    assert invoke("list").code == 3
+    assert list((tmp_path / "jobs-data").iterdir()) == []
+
+
+def test_the_store_comes_from_option_variable_and_default_in_this_order(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_STORE", "lmdb:variable")
+    invoke("types", "set", "v", "1")
+    invoke("types", "set", "o", "1", "--store", "lmdb:option")
+    monkeypatch.setenv("JOBS_SERVICE_STORE", "")
+    invoke("types", "set", "d", "1")
+    names = {"variable": "v", "option": "o", "jobs-data": "d"}
+    for directory, type in names.items():
+        assert invoke("types", "--json", "--store", f"lmdb:{directory}").json["type"] == type
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "standard-input"}
+
+
+def _make_file(path: Path) -> None:
+    path.write_text("not a directory")
+
+
+def _make_garbage(path: Path) -> None:
+    path.mkdir()
+    (path / "data.mdb").write_bytes(b"no LMDB file at all" * 1000)
+
+
+def _make_foreign(path: Path) -> None:
+    with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"somebody", b"else's")
+
+
+@pytest.mark.parametrize("make", [_make_file, _make_garbage, _make_foreign])
+@pytest.mark.parametrize("arguments", [["list"], ["add", "email", "x"], ["serve"]])
+def test_what_is_no_store_is_one_line_and_code_3(
+    invoke: Invoke, tmp_path: Path, make: object, arguments: list[str]
+) -> None:
+    assert callable(make)
+    make(tmp_path / "data")
+    refused = invoke(*arguments, "--store", "lmdb:data")
+    assert refused.code == 3
+    assert "data" in refused.error
+
+
+@pytest.mark.parametrize("address", ["jobs-data", "redis://localhost", "lmdb:", "memory:x"])
+def test_an_address_that_names_no_store_is_code_3(invoke: Invoke, address: str) -> None:
+    refused = invoke("list", "--store", address)
+    assert refused.code == 3
+    assert repr(address) in refused.error
+
+
+def test_a_directory_that_cannot_be_made_is_code_3(invoke: Invoke) -> None:
+    refused = invoke("types", "set", "email", "1", "--store", "lmdb:/dev/null/store")
+    assert refused.code == 3
+    assert "/dev/null" in refused.error
+
+
+def test_a_setting_out_of_range_is_bad_input(invoke: Invoke, email: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_TRANSACTION_TIMEOUT", "-1")
+    refused = invoke("list", "--store", email)
+    assert refused.code == 2
+    assert refused.error.startswith("JOBS_SERVICE_TRANSACTION_TIMEOUT='-1'")
+
+
+def test_a_store_that_does_not_answer_in_time_is_code_3(
+    email: str, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The write lock is held by another process, as by one that is stopped in the middle of a commit.
+    holder = (
+        "import lmdb, sys\n"
+        f"environment = lmdb.open({email.removeprefix('lmdb:')!r})\n"
+        "transaction = environment.begin(write=True)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == "held\n"
+        refused = process(
+            "add", "email", "x", "--store", email, cwd=tmp_path, env={"JOBS_SERVICE_TRANSACTION_TIMEOUT": "0.3"}
+        )
+        holding.communicate()
+    assert refused.code == 3
+    assert "did not answer within 0.3 s" in refused.error
+
+
+def test_a_reader_who_goes_away_ends_it_quietly(store: str, tmp_path: Path) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add_many("email", [NewJob(f"{number}", "x" * 500) for number in range(2000)])
+
+    arrange(store, fill)
+    with started("list", "--json", "--store", store, cwd=tmp_path) as listing:
+        assert listing.stdout is not None
+        assert listing.stdout.readline()
+        listing.stdout.close()
+        assert listing.stderr is not None
+        assert listing.stderr.read() == ""
+    assert listing.returncode == 141
+
+
+def test_nobody_to_read_the_error_is_no_second_error(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*PROGRAM, "list"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=writer,
+        stdout=subprocess.PIPE,
+        timeout=HANG,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (3, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyError("x"), 70, "internal error, please report it: KeyError: 'x' at "),
+        (TimeoutError(), 1, "TimeoutError"),
+        (ExceptionGroup("several", [ExceptionGroup("inner", [exits.AnswerIsNo("no")])]), 1, "no"),
+        (PermissionError(13, "Permission denied", "file"), 3, "[Errno 13] Permission denied: 'file'"),
+        (exits.Terminated(143), 143, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (exits.AnswerIsNo("two\n  lines\x1b[0m"), 1, "two lines\\u001b[0m"),
+    ],
+)
+def test_whatever_is_raised_has_its_code_and_one_line(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str
+) -> None:
+    def invoke() -> None:
+        raise error
+
+    assert exits.guard(invoke) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == (1 if line else 0)
+    assert said.removeprefix("jobs-service: ").startswith(line)
+
+
+def test_a_bug_names_the_place_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits.guard(lambda: asyncio.run(_buggy())) == 70
+    assert f"{__file__}:" in capsys.readouterr().err
+
+
+async def _buggy() -> None:
+    raise AttributeError("not there")
+
+
+def test_ctrl_c_before_anything_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'jobs_service.cli.app':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    ended = process("list", cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert (ended.code, ended.out, ended.err) == (130, "", "")
+
+
+def test_the_program_is_a_console_script_as_well(tmp_path: Path) -> None:
+    call = "import sys; from jobs_service.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", call, "add"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == b"jobs-service: Missing argument 'TYPE'. (see jobs-service add --help)\n"
+
+
+@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS), ["types", "set"], ["types", "clear"]])
+def test_help_is_plain_and_fits_80_columns(invoke: Invoke, verb: list[str]) -> None:
+    help = invoke(*verb, "--help")
+    assert (help.code, help.err) == (0, "")
+    assert help.out.startswith("Usage: jobs-service")
+    assert "\x1b" not in help.out
+    assert max(map(len, help.out.splitlines())) <= 80
+    if not verb:
+        listed = help.out.partition("\nCommands:\n")[2].splitlines()
+        assert [line.split()[0] for line in listed] == VERBS
+        assert not [line for line in listed if line.endswith("...")]
+
+
+def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:
+    call = (
+        "import sys, jobs_service\n"
+        "before = set(sys.modules)\n"
+        "from jobs_service.cli import main\n"
+        "main(['--help'])\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=tmp_path, env=environment(), capture_output=True, timeout=HANG, check=True
+    )
+    loaded = set(done.stdout.decode().splitlines()[-1].split())
+    assert "jobs_service.cli.app" in loaded
+    assert not loaded & {
+        "asyncio",
+        "lmdb",
+        "pydantic",
+        "rich.console",
+        "structlog",
+        "tempfile",
+        "jobs_service.service",
+        "jobs_service.cli.daemon",
+        "jobs_service.cli.intake",
+        "jobs_service.cli.logging",
+        "jobs_service.cli.quickstart.story",
+    }
+
+
+def test_sigterm_ends_a_short_verb_as_it_ends_any_program(email: str, tmp_path: Path) -> None:
+    process("add", "email", "x", "--store", email, cwd=tmp_path)
+    with started("watch", "email", "x", "--store", email, cwd=tmp_path) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline()
+        watching.send_signal(signal.SIGTERM)
+        assert watching.wait(HANG) == -signal.SIGTERM

@@ -1,0 +1,148 @@
+"""`list` and `show`."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs_service import JobsService, NewJob, Outcome
+from jobs_service.cli import looking
+from tests.cli.conftest import Invoke
+from tests.cli.support import arrange, rows
+
+
+@pytest.fixture
+def full(store: str) -> str:
+    """A store with a job in every state, of two types."""
+
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_type_timeout("video", 60)
+        for id in ("a", "b", "c", "d", "e"):
+            await jobs.add("email", id, {"n": id})
+        for outcome in Outcome:
+            job = await jobs.accept("email", timeout=0)
+            assert job is not None
+            await job.finish(outcome=outcome)
+        assert await jobs.accept("email", timeout=0)
+        await jobs.add("video", "v", priority="x", run_at=4102444800)
+
+    arrange(store, fill)
+    return store
+
+
+def test_all_types_are_listed_with_their_states(invoke: Invoke, full: str) -> None:
+    assert rows(invoke("list", "--store", full).out) == [
+        ["TYPE", "ID", "STATE", "PRIORITY", "RUN", "AT", "DATA"],
+        ["email", "a", "finished", "0", '{"n":"a"}'],
+        ["email", "b", "failed", "0", '{"n":"b"}'],
+        ["email", "c", "canceled", "0", '{"n":"c"}'],
+        ["email", "d", "running", "0", '{"n":"d"}'],
+        ["email", "e", "pending", "0", '{"n":"e"}'],
+        ["video", "v", "pending", "x", "2100-01-01", "00:00:00Z"],
+    ]
+
+
+def test_one_type_is_listed_without_its_name(invoke: Invoke, full: str) -> None:
+    assert invoke("list", "video", "--store", full).out.splitlines() == [
+        "ID  STATE    PRIORITY  RUN AT                DATA",
+        "v   pending         x  2100-01-01 00:00:00Z",
+    ]
+
+
+@pytest.mark.parametrize(("state", "ids"), [("pending", "ev"), ("running", "d"), ("finished", "abc")])
+def test_only_jobs_in_a_state_are_listed(invoke: Invoke, full: str, state: str, ids: str) -> None:
+    jobs = invoke("list", "--state", state, "--json", "--store", full).json_lines
+    assert [job["id"] for job in jobs] == list(ids)
+    assert {job["state"] for job in jobs} == {state}
+
+
+def test_outcomes_are_in_the_json(invoke: Invoke, full: str) -> None:
+    jobs = invoke("list", "email", "--json", "--store", full).json_lines
+    assert [job["outcome"] for job in jobs] == ["succeeded", "failed", "canceled", None, None]
+
+
+def test_a_limit_counts_the_jobs_that_are_shown(invoke: Invoke, full: str) -> None:
+    limited = invoke("list", "--state", "finished", "--limit", "2", "--json", "--store", full)
+    assert [job["id"] for job in limited.json_lines] == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [1, looking.PAGE, looking.PAGE + 1, 3 * looking.PAGE])
+def test_long_lists_are_laid_out_page_by_page_with_one_heading(invoke: Invoke, store: str, limit: int) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add_many("email", [NewJob(f"{number:04}") for number in range(2 * looking.PAGE + 10)])
+
+    arrange(store, fill)
+    shown = min(limit, 2 * looking.PAGE + 10)
+    heading, *lines = invoke("list", "email", "--limit", f"{limit}", "--store", store).out.splitlines()
+    assert heading.split() == ["ID", "STATE", "PRIORITY", "RUN", "AT", "DATA"]
+    assert [line.split()[0] for line in lines] == [f"{number:04}" for number in range(shown)]
+
+
+def test_nothing_to_list_is_said_to_people_only(invoke: Invoke, email: str) -> None:
+    assert invoke("list", "--store", email).out == "no jobs\n"
+    assert invoke("list", "other", "--store", email, "--json").out == ""
+
+
+@pytest.mark.parametrize("options", [["--state", "lost"], ["--limit", "0"], ["--limit", "x"], ["json:[", "--json"]])
+def test_wrong_options_are_one_line(invoke: Invoke, full: str, options: list[str]) -> None:
+    refused = invoke("list", *options, "--store", full)
+    assert refused.code == 2
+    assert refused.error.startswith("Invalid value for ")
+
+
+def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "first", {"to": ["ä", "b\a"], "n": 1}, priority=-1, run_at=1.0)
+        assert await jobs.accept("email", timeout=0)
+        await jobs.resubmit("email", "first")
+        await jobs.remove("email", "first")
+
+    arrange(store, fill)
+    shown = invoke("show", "email", "first", "--store", store)
+    seq = invoke("show", "email", "first", "--store", store, "--json").json["seq"]
+    assert shown.out.splitlines() == [
+        "type      email",
+        "id        first",
+        "state     running",
+        "outcome   -",
+        "priority  -1",
+        "run at    1970-01-01 00:00:01Z",
+        "resubmit  yes",
+        "cancel    yes",
+        f"seq       {seq}",
+        "data      {",
+        '            "to": [',
+        '              "ä",',
+        '              "b\\u0007"',
+        "            ],",
+        '            "n": 1',
+        "          }",
+    ]
+
+
+def test_show_prints_the_whole_job_as_json(invoke: Invoke, full: str) -> None:
+    job = invoke("show", "email", "b", "--json", "--store", full).json
+    assert list(job) == [
+        "type",
+        "id",
+        "state",
+        "outcome",
+        "data",
+        "priority",
+        "run_at",
+        "resubmit",
+        "cancel",
+        "seq",
+    ]
+    assert (job["state"], job["outcome"], job["data"]) == ("finished", "failed", {"n": "b"})
+    assert job in invoke("list", "--json", "--store", full).json_lines
+
+
+def test_a_job_that_is_not_there_is_an_answer_of_no(invoke: Invoke, full: str) -> None:
+    missing = invoke("show", "email", "json:1x", "--store", full)
+    assert missing.code == 2
+    missing = invoke("show", "email", "z\n", "--store", full)
+    assert missing.code == 1
+    assert missing.error == 'there is no job json:"z\\n" of type email'

@@ -1,0 +1,92 @@
+"""What becomes of log events."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import structlog
+
+from jobs_service.cli.logging import configure
+from tests.cli.support import on_terminal, without_escapes
+
+
+def test_elsewhere_every_event_is_a_json_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info")
+    structlog.get_logger().info("serving", store="memory:", type=("a", 1), id=b"\x00", n=1)
+    captured = capsys.readouterr()
+    event = json.loads(captured.err)
+    assert captured.out == ""
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {
+        "event": "serving",
+        "level": "info",
+        "store": "memory:",
+        "type": 'json:["a",1]',
+        "id": 'json:{"bytes":"00"}',
+        "n": 1,
+    }
+
+
+def test_what_is_less_severe_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("warning")
+    structlog.get_logger().info("quiet")
+    logging.getLogger("library").info("quiet")
+    structlog.get_logger().warning("loud")
+    logging.getLogger("library").warning("%s", "loud too")
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(event["event"], event["level"]) for event in events] == [("loud", "warning"), ("loud too", "warning")]
+    assert events[1]["logger"] == "library"
+
+
+def test_a_failures_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("error")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed")
+    for line in capsys.readouterr().err.splitlines():
+        event = json.loads(line)
+        assert event["event"] == "failed"
+        assert event["exception"].startswith("Traceback")
+        assert event["exception"].endswith("ValueError: why")
+
+
+def test_warnings_are_events_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        configure("warning")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    event = json.loads(capsys.readouterr().err)
+    assert "DeprecationWarning: old" in event["event"]
+
+
+PROGRAM = """
+import structlog
+from jobs_service.cli.logging import configure
+configure("info")
+log = structlog.get_logger()
+log.info("serving", type="a\\x1b]0;x\\x07", id="b", note="\\x9b31m")
+try:
+    raise ValueError("\\x1b]0;x\\x07")
+except ValueError:
+    log.exception("failed")
+"""
+
+
+def test_people_get_coloured_lines_without_anything_a_job_put_there(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(PROGRAM)
+    code, shown = on_terminal(cwd=tmp_path, program=[sys.executable, "main.py"])
+    assert code == 0
+    assert "\x1b[" in shown
+    plain = without_escapes(shown)
+    assert "serving" in plain
+    assert "ValueError" in plain
+    assert "\x07" not in shown
+    assert "\x9b" not in shown
+    assert "\x1b]" not in shown

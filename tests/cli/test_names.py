@@ -1,0 +1,122 @@
+"""Types, ids and priorities as text."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import fdb.tuple
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service.cli import names
+
+encodable = st.text(st.characters(codec="utf-8"))
+scalars = (
+    encodable
+    | st.binary()
+    | st.integers(min_value=-(2**63), max_value=2**63)
+    | st.floats(allow_nan=False)
+    | st.booleans()
+    | st.none()
+    | st.uuids()
+)
+nested = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=8)
+
+
+@given(nested)
+def test_what_is_shown_can_be_typed(value: Any) -> None:
+    again = names.parsed(names.shown(value))
+    assert again == value
+    assert fdb.tuple.pack((again,)) == fdb.tuple.pack((value,))
+
+
+@given(st.integers() | encodable | st.binary() | st.lists(encodable).map(tuple))
+def test_a_priority_that_is_shown_can_be_typed(priority: Any) -> None:
+    again = names.parse_priority(names.priority_text(priority))
+    assert again == priority
+    assert type(again) is type(priority)
+
+
+@given(nested)
+def test_nothing_shown_acts_on_a_terminal_or_looks_like_an_option(value: Any) -> None:
+    text = names.shown(value)
+    assert text
+    assert text.isprintable()
+    assert text == text.strip()
+    assert not text.startswith("-")
+
+
+@given(nested)
+def test_two_names_never_look_the_same(value: Any) -> None:
+    assert names.shown(value) != names.shown((value,))
+    assert names.shown(str(value)) == names.shown(value) or not isinstance(value, str)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("email", "email"),
+        ("two words", "two words"),
+        ("naïve 日本", "naïve 日本"),
+        ("", 'json:""'),
+        (" padded", 'json:" padded"'),
+        ("--force", 'json:"--force"'),
+        ("json:1", 'json:"json:1"'),
+        ("bell\a", 'json:"bell\\u0007"'),
+        ("left\u202eright", 'json:"left\\u202eright"'),
+        ("\U000e0001", 'json:"\\udb40\\udc01"'),
+        (7, "json:7"),
+        (b"\x00\xff", 'json:{"bytes":"00ff"}'),
+        (("a", 1, (b"",)), 'json:["a",1,[{"bytes":""}]]'),
+    ],
+)
+def test_a_plain_string_is_itself_and_everything_else_is_json(value: Any, text: str) -> None:
+    assert names.shown(value) == text
+    assert names.parsed(text) == value
+
+
+def test_what_json_lacks_is_shown_in_the_tuple_layers_encoding() -> None:
+    key = uuid.UUID(int=7)
+    text = names.shown((key, float("inf")))
+    assert json.loads(text.removeprefix("json:"))[0].keys() == {"packed"}
+    assert names.parsed(text) == (key, float("inf"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "json:",
+        "json:{",
+        "json:NaN",
+        "json:[Infinity]",
+        'json:{"hex":"00"}',
+        'json:{"bytes":"0"}',
+        'json:{"bytes":1}',
+        'json:{"packed":"ff"}',
+        'json:{"packed":""}',
+        'json:"\\ud800"',
+        "\udcff",
+        "json:" + "[" * 100_000,
+    ],
+)
+def test_what_names_nothing_is_refused_with_the_argument_it_was_given_for(text: str) -> None:
+    with pytest.raises(typer.BadParameter) as refused:
+        names.parse_type(text)
+    assert refused.value.param_hint == "TYPE"
+    with pytest.raises(typer.BadParameter) as refused:
+        names.parse_id(text)
+    assert refused.value.param_hint == "ID"
+    with pytest.raises(typer.BadParameter) as refused:
+        names.parse_priority(text)
+    assert refused.value.param_hint == "--priority"
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"), [("0", 0), ("-5", -5), ("+7", 7), ("urgent", "urgent"), ('json:"5"', "5")]
+)
+def test_a_priority_is_an_integer_if_it_looks_like_one(text: str, priority: int | str) -> None:
+    assert names.parse_priority(text) == priority

@@ -1,0 +1,133 @@
+"""What people see: 80 columns, colours on a terminal only, nothing that a terminal would act on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from jobs_service import JobsService, NewJob, Outcome
+from jobs_service.cli import output
+from tests.cli.conftest import Invoke
+from tests.cli.support import arrange, on_terminal, process, without_escapes
+
+NASTY = "\x1b]0;title\x07\x9b31m\r\b\u202e"
+
+
+@pytest.fixture
+def full(store: str) -> str:
+    """A store whose jobs have long and nasty data."""
+
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_type_timeout(NASTY, 0.125)
+        await jobs.add_many(
+            "email",
+            [
+                NewJob("a-long-but-ordinary-name", {"text": "x" * 300}),
+                NewJob(NASTY, [NASTY, {NASTY: NASTY}], run_at=4e9),
+                NewJob("wide", "日本語" * 40),
+                NewJob("[bold]markup[/bold] :smile:", "[red]x[/red]"),
+            ],
+        )
+        await jobs.add(NASTY, "x")
+        for outcome in Outcome:
+            job = await jobs.accept("email", timeout=0)
+            assert job is not None
+            await job.finish(outcome=outcome)
+
+    arrange(store, fill)
+    return store
+
+
+def test_tables_of_ordinary_names_fit_80_columns_where_nobody_sits(invoke: Invoke, email: str) -> None:
+    for data in ("1", f'"{"x" * 300}"', f'"{"日本語" * 40}"'):
+        invoke("add", "email", f"ordinary-{len(data)}", "--data", data, "--in", "1d", "--store", email)
+    for arguments in (["list", "email"], ["list"], ["types"]):
+        lines = invoke(*arguments, "--store", email).out.splitlines()
+        assert max(map(cell_len, lines)) <= 80
+        assert len(lines) >= 2
+
+
+def test_names_are_never_cut_where_nobody_sits_and_data_is(invoke: Invoke, full: str) -> None:
+    listed = invoke("list", "email", "--store", full).out
+    for job in invoke("list", "email", "--json", "--store", full).json_lines:
+        assert f"\n{job['id']} " in listed
+    assert '{"text":"xxx' in listed
+    assert "…\n" in listed
+    assert "x" * 80 not in listed
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminals_width_is_kept(full: str, tmp_path: Path, columns: int) -> None:
+    for arguments in (["list"], ["types"], ["list", "--state", "pending"]):
+        code, shown = on_terminal(*arguments, "--store", full, cwd=tmp_path, columns=columns)
+        assert code == 0
+        for line in without_escapes(shown).splitlines():
+            assert cell_len(line) <= columns, line
+
+
+def test_columns_in_the_environment_count_where_nobody_sits(full: str, tmp_path: Path) -> None:
+    narrow = process("list", "email", "--store", full, cwd=tmp_path)
+    wide = process("list", "email", "--store", full, cwd=tmp_path, env={"COLUMNS": "200"})
+    assert max(map(cell_len, wide.out.splitlines())) == 200
+    assert max(map(cell_len, narrow.out.splitlines())) < 150
+
+
+def test_states_are_coloured_on_a_terminal_and_nowhere_else(full: str, tmp_path: Path) -> None:
+    _, shown = on_terminal("list", "email", "--store", full, cwd=tmp_path)
+    assert re.search(r"\x1b\[32mfinished", shown)
+    assert re.search(r"\x1b\[31mfailed", shown)
+    assert "\x1b" not in process("list", "email", "--store", full, cwd=tmp_path).out
+    _, plain = on_terminal("list", "email", "--store", full, cwd=tmp_path, env={"NO_COLOR": "1"})
+    assert not re.search(r"\x1b\[3\d", plain)
+
+
+def test_nothing_from_a_job_reaches_the_terminal_unescaped(full: str, tmp_path: Path) -> None:
+    for arguments in (
+        ["list"],
+        ["types"],
+        ["show", "email", 'json:"\\u001b]0;title\\u0007\\u009b31m\\r\\b\\u202e"'],
+        ["show", "email", NASTY],
+        ["show", NASTY, NASTY],
+        ["watch", "email", NASTY, "--timeout", "0.2"],
+        ["remove", "email", f"{NASTY}x"],
+        ["list", "--store", f"lmdb:{NASTY}"],
+        [NASTY],
+    ):
+        code, shown = on_terminal(
+            *(arguments if "--store" in arguments else ["--store", full, *arguments]), cwd=tmp_path
+        )
+        assert code in (0, 1, 2, 3)
+        for char in "\x07\x08\x9b\u202e":
+            assert char not in shown, arguments
+        assert "\x1b]" not in shown
+        assert "\r" not in shown
+
+
+def test_markup_in_a_job_is_text(full: str, tmp_path: Path) -> None:
+    _, shown = on_terminal("list", "email", "--store", full, cwd=tmp_path, columns=120)
+    assert "[bold]markup[/bold] :smile:" in without_escapes(shown)
+    assert '"[red]x[/red]"' in without_escapes(shown)
+
+
+def test_json_is_ascii_whatever_the_data(full: str, tmp_path: Path) -> None:
+    listed = process("list", "--json", "--store", full, cwd=tmp_path)
+    assert listed.out.isascii()
+    assert [job["data"] for job in listed.json_lines if job["id"] == "wide"] == ["日本語" * 40]
+
+
+def test_an_old_locale_is_no_failure(full: str, tmp_path: Path) -> None:
+    listed = process("list", "email", "--store", full, cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"})
+    assert (listed.code, listed.err) == (0, "")
+    assert "\\u2026" in listed.out
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "result"), [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 5, "日本…"), ("日本", 4, "日本")]
+)
+def test_cut_counts_columns_not_characters(text: str, columns: int, result: str) -> None:
+    assert output.cut(text, columns) == result
+    assert cell_len(result) <= columns

@@ -1,0 +1,172 @@
+"""`serve`, as a real process that gets real signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs_service import JobsService
+from tests.cli.conftest import Invoke
+from tests.cli.support import HANG, arrange, started
+
+APPLICATION = """
+import asyncio
+from jobs_service import JobsService, Settings
+
+class Slow(JobsService):
+    async def __aexit__(self, *error):
+        await asyncio.Event().wait()
+
+class Holder:
+    jobs = JobsService("lmdb:inner", settings=Settings(notify_holdoff=0.5))
+
+slow = Slow("memory:")
+number = 7
+"""
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the daemon for the block's time; it is ready."""
+    with started("serve", *arguments, cwd=cwd) as daemon:
+        try:
+            event = event_named(daemon, "serving")
+            assert event["level"] == "info"
+            assert event["pid"] == daemon.pid
+            yield daemon
+        finally:
+            daemon.kill()
+
+
+def event_named(daemon: subprocess.Popen[str], name: str) -> dict[str, Any]:
+    """Return the daemon's next log event of this name."""
+    assert daemon.stderr is not None
+    for line in daemon.stderr:
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] == name:
+            return event
+    raise AssertionError(f"the daemon ended without {name}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_ends_with_0(store: str, tmp_path: Path, number: signal.Signals) -> None:
+    with serving("--store", store, cwd=tmp_path) as daemon:
+        daemon.send_signal(number)
+        assert event_named(daemon, "draining")["signal"] == number.name
+        assert event_named(daemon, "stopped")["level"] == "info"
+        out, err = daemon.communicate(timeout=HANG)
+    assert (daemon.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "application.py").write_text(APPLICATION)
+    with serving("application:slow", cwd=tmp_path) as daemon:
+        daemon.send_signal(number)
+        event_named(daemon, "draining")
+        daemon.send_signal(number)
+        assert daemon.wait(HANG) == 128 + number
+
+
+def test_a_lost_job_comes_back_while_it_serves(store: str, tmp_path: Path) -> None:
+    async def lose(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 0.3)
+        await jobs.add("email", "first")
+        assert await jobs.accept("email", timeout=0)
+
+    arrange(store, lose)
+    with serving("--store", store, cwd=tmp_path) as daemon:
+
+        async def find(jobs: JobsService) -> None:
+            # This service has no supervisor tree: only the daemon can have put the job back.
+            job = await jobs.accept("email", timeout=HANG)
+            assert job is not None
+            assert job.id == "first"
+
+        arrange(store, find)
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(HANG) == 0
+
+
+def test_an_applications_service_is_served_with_its_store_and_settings(tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text(APPLICATION)
+    with serving("application:Holder.jobs", cwd=tmp_path) as daemon:
+        assert (tmp_path / "inner" / "data.mdb").exists()
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(HANG) == 0
+    assert not (tmp_path / "jobs-data").exists()
+
+
+def test_debug_events_are_logged_when_asked_for(store: str, tmp_path: Path) -> None:
+    with started("serve", "--store", store, "--log-level", "debug", cwd=tmp_path) as daemon:
+        assert event_named(daemon, "service_opened")["level"] == "debug"
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(HANG) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("application", "'application'; write it like package.module:jobs"),
+        (":jobs", "':jobs'; write it like package.module:jobs"),
+        ("application_of_nobody:jobs", "there is no module application_of_nobody"),
+        ("application_of_nobody.inner:jobs", "there is no module application_of_nobody.inner"),
+        ("application_a:jobs", "module application_a has no jobs"),
+        ("application_a:number", "application_a:number is a int, not a JobsService"),
+        ("application_b:jobs", "importing application_b failed: ZeroDivisionError: division by zero at "),
+        (
+            "application_c:jobs",
+            "importing application_c failed: ModuleNotFoundError: No module named 'nobody_has_this'",
+        ),
+    ],
+)
+def test_an_application_that_cannot_be_served_is_one_line(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, complaint: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "application_a.py").write_text("number = 7\n")
+    (tmp_path / "application_b.py").write_text("def f():\n    return 1 / 0\nf()\n")
+    (tmp_path / "application_c.py").write_text("import nobody_has_this\n")
+    refused = invoke("serve", name)
+    assert refused.code == 2
+    assert complaint in refused.error
+    if "b:" in name:
+        assert f"{tmp_path / 'application_b.py'}:2" in refused.error
+
+
+def test_an_application_brings_its_own_store(invoke: Invoke) -> None:
+    refused = invoke("serve", "application:jobs", "--store", "lmdb:x")
+    assert refused.code == 2
+    assert refused.error.startswith("Invalid value for --store: application:jobs brings its own store")
+
+
+def test_a_tree_that_gives_up_is_one_line_and_code_3(tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text(
+        "from jobs_service import JobsService, Settings\n"
+        "from jobs_service.sources import Sources\n"
+        "from jobs_service.store.memory import Faults, MemoryStore\n"
+        "class Broken(Faults):\n"
+        "    runs = 0\n"
+        "    async def before_begin(self):\n"
+        "        self.runs += 1\n"
+        "        if self.runs > 3:\n"
+        "            raise ArithmeticError('the store computes wrongly')\n"
+        "settings = Settings(max_restarts=1, type_check_period=0.001, type_check_max_jitter=0)\n"
+        "store = MemoryStore(settings=settings, sources=Sources())\n"
+        "store.faults = Broken()\n"
+        "jobs = JobsService(store, settings=settings)\n"
+    )
+    with started("serve", "application:jobs", cwd=tmp_path) as daemon:
+        _, err = daemon.communicate(timeout=HANG)
+    *events, last = err.splitlines()
+    assert daemon.returncode == 3
+    assert last.startswith("jobs-service: ")
+    assert "ArithmeticError" in "".join(events)
+    assert all(json.loads(event)["event"] for event in events)

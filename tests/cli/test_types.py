@@ -1,0 +1,123 @@
+"""`types`: showing, setting and clearing."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs_service import JobsService, JobType
+from tests.cli.conftest import Invoke
+from tests.cli.support import arrange, rows
+
+
+def test_setting_a_timeout_makes_the_type_and_the_store(invoke: Invoke, store: str) -> None:
+    done = invoke("types", "set", "email", "1m30s", "--store", store)
+    assert (done.code, done.out) == (0, "type email: activity timeout 90 s\n")
+    assert invoke("types", "--store", store, "--json").json == {
+        "type": "email",
+        "timeout": 90.0,
+        "ready": 0,
+        "scheduled": 0,
+        "running": 0,
+        "finished": 0,
+    }
+
+
+def test_types_counts_jobs_by_state(invoke: Invoke, store: str) -> None:
+    async def arrangement(jobs: JobsService) -> None:
+        for type in ("email", "video"):
+            await jobs.set_type_timeout(type, 60)
+        for number in range(6):
+            await jobs.add("email", f"{number}")
+        for _ in range(3):
+            assert await jobs.accept("email", timeout=0)
+        finished = await jobs.accept("email", timeout=0)
+        assert finished is not None
+        await finished.finish()
+        await jobs.add("email", "later", run_at=4e9)
+        await jobs.add("email", "overdue", run_at=1.0)
+        await jobs.add("video", "v")
+        await jobs.clear_type_timeout("video")
+
+    arrange(store, arrangement)
+    shown = invoke("types", "--store", store)
+    assert rows(shown.out) == [
+        ["TYPE", "TIMEOUT", "READY", "SCHEDULED", "RUNNING", "FINISHED"],
+        ["email", "60", "s", "3", "1", "3", "1"],
+        ["video", "none", "1", "0", "0", "0"],
+    ]
+    counts = invoke("types", "--store", store, "--json").json_lines
+    assert [(count["type"], count["timeout"]) for count in counts] == [("email", 60.0), ("video", None)]
+
+
+def test_a_cleared_type_keeps_its_jobs_and_takes_no_new_ones(invoke: Invoke, email: str) -> None:
+    invoke("add", "email", "first", "--store", email)
+    cleared = invoke("types", "clear", "email", "--store", email)
+    assert cleared.code == 0
+    assert cleared.out.startswith("type email: no activity timeout any more")
+    assert invoke("show", "email", "first", "--store", email).code == 0
+    refused = invoke("add", "email", "second", "--store", email)
+    assert refused.code == 1
+    assert refused.error == ("type email has no activity timeout; give it one: jobs-service types set email SECONDS")
+
+
+def test_setting_and_clearing_print_json(invoke: Invoke, store: str) -> None:
+    assert invoke("types", "set", "json:7", "5", "--json", "--store", store).json == {"type": "json:7", "timeout": 5.0}
+    assert invoke("types", "clear", "json:7", "--json", "--store", store).json == {"type": "json:7", "timeout": None}
+
+
+def test_the_store_may_be_named_before_and_after_the_sub_verb(invoke: Invoke, email: str) -> None:
+    for arguments in (
+        ["--store", email, "types"],
+        ["types", "--store", email],
+        ["types", "--store", email, "set", "email", "5"],
+        ["types", "set", "email", "5", "--store", email],
+        ["--store", "lmdb:/nonexistent/elsewhere", "types", "set", "email", "5", "--store", email],
+    ):
+        assert invoke(*arguments).code == 0, arguments
+
+
+@pytest.mark.parametrize("seconds", ["0", "0s", "soon", "--", "-1"])
+def test_a_timeout_that_cannot_be_is_refused_and_makes_no_store(invoke: Invoke, store: str, seconds: str) -> None:
+    refused = invoke("types", "set", "email", "--store", store, seconds)
+    assert refused.code == 2
+    assert refused.error
+    assert invoke("types", "--store", store).code == 3
+
+
+def test_a_store_without_types_says_how_to_make_one(invoke: Invoke, email: str) -> None:
+    invoke("types", "clear", "email", "--store", email)
+    assert invoke("types", "--store", email).out == "no types; jobs-service types set TYPE SECONDS makes one\n"
+    assert invoke("types", "--store", email, "--json").out == ""
+
+
+def test_every_type_that_is_listed_can_be_addressed(invoke: Invoke, store: str) -> None:
+    types: list[JobType] = [
+        "plain",
+        "",
+        " x ",
+        "-v",
+        "json:1",
+        "1",
+        1,
+        -(2**40),
+        b"\xff",
+        ("a", 1),
+        ("a", (b"", -1.5, None, True)),
+        "\n",
+    ]
+
+    async def arrangement(jobs: JobsService) -> None:
+        for type in types:
+            await jobs.set_type_timeout(type, 60)
+            await jobs.add(type, b"\x00" if isinstance(type, bytes) else "a\tb")
+
+    arrange(store, arrangement)
+    listed = invoke("list", "--store", store, "--json").json_lines
+    assert len({job["type"] for job in listed}) == len(types)
+    table = invoke("list", "--store", store).out.splitlines()[1:]
+    for job, row in zip(listed, table, strict=True):
+        assert row.startswith(job["type"])
+        shown = invoke("show", job["type"], job["id"], "--store", store, "--json")
+        assert shown.json == job
+        assert invoke("types", "clear", job["type"], "--store", store).code == 0
+    assert [count["timeout"] for count in invoke("types", "--store", store, "--json").json_lines] == [None] * len(types)

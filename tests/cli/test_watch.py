@@ -1,0 +1,123 @@
+"""`watch`, as a process beside the program that runs the job."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs_service import JobsService, Outcome, RunningJob
+from tests.cli.conftest import Invoke
+from tests.cli.support import HANG, arrange, process, started
+
+
+def next_line(watching: subprocess.Popen[str]) -> str:
+    """Return the line that the watcher prints next."""
+    assert watching.stdout is not None
+    return watching.stdout.readline()
+
+
+def next_event(watching: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the event that the watcher prints next."""
+    event: dict[str, Any] = json.loads(next_line(watching))
+    return event
+
+
+async def _accepted(jobs: JobsService) -> RunningJob:
+    job = await jobs.accept("email", timeout=0)
+    assert job is not None
+    return job
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_event_is_printed_as_it_happens_until_the_job_has_finished(
+    email: str, tmp_path: Path, outcome: Outcome
+) -> None:
+    async def live(jobs: JobsService) -> None:
+        await jobs.add("email", "first", {"n": 0})
+        with started("watch", "email", "first", "--json", "--store", email, cwd=tmp_path) as watching:
+            event = next_event(watching)
+            assert list(event) == ["type", "id", "state", "outcome", "data", "seq"]
+            assert (event["state"], event["data"], event["outcome"]) == ("pending", {"n": 0}, None)
+            job = await _accepted(jobs)
+            assert next_event(watching)["state"] == "running"
+            await job.update({"n": 1})
+            event = next_event(watching)
+            assert (event["state"], event["data"]) == ("running", {"n": 1})
+            await job.finish({"n": 2}, outcome=outcome)
+            event = next_event(watching)
+            assert (event["state"], event["data"], event["outcome"]) == ("finished", {"n": 2}, outcome.value)
+            out, err = watching.communicate(timeout=HANG)
+        assert (watching.returncode, out, err) == (0, "", "")
+
+    arrange(email, live)
+
+
+def test_people_read_a_time_a_state_and_the_data(email: str, tmp_path: Path) -> None:
+    async def live(jobs: JobsService) -> None:
+        await jobs.add("email", "first", {"text": "x\a" * 100})
+        with started("watch", "email", "first", "--store", email, cwd=tmp_path) as watching:
+            line = next_line(watching).rstrip("\n")
+            assert re.fullmatch(r'\d\d:\d\d:\d\d  pending   \{"text":"(x\\u0007)*[x\\u07]*…', line)
+            assert len(line) == 80
+            await (await _accepted(jobs)).finish(None, outcome=Outcome.FAILED)
+            out, _ = watching.communicate(timeout=HANG)
+        assert watching.returncode == 0
+        assert re.fullmatch(r"(\d\d:\d\d:\d\d  running .*\n)?\d\d:\d\d:\d\d  failed\n", out)
+
+    arrange(email, live)
+
+
+def test_a_job_that_is_removed_while_watched_is_an_answer_of_no(email: str, tmp_path: Path) -> None:
+    async def live(jobs: JobsService) -> None:
+        await jobs.add("email", "first")
+        with started("watch", "email", "first", "--json", "--store", email, cwd=tmp_path) as watching:
+            assert next_event(watching)["state"] == "pending"
+            await jobs.remove("email", "first")
+            assert next_event(watching)["state"] == "removed"
+            _, err = watching.communicate(timeout=HANG)
+        assert watching.returncode == 1
+        assert err == "jobs-service: job first of type email was removed before it finished\n"
+
+    arrange(email, live)
+
+
+def test_a_job_that_does_not_finish_in_time_is_an_answer_of_no(invoke: Invoke, email: str) -> None:
+    invoke("add", "email", "first", "--store", email)
+    late = invoke("watch", "email", "first", "--timeout", "0.5", "--store", email)
+    assert late.code == 1
+    assert late.err == "jobs-service: job first of type email did not finish within 0.5 s\n"
+
+
+def test_a_finished_job_is_told_at_once(invoke: Invoke, email: str) -> None:
+    async def finish(jobs: JobsService) -> None:
+        await jobs.add("email", "first")
+        await (await _accepted(jobs)).finish("done")
+
+    arrange(email, finish)
+    event = invoke("watch", "email", "first", "--json", "--store", email).json
+    assert (event["state"], event["outcome"], event["data"]) == ("finished", "succeeded", "done")
+
+
+def test_a_job_that_is_not_there_is_an_answer_of_no(invoke: Invoke, email: str) -> None:
+    missing = invoke("watch", "email", "first", "--store", email)
+    assert (missing.code, missing.error) == (1, "there is no job first of type email")
+
+
+@pytest.mark.parametrize("timeout", ["soon", "-1", ""])
+def test_a_timeout_that_cannot_be_is_wrong_usage(invoke: Invoke, email: str, timeout: str) -> None:
+    assert invoke("watch", "email", "first", "--timeout", timeout, "--store", email).code == 2
+
+
+def test_ctrl_c_ends_it_without_a_word(email: str, tmp_path: Path) -> None:
+    process("add", "email", "first", "--store", email, cwd=tmp_path)
+    with started("watch", "email", "first", "--store", email, cwd=tmp_path) as watching:
+        assert next_line(watching)
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=HANG)
+    assert (watching.returncode, out, err) == (130, "", "")
