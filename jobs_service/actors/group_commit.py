@@ -48,8 +48,9 @@ class _Operation(Protocol):
     def withdrawn(self) -> bool:
         """Whether nobody waits for it any more."""
 
-    async def run(self, unit: Unit) -> Any:
-        """Do it."""
+    @property
+    def run(self) -> Callable[[Unit], Awaitable[Any]]:
+        """Does it."""
 
     def answer(self, result: Any, failure: Exception | None) -> None:
         """Tell what became of it."""

@@ -11,7 +11,7 @@ from jobs_service import json_data
 from jobs_service.errors import InvalidJob, JobExists, JobNotFound, NoTypeTimeout
 from jobs_service.layer.keyspace import TypeKeys, pack_id, pack_priority, to_seconds
 from jobs_service.layer.record import NO_TOKEN, Record
-from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit
+from jobs_service.layer.unit import Entry, Unit
 from jobs_service.model import UNSET, JobId, JobState, Removal
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
@@ -100,7 +100,6 @@ async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec) -> Entry:
     entry = await unit.load(keys, id)
     if entry.record is None:
         raise not_found(entry)
-    _recognise(unit, entry)
     _resubmit(unit, entry, entry.record, spec)
     return entry
 
@@ -114,14 +113,11 @@ async def remove(unit: Unit, keys: TypeKeys, id: JobId, force: bool) -> Removal:
     entry = await unit.load(keys, id)
     record = entry.record
     if record is None:
-        if unit.call.rerun and (keys.packed, id) in unit.call.removed:
-            raise AlreadyCommitted
         raise not_found(entry)
     if record.state is JobState.RUNNING and not force:
         if not record.cancel:
             unit.replace(entry, record.canceled())
         return Removal.CANCELED
-    unit.call.removed.add((keys.packed, id))
     unit.remove(entry)
     return Removal.REMOVED
 
@@ -153,7 +149,6 @@ async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> Non
             await require_type(unit, entry.keys)
         _create(unit, entry, spec)
     else:
-        _recognise(unit, entry)
         if if_exists == "error":
             raise _exists(entry)
         if if_exists == "resubmit":
@@ -175,7 +170,7 @@ def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
             None,
             False,
             None,
-            unit.call.creator,
+            unit.call.token,
             NO_TOKEN,
             spec.json,
         ),
@@ -184,7 +179,7 @@ def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
 
 def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
     """Have it run (again) with what the spec changes; write nothing when nothing changes."""
-    creator = unit.call.creator
+    creator = unit.call.token
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
         if record.next != following:
@@ -201,13 +196,6 @@ def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
         entry,
         moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at, previous=record.previous),
     )
-
-
-def _recognise(unit: Unit, entry: Entry) -> None:
-    """Stop if an earlier run of this call wrote this record and committed."""
-    record = entry.record
-    if unit.call.rerun and record is not None and record.creator == unit.call.creator and not entry.changed:
-        raise AlreadyCommitted
 
 
 def _exists(entry: Entry) -> JobExists:

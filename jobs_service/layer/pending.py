@@ -9,7 +9,7 @@ import fdb.tuple
 
 from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id, unpack_seconds
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq
-from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit, ready_key
+from jobs_service.layer.unit import Entry, Unit, ready_key
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
 from jobs_service.store.base import KeyValue, Snapshot, Watch
@@ -48,7 +48,6 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
     Returns:
         The jobs, and whether another look may find more even though these are fewer than `limit`.
     """
-    await _recognise(unit)
     now = unit.now
     due_by = now if terms.due_by is None else terms.due_by
     moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
@@ -65,7 +64,6 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
         assert record is not None
         if terms.spread > 1 and record.place == READY and isinstance(record.seq, bytes):
             unit.transaction.add_read_conflict_key(ready_key(entry, record))
-        call.accepted.append((keys, entry.id, lock))
         unit.replace(entry, record.running(lock, unit.new_seq()))
     return taken, len(taken) < len(chosen) or moved > 0
 
@@ -203,17 +201,6 @@ def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> li
         place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.placeholder
         own.append(((record.priority, 1 if record.place == READY else 2, place), entry.id))
     return own
-
-
-async def _recognise(unit: Unit) -> None:
-    """Stop if an earlier run of this call locked a job and committed."""
-    if not unit.call.rerun:
-        return
-    for keys, id, lock in unit.call.accepted:
-        entry = await unit.load(keys, id)
-        if entry.record is not None and entry.record.lock == lock and not entry.changed:
-            raise AlreadyCommitted
-    unit.call.accepted.clear()
 
 
 def _place(keys: TypeKeys, key: bytes) -> tuple[_Rank, JobId]:

@@ -6,7 +6,7 @@ from jobs_service.errors import JobCanceled, WorkerConflict
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import TOKEN_BYTES, Record
-from jobs_service.layer.unit import AlreadyCommitted, Entry, Unit
+from jobs_service.layer.unit import Entry, Unit
 from jobs_service.model import JobId, Outcome
 
 
@@ -22,7 +22,7 @@ async def update(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes
     _refuse_canceled(entry, record)
     if json is not None:
         record = record.with_json(json)
-    unit.replace(entry, record.running(lock, unit.new_seq()))
+    unit.replace(entry, record.running(lock, unit.new_seq(), unit.call.token))
     return entry
 
 
@@ -36,7 +36,7 @@ async def finish(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes
     entry, record = await _held(unit, keys, id, lock)
     if json is not None:
         record = record.with_json(json)
-    previous = lock[:TOKEN_BYTES]
+    previous = _end(unit, lock)
     if record.cancel:
         # A worker that saw the flag ends with a plain finish(): that is no success.
         ended = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
@@ -64,7 +64,7 @@ async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, spec: Spe
     _refuse_canceled(entry, record)
     if spec.json is not None:
         record = record.with_json(spec.json)
-    unit.replace(entry, record.with_next(spec.next_of(record)).running(lock, unit.new_seq()))
+    unit.replace(entry, record.with_next(spec.next_of(record)).running(lock, unit.new_seq(), unit.call.token))
     return entry
 
 
@@ -75,7 +75,7 @@ async def release(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes) -> Entry:
         WorkerConflict: the lock is not the job's.
     """
     entry, record = await _held(unit, keys, id, lock)
-    give_back(unit, entry, record, previous=lock[:TOKEN_BYTES])
+    give_back(unit, entry, record, previous=_end(unit, lock))
     return entry
 
 
@@ -94,8 +94,6 @@ async def _held(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes) -> tuple[Ent
     entry = await unit.load(keys, id)
     record = entry.record
     if record is None or record.lock != lock:
-        if record is not None and unit.call.rerun and record.previous == lock[:TOKEN_BYTES] and not entry.changed:
-            raise AlreadyCommitted
         raise WorkerConflict(
             f"job {keys.type!r}/{id!r} is no longer this worker's: it was lost, finished, released or removed; "
             "drop its work",
@@ -103,6 +101,13 @@ async def _held(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes) -> tuple[Ent
             id=id,
         )
     return entry, record
+
+
+def _end(unit: Unit, lock: bytes) -> bytes:
+    """Note that this call ends the lock's run, and return the lock's mark."""
+    previous = lock[:TOKEN_BYTES]
+    unit.call.ended.add(previous)
+    return previous
 
 
 def _refuse_canceled(entry: Entry, record: Record) -> None:

@@ -13,13 +13,15 @@ CPython 3.11: packing the head takes 0.4 microseconds and unpacking 0.5, the sam
 | 14     | 8     | run_at, a double: seconds since the epoch; NaN for none                                           |
 | 22     | 8     | creator: token of the call that added or resubmitted the job last                                 |
 | 30     | 8     | previous: first 8 bytes of the lock that ended the previous run; zeros for none                   |
-| 38     | 2     | p: length of the priority                                                                         |
-| 40     | p     | priority, as the tuple layer packs it                                                             |
+| 38     | 8     | updater: token of the call that updated the job last in its present run; zeros for none           |
+| 46     | 2     | p: length of the priority                                                                         |
+| 48     | p     | priority, as the tuple layer packs it                                                             |
 |        | 16    | lock, if running                                                                                  |
 |        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
 |        | rest  | data as JSON, UTF-8; nothing for None                                                             |
 
-`creator` and `previous` let a call that is run again after a commit with unknown outcome recognise its own work.
+`creator`, `previous` and `updater` let a call that is run again after a commit with unknown outcome recognise its own
+work.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ CANCEL: Final = 16
 _OUTCOME_SHIFT = 5
 _PLACE = READY | SCHEDULED
 
-_HEAD = struct.Struct(">BB12sd8s8sH")
+_HEAD = struct.Struct(">BB12sd8s8s8sH")
 _NEXT = struct.Struct(">dH")
 _NAN = math.nan
 _PLACEHOLDER = b"\xff" * STAMP_BYTES
@@ -78,7 +80,7 @@ class Record:
         outcome: how it ended, None unless finished.
         cancel: whether a creator asked for the running job's removal.
         next: None, or (priority, run_at) of the run after this one: the resubmit flag.
-        creator, previous: see the encoding.
+        creator, previous, updater: see the encoding.
         json: the data.
     """
 
@@ -94,6 +96,7 @@ class Record:
         "priority",
         "run_at",
         "seq",
+        "updater",
     )
 
     def __init__(
@@ -109,6 +112,7 @@ class Record:
         creator: bytes,
         previous: bytes,
         json: bytes,
+        updater: bytes = NO_TOKEN,
     ) -> None:
         self.lock = lock
         self.place = place
@@ -121,6 +125,7 @@ class Record:
         self.creator = creator
         self.previous = previous
         self.json = json
+        self.updater = updater
 
     @property
     def state(self) -> JobState:
@@ -145,9 +150,11 @@ class Record:
         return None if stamp is None else stamp + seq.placeholder[STAMP_BYTES:]
 
     def size(self) -> int:
-        """Return how many bytes the record takes, or a few more."""
-        following = 0 if self.next is None else _NEXT.size + len(self.next[0])
-        return _HEAD.size + LOCK_BYTES + len(self.priority) + following + len(self.json)
+        """Return how many bytes the record takes, or will take when it runs and is resubmitted."""
+        # Room for the flag is kept from the beginning: a job that was added can be resubmitted.
+        priority = len(self.priority)
+        following = priority if self.next is None else max(priority, len(self.next[0]))
+        return _HEAD.size + LOCK_BYTES + priority + _NEXT.size + following + len(self.json)
 
     def encode(self) -> bytes:
         """Return the record's bytes, with a placeholder where a new seq's versionstamp belongs."""
@@ -174,6 +181,7 @@ class Record:
             _NAN if run_at is None else run_at,
             self.creator,
             self.previous,
+            self.updater,
             len(priority),
         )
         return head + priority + tail
@@ -188,7 +196,7 @@ class Record:
         if raw[:1] != b"\x01":
             raise StoreError(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 01: upgrade")
         try:
-            _, flags, seq, run_at, creator, previous, size = _HEAD.unpack_from(raw)
+            _, flags, seq, run_at, creator, previous, updater, size = _HEAD.unpack_from(raw)
             end = _HEAD.size + size
             priority = raw[_HEAD.size : end]
             lock = None
@@ -215,6 +223,7 @@ class Record:
             creator,
             previous,
             raw[end:],
+            updater,
         )
 
     # The moves of a job: each returns the next state.
@@ -223,8 +232,8 @@ class Record:
         """Return it waiting, its flags as they are."""
         return Record(None, place, seq, priority, run_at, None, False, self.next, self.creator, previous, self.json)
 
-    def running(self, lock: bytes, seq: NewSeq) -> Record:
-        """Return it in the hands of the lock's holder; also when it was there already."""
+    def running(self, lock: bytes, seq: NewSeq, updater: bytes = NO_TOKEN) -> Record:
+        """Return it in the hands of the lock's holder; also when it was there already, and is updated by a call."""
         return Record(
             lock,
             0,
@@ -237,6 +246,7 @@ class Record:
             self.creator,
             self.previous,
             self.json,
+            updater,
         )
 
     def finished(self, seq: NewSeq, outcome: Outcome, *, previous: bytes) -> Record:
@@ -280,4 +290,5 @@ class Record:
             self.creator,
             self.previous,
             self.json,
+            self.updater,
         )

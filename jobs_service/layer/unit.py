@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from jobs_service.errors import JobTooLarge, TransactionTooLarge
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
-from jobs_service.layer.record import READY, SCHEDULED, SEQ_OFFSET, NewSeq, Record
+from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, SEQ_OFFSET, NewSeq, Record
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
@@ -27,11 +27,6 @@ _SHARE: Final = 4
 """One operation that takes many jobs fills at most one part in so many of a transaction."""
 
 
-class AlreadyCommitted(BaseException):
-    """An earlier run of this very call has committed: nothing is left to do. Unwinds the function; no Exception, so
-    that no handler in a transaction function swallows it."""
-
-
 class Call(Generic[T]):
     """What outlives the runs of one transaction function, of which any may have committed.
 
@@ -39,49 +34,69 @@ class Call(Generic[T]):
 
     Args:
         sources: wall-clock time and randomness.
-        creator: the token of this call, for the jobs it adds or resubmits.
+        token: of this call, in the records that it adds, resubmits or updates.
     """
 
-    __slots__ = ("_locks", "_used", "accepted", "creator", "removed", "result", "runs", "sources")
+    __slots__ = ("_locks", "_used", "ended", "result", "sources", "token", "wrote")
 
-    def __init__(self, sources: Sources, creator: bytes) -> None:
+    def __init__(self, sources: Sources, token: bytes) -> None:
         self.sources = sources
-        self.creator = creator
-        self.runs = 0
+        self.token = token
         self.result: T | None = None
-        self.accepted: list[tuple[TypeKeys, JobId, bytes]] = []
-        self.removed: set[tuple[bytes, JobId]] = set()
         self._locks: list[bytes] = []
         self._used = 0
-
-    @property
-    def rerun(self) -> bool:
-        """Whether an earlier run may have committed."""
-        return self.runs > 1
+        # Of the run before this one: the runs of jobs that it ended, and what it wrote.
+        self.ended: set[bytes] = set()
+        self.wrote: list[Entry] = []
 
     def lock(self) -> bytes:
         """Return the next lock: in every run the same ones in the same order."""
         if self._used == len(self._locks):
-            self._locks.append(self.sources.token(16))
+            self._locks.append(self.sources.token(LOCK_BYTES))
         self._used += 1
         return self._locks[self._used - 1]
 
     def begin(self) -> None:
-        """Note that another run begins."""
-        self.runs += 1
+        """Note that a run begins."""
         self._used = 0
+        self.ended.clear()
+        self.wrote = []
+
+    async def has_committed(self, transaction: Transaction) -> bool:
+        """Whether the run before this one has taken effect, from what is stored now where that one wrote.
+
+        A record with a mark of this call proves it, an unchanged one disproves it. Where others have written since,
+        only a job that was to be removed still speaks for it: by being gone, or made anew.
+        """
+        if not transaction.unsure or not self.wrote:
+            return False
+        raws = await transaction.get_many([entry.data_key for entry in self.wrote])
+        now = list(zip(self.wrote, raws, strict=True))
+        if any(raw is not None and self._marks(Record.decode(raw)) for _, raw in now):
+            return True
+        if any(raw == entry.raw for entry, raw in now):
+            return False
+        return any(entry.record is None for entry in self.wrote)
+
+    def _marks(self, record: Record) -> bool:
+        return (
+            self.token in (record.creator, record.updater)
+            or record.lock in self._locks
+            or record.previous in self.ended
+        )
 
 
 class Entry:
-    """One touched job: its place in the keyspace and its present record, None when there is none."""
+    """One touched job: its place in the keyspace, its stored and its present record, None when there is none."""
 
-    __slots__ = ("changed", "id", "keys", "packed_id", "record")
+    __slots__ = ("changed", "id", "keys", "packed_id", "raw", "record")
 
-    def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, record: Record | None) -> None:
+    def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, raw: bytes | None) -> None:
         self.keys = keys
         self.id = id
         self.packed_id = packed_id
-        self.record = record
+        self.raw = raw
+        self.record = None if raw is None else Record.decode(raw)
         self.changed = False
 
     @property
@@ -135,7 +150,7 @@ class Unit:
         entry = self.entries.get(data_key)
         if entry is None:
             raw = await self.transaction.get(data_key)
-            entry = self.entries[data_key] = Entry(keys, id, packed_id, None if raw is None else Record.decode(raw))
+            entry = self.entries[data_key] = Entry(keys, id, packed_id, raw)
         return entry
 
     async def prefetch(self, jobs: Sequence[tuple[TypeKeys, JobId, bytes]]) -> None:
@@ -145,7 +160,7 @@ class Unit:
         if missing:
             raws = await self.transaction.get_many([*missing])
             for (data_key, (keys, id, packed_id)), raw in zip(missing.items(), raws, strict=True):
-                entries[data_key] = Entry(keys, id, packed_id, None if raw is None else Record.decode(raw))
+                entries[data_key] = Entry(keys, id, packed_id, raw)
 
     async def load_many(self, keys: TypeKeys, ids: Sequence[JobId]) -> list[Entry]:
         """Return the jobs' entries in their order; the reads go out together."""
@@ -209,9 +224,11 @@ class Unit:
     def flush(self) -> None:
         """Write the final state of every job that was changed."""
         transaction = self.transaction
+        wrote = self.call.wrote
         for data_key, entry in self.entries.items():
             if not entry.changed:
                 continue
+            wrote.append(entry)
             record = entry.record
             if record is None:
                 transaction.clear(data_key)
@@ -297,13 +314,12 @@ async def run(
         call: the same object for every run of the call.
         function: the operations.
     """
-    call.begin()
-    unit = Unit(transaction, keyspace, call)
-    try:
-        result = await function(unit)
-    except AlreadyCommitted:
+    if await call.has_committed(transaction):
         transaction.discard()
         return call.result  # type: ignore[return-value]
+    call.begin()
+    unit = Unit(transaction, keyspace, call)
+    result = await function(unit)
     unit.flush()
     call.result = result
     return result

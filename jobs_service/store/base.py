@@ -183,6 +183,9 @@ class Transaction(Snapshot):
 
     stamp: CommitStamp
     limits: Limits
+    unsure: bool
+    """Whether an earlier run of the same transaction function may have committed: its outcome is unknown. A run after a
+    conflict is not unsure: the one before it had no effect."""
 
     @property
     @abstractmethod

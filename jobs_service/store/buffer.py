@@ -161,6 +161,7 @@ class BufferedTransaction(Transaction):
         "log",
         "size",
         "stamp",
+        "unsure",
         "watches",
     )
 
@@ -178,6 +179,7 @@ class BufferedTransaction(Transaction):
         self.log: list[Write] = []
         self.size = 0
         self.stamp = CommitStamp()
+        self.unsure = False
         self.watches: list[Watch] = []
 
     @property

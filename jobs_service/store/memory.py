@@ -175,10 +175,12 @@ class MemoryStore(Store):
         try:
             deadline = loop.time() + self._settings.transaction_timeout
             pause = _FIRST_PAUSE
+            unsure = False
             while True:
                 if self.faults is not None:
                     await self._within(deadline, self.faults.before_begin())
                 transaction = MemoryTransaction(self)
+                transaction.unsure = unsure
                 try:
                     result = self._run(function, transaction, loop)
                     # It stands for the way to the store; other transactions commit meanwhile.
@@ -186,6 +188,7 @@ class MemoryStore(Store):
                     await self._commit(transaction, deadline)
                     return result
                 except _RunAgain as again:
+                    unsure = unsure or isinstance(again.__cause__, CommitUnknown)
                     if loop.time() >= deadline:
                         raise StoreUnavailable(
                             f"store {self.address}: a transaction did not get through within "

@@ -30,6 +30,7 @@ from jobs_service import (
 )
 from jobs_service.store import Store, Transaction
 from jobs_service.store.base import TransactionFunction
+from jobs_service.store.buffer import BufferedTransaction
 from tests.service.sequences import OPERATIONS, Operation, play
 from tests.service.support import (
     FAR_AWAY,
@@ -100,7 +101,16 @@ class UnsureStore(Store):
         if fate != "answered" and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             await meanwhile()
-        return await self._store.transact(function, abandoned=abandoned)
+        return await self._store.transact(_again(function) if fate != "answered" else function, abandoned=abandoned)
+
+
+def _again(function: TransactionFunction[T]) -> TransactionFunction[T]:
+    async def again(tr: Transaction) -> T:
+        assert isinstance(tr, BufferedTransaction)
+        tr.unsure = True
+        return await function(tr)
+
+    return again
 
 
 def _losing(function: TransactionFunction[T]) -> TransactionFunction[None]:
