@@ -5,7 +5,7 @@ Each says in one line what was wrong and what to do about it, and carries the jo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 
 class JobsError(Exception):
@@ -44,6 +44,12 @@ class JobCanceled(JobsError):
 
 class InvalidJob(JobsError):
     """A type, id, data, priority or time that no job can have. Nothing was written."""
+
+    def about(self, type: Any, id: Any = None) -> Self:
+        """Return the error, saying which job it is about."""
+        self.type = type
+        self.id = id
+        return self
 
 
 class JobTooLarge(JobsError):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from jobs_service import json_data
 from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
 from jobs_service.actors.group_commit import Accepted, GroupCommit
@@ -53,7 +53,7 @@ from jobs_service.model import (
 from jobs_service.settings import PREFIX, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
-from jobs_service.store.base import Transaction, Watch
+from jobs_service.store.base import Transaction, Watch, foreign_await
 from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
 
 _WATCH_HOLDOFF = 0.02
+_MOMENT = 0.05
 
 log = EventLog("jobs_service")
 
@@ -113,6 +114,9 @@ class JobsService:
         self._waiting: Waiting[_RunningJobs] = Waiting()
         self._owns_store = False
         self._entered = False
+        self._usable = False
+        # The thread on which a transaction function is running just now.
+        self._inside: int | None = None
         self._failure: SupervisorFailed | None = None
         self._tree: Supervisor | None = None
         self._tree_task: asyncio.Task[None] | None = None
@@ -132,6 +136,7 @@ class JobsService:
             if self._owns_store:
                 await self._store.open()
             await self._context.open_keyspace()
+            self._usable = True
             if self._supervise:
                 await self._start_tree()
         except BaseException:
@@ -245,7 +250,7 @@ class JobsService:
             StoreError: the store failed.
         """
         keys = self._keys(type)
-        spec = Spec(data, priority, run_at)
+        spec = creation.spec_of(type, id, data, priority, run_at)
         rule = check_if_exists(if_exists)
         return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule), keys, id, spec.size()))
 
@@ -303,7 +308,9 @@ class JobsService:
             JobNotFound: there is no such job.
             TimeoutError: it did not finish in time; it stays canceled.
         """
-        async with asyncio.timeout(timeout):
+        seconds = check_timeout(timeout)
+        # Even without time to wait the removal itself gets a moment.
+        async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
             removal = await self.remove(type, id)
             while removal is Removal.CANCELED:
                 await self._not_running(type, id)
@@ -326,7 +333,7 @@ class JobsService:
             InvalidJob, JobTooLarge, StoreError: as `add`.
         """
         keys = self._keys(type)
-        spec = Spec(data, priority, run_at)
+        spec = creation.spec_of(type, id, data, priority, run_at)
         return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec), keys, id, spec.size()))
 
     async def get(self, type: JobType, id: JobId) -> Job:
@@ -494,7 +501,11 @@ class JobsService:
         types_before = self._types_touched
 
         async def work(unit: Unit) -> T:
-            return await function(_ServiceTransaction(unit, self))
+            self._inside = threading.get_ident()
+            try:
+                return await function(_ServiceTransaction(unit, self))
+            finally:
+                self._inside = None
 
         result = await self._transact(work)
         if self._types_touched != types_before:
@@ -559,8 +570,8 @@ class JobsService:
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
         keys = self._keys(job.type)
-        json = None if data is UNSET else json_data.encode(data)
         id, lock = job.id, job.lock
+        json = creation.json_of(job.type, id, data)
         return running_job(
             await self._write(lambda unit: processing.update(unit, keys, id, lock, json), keys, id, len(json or b"")),
             self,
@@ -568,8 +579,8 @@ class JobsService:
 
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
         keys = self._keys(job.type)
-        json = None if data is UNSET else json_data.encode(data)
         id, lock = job.id, job.lock
+        json = creation.json_of(job.type, id, data)
         ended = check_outcome(outcome)
         return job_of(
             await self._write(
@@ -579,8 +590,8 @@ class JobsService:
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         keys = self._keys(job.type)
-        spec = Spec(data, priority, run_at)
         id, lock = job.id, job.lock
+        spec = creation.spec_of(job.type, id, data, priority, run_at)
         return running_job(
             await self._write(lambda unit: processing.resubmit(unit, keys, id, lock, spec), keys, id, spec.size()), self
         )
@@ -597,15 +608,19 @@ class JobsService:
         return self._context.keyspace
 
     def _keys(self, type: JobType) -> TypeKeys:
-        if self._failure is not None or not self._entered:
-            self._check_open()
+        self._check_open()
         return self._context.keyspace.of(type)
 
     def _check_open(self) -> None:
+        if self._usable and self._inside is None:
+            return
         if self._failure is not None:
             raise self._failure
-        if not self._entered:
+        if not self._usable:
             raise JobsError("the service is not open: enter it with `async with`")
+        # A transaction function runs on this very thread, and it is what calls.
+        if self._inside == threading.get_ident():
+            raise foreign_await("the service itself instead of the transaction that it was given")
 
     def _write(
         self, operation: Callable[[Unit], Awaitable[T]], keys: TypeKeys, id: JobId, size: int = 0
@@ -630,7 +645,7 @@ class JobsService:
         specs: _Specs = []
         size = 0
         for job in jobs:
-            spec = new_job_spec(job)
+            spec = new_job_spec(keys.type, job)
             assert spec.json is not None
             takes = len(spec.json) + 4 * (len(keys.ready) + len(job.id) + 64)
             if ids and (len(ids) == most or size + takes > budget):
@@ -760,6 +775,7 @@ class JobsService:
             return
         log.error("service_failed", error=str(error))
         self._failure = error
+        self._usable = False
         self._hub.close(error)
         if self._host is not None and not self._host.done():
             self._host_canceled = self._host.cancel("the supervisor tree failed")
@@ -785,7 +801,7 @@ class JobsService:
             await asyncio.wait(self._afterthoughts)
         if self._owns_store:
             await self._store.close()
-        self._entered = False
+        self._entered = self._usable = False
         self._tree_task = None
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:

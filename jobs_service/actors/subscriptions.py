@@ -216,5 +216,5 @@ class Subscription:
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self._mailbox.open_targets = len(self._targets)
             self._hub.add(self._targets)
+            self._mailbox.open_targets = len(self._targets)

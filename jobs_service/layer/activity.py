@@ -8,7 +8,7 @@ from typing import Any
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob
+from jobs_service.errors import InvalidJob, JobTooLarge
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, unpack_id
 from jobs_service.layer.processing import give_back
@@ -34,12 +34,18 @@ def check_seconds(seconds: Any) -> float:
 
 
 async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
-    """Create the type, or change its timeout."""
+    """Create the type, or change its timeout.
+
+    Raises:
+        JobTooLarge: the type's key is over the store's limit.
+    """
+    _check_length(unit, keys)
     unit.transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
 
 
 async def clear_type_timeout(unit: Unit, keys: TypeKeys) -> None:
-    """Remove the type; its jobs stay."""
+    """Remove the type; its jobs stay. Raises like `set_type_timeout`."""
+    _check_length(unit, keys)
     unit.transaction.clear(keys.timeout)
     unit.existing_types.discard(keys)
 
@@ -107,6 +113,14 @@ async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> li
             give_back(unit, entry, record, previous=record.previous)
             lost.append(entry.id)
     return lost
+
+
+def _check_length(unit: Unit, keys: TypeKeys) -> None:
+    limit = unit.transaction.limits.key
+    if len(keys.timeout) > limit:
+        raise JobTooLarge(
+            f"a type that makes a key of {len(keys.timeout)} bytes; the store's limit is {limit}", type=keys.type
+        )
 
 
 def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ from jobs_service.errors import InvalidJob, JobExists, JobNotFound, NoTypeTimeou
 from jobs_service.layer.keyspace import TypeKeys, pack_id, pack_priority, to_seconds
 from jobs_service.layer.record import NO_TOKEN, Record
 from jobs_service.layer.unit import Entry, Unit
-from jobs_service.model import UNSET, JobId, JobState, Removal
+from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
 IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
@@ -54,6 +54,24 @@ class Spec:
             priority if self.priority is None else self.priority,
             run_at if self.run_at is UNSET else self.run_at,
         )
+
+
+def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> Spec:
+    """Return the checked spec of one job; errors say which."""
+    try:
+        return Spec(data, priority, run_at)
+    except InvalidJob as error:
+        raise error.about(type, id) from None
+
+
+def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
+    """Return a job's new data as JSON, None for UNSET; errors say which job."""
+    if data is UNSET:
+        return None
+    try:
+        return json_data.encode(data)
+    except InvalidJob as error:
+        raise error.about(type, id) from None
 
 
 def check_id(id: JobId) -> JobId:

@@ -129,8 +129,13 @@ class Keyspace:
 def pack_type(type: Any) -> bytes:
     """Return the tuple layer's encoding of a type, checked."""
     if isinstance(type, bool) or not isinstance(type, str | bytes | int | tuple):
-        raise InvalidJob(f"type {_shown(type)}: a {_kind(type)}; allowed are str, bytes, int and tuples of these")
-    return _pack("type", type)
+        raise InvalidJob(
+            f"type {_shown(type)}: a {_kind(type)}; allowed are str, bytes, int and tuples of these"
+        ).about(type)
+    try:
+        return _pack("type", type)
+    except InvalidJob as error:
+        raise error.about(type) from None
 
 
 def pack_priority(priority: Any) -> bytes:

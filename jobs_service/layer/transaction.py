@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
-from jobs_service import json_data
 from jobs_service.errors import InvalidJob
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
@@ -88,14 +87,14 @@ class JobTransaction:
         if_exists: IfExists = "error",
     ) -> Job:
         """Add a job; see JobsService.add."""
-        spec = Spec(data, priority, run_at)
+        spec = creation.spec_of(type, id, data, priority, run_at)
         return job_of(await creation.add(self._unit, self._keys(type), id, spec, creation.check_if_exists(if_exists)))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, all in this transaction; see JobsService.add_many."""
         rule = creation.check_if_exists(if_exists)
         wanted = list(jobs)
-        specs = [new_job_spec(job) for job in wanted]
+        specs = [new_job_spec(type, job) for job in wanted]
         entries = await creation.add_many(self._unit, self._keys(type), [job.id for job in wanted], specs, rule)
         return [job_of(entry) for entry in entries]
 
@@ -176,29 +175,39 @@ class JobTransaction:
 
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
         """Show that a running job is alive; see RunningJob.update."""
-        json = None if data is UNSET else json_data.encode(data)
+        json = creation.json_of(job.type, job.id, data)
         entry = await processing.update(self._unit, self._keys(job.type), job.id, job.lock, json)
         return running_job(entry, self._worker)
 
     async def finish(self, job: RunningJob, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
         """End a job's run; see RunningJob.finish."""
-        json = None if data is UNSET else json_data.encode(data)
+        json = creation.json_of(job.type, job.id, data)
         keys = self._keys(job.type)
         return job_of(await processing.finish(self._unit, keys, job.id, job.lock, json, check_outcome(outcome)))
 
-    async def resubmit(self, *target: Any, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> Any:
+    @overload
+    async def resubmit(
+        self, type: RunningJob, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> RunningJob: ...
+
+    @overload
+    async def resubmit(
+        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job: ...
+
+    async def resubmit(
+        self, type: Any, id: Any = None, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job:
         """Have a job run again: `resubmit(type, id)` as a creator, `resubmit(job)` as the running job's worker.
 
         See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
         """
-        spec = Spec(data, priority, run_at)
-        if len(target) == 1 and isinstance(target[0], RunningJob):
-            job = target[0]
+        if isinstance(type, RunningJob):
+            job = type
+            spec = creation.spec_of(job.type, job.id, data, priority, run_at)
             entry = await processing.resubmit(self._unit, self._keys(job.type), job.id, job.lock, spec)
             return running_job(entry, self._worker)
-        if len(target) != 2:
-            raise TypeError("resubmit takes a type and an id, or a running job")
-        type, id = target
+        spec = creation.spec_of(type, id, data, priority, run_at)
         return job_of(await creation.resubmit(self._unit, self._keys(type), id, spec))
 
     async def release(self, job: RunningJob) -> Job:
@@ -294,12 +303,12 @@ def terms(
     )
 
 
-def new_job_spec(job: NewJob) -> Spec:
+def new_job_spec(type: JobType, job: NewJob) -> Spec:
     """Return the checked spec of one of add_many's jobs."""
     if not isinstance(job, NewJob):
-        raise InvalidJob(f"a job of type {type(job).__name__}; add_many takes NewJob objects")
+        raise InvalidJob(f"a job of type {job.__class__.__name__}; add_many takes NewJob objects").about(type)
     creation.check_id(job.id)
-    return Spec(job.data, job.priority, job.run_at)
+    return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)
 
 
 def check_outcome(outcome: Any) -> Outcome:

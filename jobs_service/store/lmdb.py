@@ -274,14 +274,28 @@ class LmdbStore(Store):
         self._reader = threading.Thread(target=self._run_reader, name="lmdb-reader", daemon=True)
         self._writer.start()
         try:
-            await asyncio.shield(opened)
-        except BaseException:
-            self._writes.put(None)
-            if opened.done():
-                self._writer.join()
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(opened)
+        except BaseException as error:
+            await self._abort_opening(opened)
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(
+                    f"store {self.address} could not be opened within {seconds:g} s: another process holds its write lock"
+                ) from None
             raise
         self._reader.start()
         self._opened = True
+
+    async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
+        """Let the writer end, also when the caller is canceled again; it cannot be interrupted while it opens."""
+        self._writes.put(None)
+        deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
+        while not opened.done() and asyncio.get_running_loop().time() < deadline:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([opened], timeout=0.05)
+        if opened.done():
+            opened.exception()
+            self._writer.join()
 
     async def close(self) -> None:
         if not self._opened:
