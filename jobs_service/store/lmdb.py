@@ -280,7 +280,8 @@ class LmdbStore(Store):
             await self._abort_opening(opened)
             if isinstance(error, TimeoutError):
                 raise StoreUnavailable(
-                    f"store {self.address} could not be opened within {seconds:g} s: another process holds its write lock"
+                    f"store {self.address} could not be opened within {seconds:g} s: another process holds its "
+                    "write lock"
                 ) from None
             raise
         self._reader.start()
