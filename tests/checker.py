@@ -1,0 +1,275 @@
+"""Checks a store: walks all keys of the jobs and verifies every invariant that follows from the table of keys.
+
+Tests call it after anything: a kill, a fault, a random sequence of operations.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fdb.tuple
+
+from jobs_service import json_data
+from jobs_service.errors import JobsError
+from jobs_service.layer.keyspace import (
+    ACTIVITY,
+    ACTIVITY_TIMEOUT,
+    DATA,
+    READY,
+    SCHEDULED,
+    WATCH_ACTIVITY,
+    WATCH_PENDING,
+    pack_id,
+    pack_priority,
+    pack_seconds,
+    pack_type,
+)
+from jobs_service.layer.record import LOCK_BYTES, Record
+from jobs_service.layer.record import READY as IS_READY
+from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
+from jobs_service.model import JobState
+from jobs_service.store import Store, Transaction
+from jobs_service.store.base import STAMP_BYTES, CommitStamp, KeyValue
+
+_PLACE_FLAGS = (1, 2, 4)
+_KNOWN_FLAGS = 0x7F
+_FIELDS = {
+    DATA: ("DATA", 2),
+    READY: ("READY", 4),
+    SCHEDULED: ("SCHEDULED", 3),
+    WATCH_PENDING: ("WATCH_PENDING", 1),
+    WATCH_ACTIVITY: ("WATCH_ACTIVITY", 1),
+    ACTIVITY_TIMEOUT: ("ACTIVITY_TIMEOUT", 1),
+    ACTIVITY: ("ACTIVITY", 2),
+}
+"""Name of a section, and how many elements its keys have behind the section's number."""
+
+
+async def check_store(store: Store, *, now: float | None = None) -> list[str]:
+    """Return what is wrong with the jobs in an open store, one line each; nothing when all is well.
+
+    Args:
+        store: may be in use: everything is read in one state.
+        now: the wall-clock time, seconds since the epoch; None for the machine's. No ready job is due later.
+    """
+    prefix = await store.prefix()
+
+    async def everything(transaction: Transaction) -> list[KeyValue]:
+        return await transaction.get_range(prefix, prefix + b"\xff")
+
+    async def stamp(transaction: Transaction) -> CommitStamp:
+        transaction.clear(b"nothing is here")  # a write, so that it gets a versionstamp
+        return transaction.stamp
+
+    pairs = await store.read(everything)
+    newest = (await store.transact(stamp)).value
+    assert newest is not None
+    return _Check(prefix, newest, time.time() if now is None else now).complaints(pairs)
+
+
+async def assert_sound(store: Store, *, now: float | None = None) -> None:
+    """Fail unless the jobs in an open store are as they must be; see `check_store`."""
+    complaints = await check_store(store, now=now)
+    assert complaints == [], "\n".join(["the store is damaged:", *complaints[:50]])
+
+
+class _Check:
+    """One look at all keys.
+
+    Args:
+        prefix: of the jobs' keys.
+        newest: a versionstamp later than whatever is stored.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, prefix: bytes, newest: bytes, now: float) -> None:
+        self._prefix = prefix
+        self._newest = newest
+        self._now = now
+        self._records: dict[tuple[bytes, bytes], Record] = {}
+        self._expected: dict[bytes, tuple[bytes, str]] = {}
+        self._found: dict[bytes, bytes] = {}
+        self._activity: dict[bytes, bytes] = {}
+        self._woken: set[bytes] = set()
+
+    def complaints(self, pairs: list[KeyValue]) -> list[str]:
+        """Return what is wrong with these keys and values."""
+        checks: dict[int, Callable[[tuple[Any, ...], bytes, bytes], Iterator[str]]] = {
+            DATA: self._data,
+            READY: self._index,
+            SCHEDULED: self._index,
+            WATCH_PENDING: self._watch_pending,
+            WATCH_ACTIVITY: self._watch_activity,
+            ACTIVITY_TIMEOUT: self._timeout,
+            ACTIVITY: self._index,
+        }
+        found: list[str] = []
+        for key, value in pairs:
+            rest = key[len(self._prefix) :]
+            try:
+                section, *fields = fdb.tuple.unpack(rest)
+                canonical = packed(section, *fields) == rest
+            except Exception as error:
+                found.append(f"key {rest!r}: no tuple: {error}")
+                continue
+            if isinstance(section, bool) or section not in checks:
+                found.append(f"key {rest!r}: unknown section {section!r}")
+                continue
+            name, size = _FIELDS[section]
+            if len(fields) != size or not canonical:
+                found.append(f"{name} key {rest!r}: {len(fields)} elements, not {size}, or they are packed oddly")
+                continue
+            try:
+                pack_type(fields[0])
+            except JobsError as error:
+                found.append(f"{name} key {rest!r}: {error}")
+                continue
+            complaints = checks[section](tuple(fields), rest, value)
+            found += [f"{name} {tuple(fields)}: {complaint}" for complaint in complaints]
+        return found + list(self._indexes()) + list(self._seqs()) + list(self._stamps())
+
+    # Single keys
+
+    def _data(self, fields: tuple[Any, ...], key: bytes, raw: bytes) -> Iterator[str]:
+        type, id = fields
+        try:
+            packed_id = pack_id(id)
+            record = Record.decode(raw)
+        except JobsError as error:
+            yield str(error)
+            return
+        self._records[pack_type(type), packed_id] = record
+        if record.encode() != raw:
+            yield "its record is not what decoding and encoding it makes of it"
+        yield from self._flags(record, raw[1])
+        yield from self._values(record)
+        self._expect_entry(pack_type(type), packed_id, record)
+
+    def _flags(self, record: Record, flags: int) -> Iterator[str]:
+        if sum(bool(flags & flag) for flag in _PLACE_FLAGS) > 1:
+            yield f"it is in several states at once: flags {flags:#x}"
+        if flags & ~_KNOWN_FLAGS:
+            yield f"unknown flags {flags:#x}"
+        state = record.state
+        if record.cancel and state is not JobState.RUNNING:
+            yield f"the cancel flag of a {state} job"
+        if (record.outcome is not None) != (state is JobState.FINISHED):
+            yield f"outcome {record.outcome} of a {state} job"
+        if record.next is not None and state is JobState.FINISHED:
+            yield "the resubmit flag of a finished job"
+        if record.lock is not None and (len(record.lock) != LOCK_BYTES or not any(record.lock)):
+            yield f"a lock of {record.lock.hex()}"
+
+    def _values(self, record: Record) -> Iterator[str]:
+        try:
+            json_data.decode(record.json)
+        except Exception as error:
+            yield f"its data is no JSON: {error}"
+        for what, packed in (("priority", record.priority), ("next priority", record.next and record.next[0])):
+            if packed is not None and not _is_priority(packed):
+                yield f"{what} {packed!r} is none"
+        if record.place == IS_SCHEDULED and record.run_at is None:
+            yield "scheduled for no time"
+        if record.place == IS_READY and record.run_at is not None and record.run_at > self._now:
+            yield f"ready, but due only in {record.run_at - self._now:.3f} s"
+        if record.run_at is not None and not math.isfinite(record.run_at):
+            yield f"run_at {record.run_at}"
+
+    def _expect_entry(self, packed_type: bytes, packed_id: bytes, record: Record) -> None:
+        seq = record.seq
+        assert isinstance(seq, bytes)
+        if record.state is JobState.RUNNING:
+            section, rest, value = ACTIVITY, b"\x33" + seq, packed_id
+        elif record.place & IS_READY:
+            section, rest = READY, record.priority + b"\x33" + seq + packed_id
+            value = b"" if record.run_at is None else pack_seconds(record.run_at)
+        elif record.place & IS_SCHEDULED and record.run_at is not None:
+            section, rest, value = SCHEDULED, pack_seconds(record.run_at) + packed_id, record.priority
+        else:
+            return
+        key = fdb.tuple.pack((section,)) + packed_type + rest
+        self._expected[key] = (value, f"{_shown(packed_type)}/{_shown(packed_id)} is {record.state}")
+
+    def _index(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        self._found[key] = value
+        yield from ()
+
+    def _watch_pending(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        self._woken.add(pack_type(fields[0]))
+        if len(value) != 8 or not any(value):
+            yield f"no counter of 8 bytes above 0: {value!r}"
+
+    def _watch_activity(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        self._activity[pack_type(fields[0])] = value
+        if len(value) != STAMP_BYTES:
+            yield f"no versionstamp: {value!r}"
+        elif value >= self._newest:
+            yield f"versionstamp {value.hex()} is ahead of the store's, {self._newest.hex()}"
+
+    def _timeout(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        try:
+            (seconds,) = fdb.tuple.unpack(value)
+        except Exception as error:
+            yield f"no seconds: {error}"
+            return
+        if not isinstance(seconds, float) or not 0 < seconds < math.inf:
+            yield f"{seconds!r} is no positive, finite number of seconds"
+
+    # Keys that belong together
+
+    def _indexes(self) -> Iterator[str]:
+        for key, (value, whose) in self._expected.items():
+            if key not in self._found:
+                yield f"{whose}, but its index entry {key!r} is missing"
+            elif self._found[key] != value:
+                yield f"{whose}, but its index entry {key!r} holds {self._found[key]!r}, not {value!r}"
+        for key in self._found.keys() - self._expected.keys():
+            yield f"index entry {fdb.tuple.unpack(key)} belongs to no job in that state and place"
+
+    def _seqs(self) -> Iterator[str]:
+        owners: dict[bytes, str] = {}
+        for (packed_type, packed_id), record in self._records.items():
+            name = f"{_shown(packed_type)}/{_shown(packed_id)}"
+            seq = record.seq
+            assert isinstance(seq, bytes)
+            if seq in owners:
+                yield f"{name} and {owners[seq]} have the same seq {seq.hex()}"
+            owners[seq] = name
+
+    def _stamps(self) -> Iterator[str]:
+        for (packed_type, packed_id), record in self._records.items():
+            name = f"{_shown(packed_type)}/{_shown(packed_id)}"
+            seq = record.seq
+            assert isinstance(seq, bytes)
+            latest = self._activity.get(packed_type)
+            if latest is None:
+                yield f"{name} exists, but its type has no WATCH_ACTIVITY"
+            elif seq[:STAMP_BYTES] > latest:
+                yield f"{name}: its seq {seq.hex()} is ahead of its type's activity, {latest.hex()}"
+            if packed_type not in self._woken:
+                yield f"{name} exists, but its type has no WATCH_PENDING"
+
+
+def packed(*fields: Any) -> bytes:
+    """Return the tuple layer's encoding; its own packs no versionstamps without FoundationDB's library."""
+    return b"".join(
+        b"\x33" + (field.tr_version or b"\xff" * STAMP_BYTES) + field.user_version.to_bytes(2, "big")
+        if isinstance(field, fdb.tuple.Versionstamp)
+        else fdb.tuple.pack((field,))
+        for field in fields
+    )
+
+
+def _is_priority(packed: bytes) -> bool:
+    try:
+        (priority,) = fdb.tuple.unpack(packed)
+        return pack_priority(priority) == packed
+    except Exception:
+        return False
+
+
+def _shown(packed: bytes) -> str:
+    return repr(fdb.tuple.unpack(packed)[0])
