@@ -19,6 +19,13 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?"
 _PLAIN_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def duration(text: str, name: str) -> float:
     """Return seconds.
 
@@ -101,7 +108,7 @@ def strict_json(text: str | bytes) -> Any:
         ValueError: it is not JSON; the message says why.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at character {error.pos + 1})") from None
     except UnicodeDecodeError:
@@ -118,7 +125,3 @@ def _source(text: str) -> str | bytes:
     if text.startswith("@"):
         return Path(text[1:]).read_bytes()
     return text
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")

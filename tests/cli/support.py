@@ -11,7 +11,8 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM: Sequence[str] = [sys.executable, "-m", "jobs_service"]
 HANG = 100
 """Seconds after which a process is taken for hanging."""
+
+IMPATIENT = {"JOBS_SERVICE_TRANSACTION_TIMEOUT": "0.3"}
 
 ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -138,6 +141,24 @@ def arrange(store: str, body: Callable[[JobsService], Awaitable[T]]) -> T:
             return await body(jobs)
 
     return asyncio.run(run())
+
+
+@contextmanager
+def write_lock_held(store: str) -> Iterator[None]:
+    """Let another process hold the store's write lock, as one does that was stopped in the middle of a commit."""
+    holder = (
+        "import lmdb, sys\n"
+        f"transaction = lmdb.open({store.removeprefix('lmdb:')!r}).begin(write=True)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == "held\n"
+        yield
+        holding.communicate()
 
 
 def is_alive(pid: int) -> bool:

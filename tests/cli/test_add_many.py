@@ -13,7 +13,7 @@ import pytest
 
 from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, arrange, on_terminal, process, started, without_escapes
+from tests.cli.support import HANG, IMPATIENT, arrange, on_terminal, process, started, without_escapes, write_lock_held
 
 
 def lines(*jobs: Any) -> bytes:
@@ -148,6 +148,14 @@ def test_a_file_that_cannot_be_read_is_bad_input(invoke: Invoke, email: str, fil
     refused = invoke("add-many", "email", file, "--store", email)
     assert refused.code == 2
     assert why in refused.error
+
+
+def test_a_store_that_fails_says_what_was_added(email: str, tmp_path: Path) -> None:
+    with write_lock_held(email):
+        refused = process("add-many", "email", "--store", email, cwd=tmp_path, env=IMPATIENT, stdin=lines({"id": "1"}))
+    assert refused.code == 3
+    assert "did not answer within 0.3 s" in refused.error
+    assert refused.error.endswith("; nothing was added")
 
 
 def test_no_lines_are_no_jobs(invoke: Invoke, email: str) -> None:

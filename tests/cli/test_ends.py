@@ -15,7 +15,17 @@ import pytest
 from jobs_service import JobsService, NewJob
 from jobs_service.cli import exits
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, PROGRAM, ROOT, arrange, environment, process, started
+from tests.cli.support import (
+    HANG,
+    IMPATIENT,
+    PROGRAM,
+    ROOT,
+    arrange,
+    environment,
+    process,
+    started,
+    write_lock_held,
+)
 
 VERBS = ["add", "add-many", "list", "show", "watch", "remove", "resubmit", "serve", "quickstart", "backup", "types"]
 READING = [
@@ -138,26 +148,9 @@ def test_a_setting_out_of_range_is_bad_input(invoke: Invoke, email: str, monkeyp
     assert refused.error.startswith("JOBS_SERVICE_TRANSACTION_TIMEOUT='-1'")
 
 
-def test_a_store_that_does_not_answer_in_time_is_code_3(
-    email: str, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The write lock is held by another process, as by one that is stopped in the middle of a commit.
-    holder = (
-        "import lmdb, sys\n"
-        f"environment = lmdb.open({email.removeprefix('lmdb:')!r})\n"
-        "transaction = environment.begin(write=True)\n"
-        "print('held', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holding:
-        assert holding.stdout is not None
-        assert holding.stdout.readline() == "held\n"
-        refused = process(
-            "add", "email", "x", "--store", email, cwd=tmp_path, env={"JOBS_SERVICE_TRANSACTION_TIMEOUT": "0.3"}
-        )
-        holding.communicate()
+def test_a_store_that_does_not_answer_in_time_is_code_3(email: str, tmp_path: Path) -> None:
+    with write_lock_held(email):
+        refused = process("add", "email", "x", "--store", email, cwd=tmp_path, env=IMPATIENT)
     assert refused.code == 3
     assert "did not answer within 0.3 s" in refused.error
 
