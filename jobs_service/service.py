@@ -68,6 +68,7 @@ _Ids: TypeAlias = list[JobId]
 _Types: TypeAlias = list[JobType]
 _Entries: TypeAlias = list[Entry]
 _Specs: TypeAlias = list[Spec]
+_Places: TypeAlias = list[tuple[TypeKeys, JobId, bytes]]
 _Page: TypeAlias = list[tuple[bytes, Job]]
 _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
@@ -273,12 +274,12 @@ class JobsService:
         keys = self._keys(type)
         rule = check_if_exists(if_exists)
         added: _Jobs = []
-        for ids, specs in self._batches(keys, jobs):
+        for places, specs in self._batches(keys, jobs):
 
-            async def write(unit: Unit, ids: _Ids = ids, specs: _Specs = specs) -> _Entries:
-                return await creation.add_many(unit, keys, ids, specs, rule)
+            async def write(unit: Unit, places: _Places = places, specs: _Specs = specs) -> _Entries:
+                return await creation.add_many(unit, keys, places, specs, rule)
 
-            added += map(job_of, await self._transact(write))
+            added += [Job(type, entry.id, entry.record) for entry in await self._transact(write) if entry.record]
         return added
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
@@ -636,26 +637,27 @@ class JobsService:
         self._check_open()
         return await self._context.read(function)
 
-    def _batches(self, keys: TypeKeys, jobs: Iterable[NewJob]) -> Iterable[tuple[_Ids, _Specs]]:
-        """Yield ids and specs for one transaction after the other, each well within the store's limits."""
+    def _batches(self, keys: TypeKeys, jobs: Iterable[NewJob]) -> Iterable[tuple[_Places, _Specs]]:
+        """Yield places and specs for one transaction after the other, each well within the store's limits."""
         most = self.settings.add_batch
         # A job is written as record, key and index entry; half of the limit leaves room for what a store adds.
         budget = self._store.limits.transaction // 2
-        ids: _Ids = []
+        overhead = 4 * (len(keys.ready) + 64)
+        places: _Places = []
         specs: _Specs = []
         size = 0
         for job in jobs:
             spec = new_job_spec(keys.type, job)
-            assert spec.json is not None
-            takes = len(spec.json) + 4 * (len(keys.ready) + len(job.id) + 64)
-            if ids and (len(ids) == most or size + takes > budget):
-                yield ids, specs
-                ids, specs, size = [], [], 0
-            ids.append(job.id)
+            packed_id = pack_id(job.id)
+            takes = spec.size() + 4 * len(packed_id) + overhead
+            if places and (len(places) == most or size + takes > budget):
+                yield places, specs
+                places, specs, size = [], [], 0
+            places.append((keys, job.id, packed_id))
             specs.append(spec)
             size += takes
-        if ids:
-            yield ids, specs
+        if places:
+            yield places, specs
 
     async def _accept_once(self, keys: TypeKeys, wanted: pending.Terms, *, watch: bool) -> _RunningJobs | Nothing:
         self._check_open()

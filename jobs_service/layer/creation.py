@@ -5,12 +5,13 @@ Each operation is one row of the operations table; the columns are the branches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob, JobExists, JobNotFound, NoTypeTimeout
 from jobs_service.layer.keyspace import TypeKeys, pack_id, pack_priority, to_seconds
-from jobs_service.layer.record import NO_TOKEN, Record
+from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Unit
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
@@ -100,11 +101,22 @@ async def add(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec, if_exists: IfEx
     return entry
 
 
-async def add_many(unit: Unit, keys: TypeKeys, ids: list[JobId], specs: list[Spec], if_exists: IfExists) -> list[Entry]:
-    """Add several jobs of one type; the reads go out together. Raises like `add`."""
-    entries = await unit.load_many(keys, ids)
+async def add_many(
+    unit: Unit,
+    keys: TypeKeys,
+    jobs: Sequence[tuple[TypeKeys, JobId, bytes]],
+    specs: Sequence[Spec],
+    if_exists: IfExists,
+) -> list[Entry]:
+    """Add several jobs of one type, given as (keys, id, packed id); the reads go out together. Raises like `add`."""
+    await unit.prefetch(jobs)
+    data = keys.data
+    entries = [unit.entries[data + packed_id] for _, _, packed_id in jobs]
     for entry, spec in zip(entries, specs, strict=True):
-        await _add(unit, entry, spec, if_exists)
+        if entry.record is None and keys in unit.existing_types:
+            _create(unit, entry, spec)
+        else:
+            await _add(unit, entry, spec, if_exists)
     return entries
 
 
@@ -176,23 +188,7 @@ async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> Non
 def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
     assert spec.json is not None
     assert spec.priority is not None
-    run_at = None if spec.run_at is UNSET else spec.run_at
-    unit.replace(
-        entry,
-        Record(
-            None,
-            unit.place_for(run_at),
-            unit.new_seq(),
-            spec.priority,
-            run_at,
-            None,
-            False,
-            None,
-            unit.call.token,
-            NO_TOKEN,
-            spec.json,
-        ),
-    )
+    unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at)
 
 
 def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:

@@ -53,6 +53,7 @@ class TypeKeys:
 
     __slots__ = (
         "activity",
+        "activity_head",
         "data",
         "packed",
         "ready",
@@ -73,6 +74,7 @@ class TypeKeys:
         self.watch_activity = sections[WATCH_ACTIVITY] + packed
         self.timeout = sections[ACTIVITY_TIMEOUT] + packed
         self.activity = sections[ACTIVITY] + packed
+        self.activity_head = self.activity + STAMP_CODE
 
     def __repr__(self) -> str:
         return f"TypeKeys({self.type!r})"

@@ -198,7 +198,7 @@ def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> li
             or (terms.max_priority is not None and record.priority > terms.max_priority)
         ):
             continue
-        place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.placeholder
+        place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.order
         own.append(((record.priority, 1 if record.place == READY else 2, place), entry.id))
     return own
 

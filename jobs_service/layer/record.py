@@ -37,7 +37,6 @@ from jobs_service.store.base import STAMP_BYTES, CommitStamp
 VERSION: Final = 1
 LOCK_BYTES: Final = 16
 TOKEN_BYTES: Final = 8
-SEQ_OFFSET: Final = 2
 NO_TOKEN: Final = bytes(TOKEN_BYTES)
 
 RUNNING: Final = 1
@@ -49,23 +48,28 @@ _OUTCOME_SHIFT = 5
 _PLACE = READY | SCHEDULED
 
 _HEAD = struct.Struct(">BB12sd8s8s8sH")
+_AFTER_STAMP = struct.Struct(">2sd8s8s8sH")
+_BEFORE_STAMP: Final = tuple(bytes((VERSION, flags)) for flags in range(256))
 _NEXT = struct.Struct(">dH")
 _NAN = math.nan
-_PLACEHOLDER = b"\xff" * STAMP_BYTES
 
 _OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
 _OUTCOME_CODES: Final = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 
 
 class NewSeq:
-    """A seq whose versionstamp is known once its transaction has committed."""
+    """A seq whose versionstamp is known once its transaction has committed.
 
-    __slots__ = ("placeholder", "stamp")
+    Attributes:
+        stamp: of the transaction.
+        order: 2 bytes, the place within it.
+    """
 
-    def __init__(self, stamp: CommitStamp, order: int) -> None:
+    __slots__ = ("order", "stamp")
+
+    def __init__(self, stamp: CommitStamp, order: bytes) -> None:
         self.stamp = stamp
-        # 12 bytes, of which the first ten are to become the versionstamp.
-        self.placeholder = _PLACEHOLDER + order.to_bytes(2, "big")
+        self.order = order
 
 
 class Record:
@@ -147,7 +151,7 @@ class Record:
             return seq
         assert isinstance(seq, NewSeq)
         stamp = seq.stamp.value
-        return None if stamp is None else stamp + seq.placeholder[STAMP_BYTES:]
+        return None if stamp is None else stamp + seq.order
 
     def size(self) -> int:
         """Return how many bytes the record takes, or will take when it runs and is resubmitted."""
@@ -157,7 +161,13 @@ class Record:
         return _HEAD.size + LOCK_BYTES + priority + _NEXT.size + following + len(self.json)
 
     def encode(self) -> bytes:
-        """Return the record's bytes, with a placeholder where a new seq's versionstamp belongs."""
+        """Return the bytes of a record whose seq is known."""
+        before, after = self.around_stamp()
+        assert isinstance(self.seq, bytes)
+        return before + self.seq[:STAMP_BYTES] + after
+
+    def around_stamp(self) -> tuple[bytes, bytes]:
+        """Return what is before and what is after the versionstamp."""
         flags = self.place
         tail = self.json
         if self.next is not None:
@@ -174,17 +184,15 @@ class Record:
         seq = self.seq
         run_at = self.run_at
         priority = self.priority
-        head = _HEAD.pack(
-            VERSION,
-            flags,
-            seq if seq.__class__ is bytes else seq.placeholder,  # type: ignore[union-attr]
+        after = _AFTER_STAMP.pack(
+            seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:],  # type: ignore[union-attr, index]
             _NAN if run_at is None else run_at,
             self.creator,
             self.previous,
             self.updater,
             len(priority),
         )
-        return head + priority + tail
+        return _BEFORE_STAMP[flags], after + priority + tail
 
     @classmethod
     def decode(cls, raw: bytes) -> Record:

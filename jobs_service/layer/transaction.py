@@ -93,10 +93,11 @@ class JobTransaction:
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, all in this transaction; see JobsService.add_many."""
         rule = creation.check_if_exists(if_exists)
+        keys = self._keys(type)
         wanted = list(jobs)
         specs = [new_job_spec(type, job) for job in wanted]
-        entries = await creation.add_many(self._unit, self._keys(type), [job.id for job in wanted], specs, rule)
-        return [job_of(entry) for entry in entries]
+        places = [(keys, job.id, pack_id(job.id)) for job in wanted]
+        return [job_of(entry) for entry in await creation.add_many(self._unit, keys, places, specs, rule)]
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
@@ -307,7 +308,6 @@ def new_job_spec(type: JobType, job: NewJob) -> Spec:
     """Return the checked spec of one of add_many's jobs."""
     if not isinstance(job, NewJob):
         raise InvalidJob(f"a job of type {job.__class__.__name__}; add_many takes NewJob objects").about(type)
-    creation.check_id(job.id)
     return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from jobs_service.errors import JobTooLarge, TransactionTooLarge
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
-from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, SEQ_OFFSET, NewSeq, Record
+from jobs_service.layer.record import LOCK_BYTES, NO_TOKEN, READY, SCHEDULED, NewSeq, Record
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
@@ -20,7 +20,6 @@ from jobs_service.store.base import Transaction
 T = TypeVar("T")
 
 _ONE = (1).to_bytes(8, "little")
-_STAMP = bytes(10)
 _KEY_OVERHEAD: Final = 13
 _MAX_ORDER: Final = 0xFFFF
 _SHARE: Final = 4
@@ -176,7 +175,7 @@ class Unit:
         if order > _MAX_ORDER:
             raise TransactionTooLarge(f"a transaction that moves more than {_MAX_ORDER + 1} jobs; split it")
         self._orders = order + 1
-        return NewSeq(self.transaction.stamp, order)
+        return NewSeq(self.transaction.stamp, order.to_bytes(2, "big"))
 
     def place_for(self, run_at: float | None) -> int:
         """Return where a job that is to run then waits."""
@@ -192,6 +191,15 @@ class Unit:
             if left < 0 and position:
                 return entries[:position]
         return entries
+
+    def create(self, entry: Entry, json: bytes, priority: bytes, run_at: float | None) -> None:
+        """Make a job that does not exist be pending."""
+        place = READY if run_at is None or run_at <= self.now else SCHEDULED
+        token = self.call.token
+        self.replace(
+            entry,
+            Record(None, place, self.new_seq(), priority, run_at, None, False, None, token, NO_TOKEN, json),
+        )
 
     def replace(self, entry: Entry, record: Record) -> None:
         """Make `record` the job's present state."""
@@ -225,39 +233,36 @@ class Unit:
         """Write the final state of every job that was changed."""
         transaction = self.transaction
         wrote = self.call.wrote
+        values: list[tuple[bytes, bytes, bytes]] = []
+        index: list[tuple[bytes, bytes, bytes]] = []
         for data_key, entry in self.entries.items():
-            if not entry.changed:
+            record = entry.record
+            if not entry.changed or (record is None and entry.raw is None):
                 continue
             wrote.append(entry)
-            record = entry.record
             if record is None:
                 transaction.clear(data_key)
-            elif record.seq.__class__ is bytes:
+                continue
+            seq = record.seq
+            if seq.__class__ is bytes:
                 transaction.set(data_key, record.encode())
-            else:
-                transaction.stamp_value(data_key, record.encode(), SEQ_OFFSET)
-                self._write_index(entry, record)
+                continue
+            assert isinstance(seq, NewSeq)
+            before, after = record.around_stamp()
+            values.append((data_key, before, after))
+            if record.lock is not None:
+                index.append((entry.keys.activity_head, seq.order, entry.packed_id))
+            elif record.place == READY:
+                run_at = b"" if record.run_at is None else pack_seconds(record.run_at)
+                index.append((entry.keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
+            elif record.place == SCHEDULED:
+                transaction.set(scheduled_key(entry, record), record.priority)
         for keys in self._woken:
             transaction.add(keys.watch_pending, _ONE)
         for keys in self._active:
-            transaction.stamp_value(keys.watch_activity, _STAMP, 0)
-
-    def _write_index(self, entry: Entry, record: Record) -> None:
-        keys = entry.keys
-        seq = record.seq
-        assert isinstance(seq, NewSeq)
-        if record.lock is not None:
-            head = keys.activity + STAMP_CODE
-            self.transaction.stamp_key(head + seq.placeholder, len(head), entry.packed_id)
-        elif record.place == READY:
-            head = keys.ready + record.priority + STAMP_CODE
-            self.transaction.stamp_key(
-                head + seq.placeholder + entry.packed_id,
-                len(head),
-                b"" if record.run_at is None else pack_seconds(record.run_at),
-            )
-        elif record.place == SCHEDULED:
-            self.transaction.set(scheduled_key(entry, record), record.priority)
+            values.append((keys.watch_activity, b"", b""))
+        if values:
+            transaction.stamp_all(values, index)
 
     def _clear_index(self, entry: Entry, record: Record) -> None:
         keys = entry.keys
@@ -266,7 +271,7 @@ class Unit:
         elif record.seq.__class__ is not bytes:
             return  # Its entry would have been written by flush.
         elif record.lock is not None:
-            self.transaction.clear(keys.activity + STAMP_CODE + record.seq)
+            self.transaction.clear(keys.activity_head + record.seq)
         elif record.place == READY:
             self.transaction.clear(ready_key(entry, record))
 

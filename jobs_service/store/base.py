@@ -212,12 +212,21 @@ class Transaction(Snapshot):
         """
 
     @abstractmethod
-    def stamp_key(self, template: bytes, offset: int, value: bytes) -> None:
-        """Write under a key in which the 10 bytes from `offset` on become the transaction's versionstamp."""
+    def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
+        """Write under the key that is the transaction's versionstamp between `before` and `after`."""
 
     @abstractmethod
-    def stamp_value(self, key: bytes, template: bytes, offset: int) -> None:
-        """Write a value in which the 10 bytes from `offset` on become the transaction's versionstamp."""
+    def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
+        """Write the value that is the transaction's versionstamp between `before` and `after`."""
+
+    def stamp_all(
+        self, values: Sequence[tuple[bytes, bytes, bytes]], keys: Sequence[tuple[bytes, bytes, bytes]]
+    ) -> None:
+        """Do `stamp_value` with each of `values`, then `stamp_key` with each of `keys`; nothing may follow."""
+        for key, before, after in values:
+            self.stamp_value(key, before, after)
+        for before, after, value in keys:
+            self.stamp_key(before, after, value)
 
     def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
         """Write under a key in which 10 bytes become the transaction's versionstamp.
@@ -225,13 +234,13 @@ class Transaction(Snapshot):
         Args:
             key: the key with a placeholder, then 4 bytes: the placeholder's offset, little-endian.
         """
-        template, offset = _split_template(key, "key")
-        self.stamp_key(template, offset, value)
+        before, after = _around_placeholder(key, "key")
+        self.stamp_key(before, after, value)
 
     def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
         """Write a value in which 10 bytes become the transaction's versionstamp (offset as for the key)."""
-        template, offset = _split_template(value, "value")
-        self.stamp_value(key, template, offset)
+        before, after = _around_placeholder(value, "value")
+        self.stamp_value(key, before, after)
 
     @abstractmethod
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -325,15 +334,15 @@ class Store(ABC):
         raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: store can")
 
 
-def _split_template(operand: Any, what: str) -> tuple[bytes, int]:
-    """Split FoundationDB's versionstamp operand into the template and the placeholder's offset."""
+def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
+    """Split FoundationDB's versionstamp operand into what is before and what is after the placeholder."""
     if not isinstance(operand, bytes):
         raise StoreError(f"a {what} of type {type(operand).__name__}; only bytes are allowed")
     size = len(operand) - 4
     offset = int.from_bytes(operand[-4:], "little")
     if size < 0 or offset + STAMP_BYTES > size:
         raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
-    return operand[:size], offset
+    return operand[:offset], operand[offset + STAMP_BYTES : size]
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -31,8 +31,9 @@ ADD: Final = 3
 STAMPED_KEY: Final = 4
 STAMPED_VALUE: Final = 5
 
-Write = tuple[int, bytes, Any, int]
-"""(operation, key, value or end or operand, offset of the placeholder)."""
+Write = tuple[int, bytes, Any, Any]
+"""(operation, key, value or end or operand, None); with a versionstamp between `before` and `after`
+(STAMPED_KEY, before, after, value) and (STAMPED_VALUE, key, before, after)."""
 
 _MISSING: Final = object()
 _LOWEST_STAMP = b"\x00" * STAMP_BYTES
@@ -133,11 +134,6 @@ def added(value: bytes | None, operand: bytes) -> bytes:
     return (total & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
-def stamped(template: bytes, offset: int, stamp: bytes) -> bytes:
-    """Return the template with its placeholder replaced by the versionstamp."""
-    return template[:offset] + stamp + template[offset + STAMP_BYTES :]
-
-
 class BufferedTransaction(Transaction):
     """A transaction over a base state.
 
@@ -174,7 +170,7 @@ class BufferedTransaction(Transaction):
         self._written_keys: list[bytes] | None = None
         self._cleared: _Ranges | None = None
         # The keys that get a versionstamp or a versionstamped value: as written, and, once somebody reads, as ranges.
-        self._stamped: list[tuple[bytes, int | None]] = []
+        self._stamped: list[tuple[bytes, bytes | None]] = []
         self._unreadable: _Ranges | None = None
         self.log: list[Write] = []
         self.size = 0
@@ -193,10 +189,15 @@ class BufferedTransaction(Transaction):
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         reads = self._reads
+        if reads is None and not self.log and all(map(self._is_plain, keys)):
+            return list(map(self._base.get, keys))
         return [self.get_now(key, reads) for key in keys]
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         return self.get_range_now(begin, end, limit, reverse, self._reads)
+
+    def _is_plain(self, key: bytes) -> bool:
+        return key.__class__ is bytes and 0 < len(key) <= self.limits.key and key < SYSTEM_KEYS
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
         """Return the key's value as this transaction sees it, noting the read in `reads`."""
@@ -255,7 +256,7 @@ class BufferedTransaction(Transaction):
         self._check(key, value)
         self._written[key] = value
         self._written_keys = None
-        self.log.append((SET, key, value, 0))
+        self.log.append((SET, key, value, None))
 
     def clear(self, key: bytes) -> None:
         self._check(key, b"")
@@ -263,7 +264,7 @@ class BufferedTransaction(Transaction):
             unreadable.remove(key, key + b"\x00")
         self._written[key] = None
         self._written_keys = None
-        self.log.append((CLEAR, key, None, 0))
+        self.log.append((CLEAR, key, None, None))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         if max(_bytes(begin, "key"), _bytes(end, "key")) > SYSTEM_KEYS:
@@ -279,7 +280,7 @@ class BufferedTransaction(Transaction):
         if self._cleared is None:
             self._cleared = _Ranges()
         self._cleared.add(begin, end)
-        self.log.append((CLEAR_RANGE, begin, end, 0))
+        self.log.append((CLEAR_RANGE, begin, end, None))
 
     def add(self, key: bytes, operand: bytes) -> None:
         self._check(key, operand)
@@ -292,17 +293,17 @@ class BufferedTransaction(Transaction):
             cleared = self._cleared is not None and key in self._cleared
             self._written[key] = added(None, operand) if cleared else _Operands(operand)
             self._written_keys = None
-        self.log.append((ADD, key, operand, 0))
+        self.log.append((ADD, key, operand, None))
 
-    def stamp_key(self, template: bytes, offset: int, value: bytes) -> None:
-        self._check(template, value)
-        self._stamped.append((template, offset))
-        self.log.append((STAMPED_KEY, template, value, offset))
+    def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
+        self._check(_bytes(before, "key") + _LOWEST_STAMP + _bytes(after, "key"), value)
+        self._stamped.append((before, after))
+        self.log.append((STAMPED_KEY, before, after, value))
 
-    def stamp_value(self, key: bytes, template: bytes, offset: int) -> None:
-        self._check(key, template)
+    def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
+        self._check(key, _bytes(before, "value") + _LOWEST_STAMP + _bytes(after, "value"))
         self._stamped.append((key, None))
-        self.log.append((STAMPED_VALUE, key, template, offset))
+        self.log.append((STAMPED_VALUE, key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
         if self._reads is not None:
@@ -356,12 +357,11 @@ class BufferedTransaction(Transaction):
         if self._stamped:
             if self._unreadable is None:
                 self._unreadable = _Ranges()
-            for key, offset in self._stamped:
-                if offset is None:
+            for key, after in self._stamped:
+                if after is None:
                     self._unreadable.add(key, key + b"\x00")
                 else:
-                    highest = stamped(key, offset, _HIGHEST_STAMP)
-                    self._unreadable.add(stamped(key, offset, _LOWEST_STAMP), highest + b"\x00")
+                    self._unreadable.add(key + _LOWEST_STAMP + after, key + _HIGHEST_STAMP + after + b"\x00")
             self._stamped.clear()
         return self._unreadable
 

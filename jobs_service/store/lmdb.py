@@ -13,7 +13,7 @@ import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -25,6 +25,7 @@ import lmdb
 from jobs_service.errors import StoreError, StoreFull, StoreUnavailable, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.store.base import (
+    STAMP_BYTES,
     SYSTEM_KEYS,
     KeyValue,
     Limits,
@@ -39,9 +40,9 @@ from jobs_service.store.buffer import (
     CLEAR_RANGE,
     SET,
     STAMPED_VALUE,
+    BaseState,
     BufferedTransaction,
     added,
-    stamped,
 )
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class _Answer:
         self.request = request
         self.result: Any = None
         self.error: BaseException | None = None
-        self.transaction: BufferedTransaction | None = None
+        self.transaction: LmdbTransaction | None = None
         self.stamp: bytes | None = None
 
 
@@ -124,6 +125,51 @@ class _State:
                 if pair[0] >= end:
                     return
                 yield pair
+
+
+class LmdbTransaction(BufferedTransaction):
+    """A buffered transaction that takes what a unit of work leaves as a whole: on this store that is most of the writes.
+
+    Attributes:
+        values, keys: as given to `stamp_all`.
+    """
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, base: BaseState, limits: Limits, *, read_only: bool = False) -> None:
+        super().__init__(base, limits, read_only=read_only)
+        self.values: Sequence[tuple[bytes, bytes, bytes]] = ()
+        self.keys: Sequence[tuple[bytes, bytes, bytes]] = ()
+
+    def stamp_all(
+        self, values: Sequence[tuple[bytes, bytes, bytes]], keys: Sequence[tuple[bytes, bytes, bytes]]
+    ) -> None:
+        key_limit = self.limits.key
+        value_limit = self.limits.value - STAMP_BYTES
+        size = 0
+        for key, before, after in values:
+            written = len(before) + len(after)
+            size += len(key) + written
+            if len(key) > key_limit or written > value_limit:
+                self._check(key, before + bytes(STAMP_BYTES) + after)
+        key_limit -= STAMP_BYTES
+        for before, after, value in keys:
+            written = len(before) + len(after)
+            size += written + len(value)
+            if written > key_limit or len(value) > value_limit:
+                self._check(before + bytes(STAMP_BYTES) + after, value)
+        self._writable(size + STAMP_BYTES * (len(values) + len(keys)))
+        self.values = values
+        self.keys = keys
+
+    def discard(self) -> None:
+        super().discard()
+        self.values = self.keys = ()
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.log or self.values or self.keys)
 
 
 class _Deadlines:
@@ -426,14 +472,14 @@ class LmdbStore(Store):
                     continue
                 answer = _Answer(request)
                 answers.append(answer)
-                self._run(answer, BufferedTransaction(state, self.limits))
+                self._run(answer, LmdbTransaction(state, self.limits))
                 own = answer.transaction
                 if own is None:
                     continue
                 if own.watches:
                     own.settle_watches()
                     watched += own.watches
-                if own.log:
+                if own.writes:
                     answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
                     place += 1
                     size += own.size
@@ -464,7 +510,7 @@ class LmdbStore(Store):
                 answer.transaction.stamp.value = answer.stamp
         return self._watches.changed(written, cleared)
 
-    def _run(self, answer: _Answer, own: BufferedTransaction) -> None:
+    def _run(self, answer: _Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and note its result or its error."""
         began = monotonic()
         try:
@@ -539,7 +585,7 @@ class LmdbStore(Store):
                     continue
                 answer = _Answer(request)
                 answers.append(answer)
-                self._run(answer, BufferedTransaction(state, self.limits, read_only=True))
+                self._run(answer, LmdbTransaction(state, self.limits, read_only=True))
                 own = answer.transaction
                 if own is not None and own.watches:
                     own.settle_watches()
@@ -646,18 +692,18 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
 
 def _apply(
     transaction: lmdb.Transaction[bytes],
-    own: BufferedTransaction,
+    own: LmdbTransaction,
     stamp: bytes,
     written: dict[bytes, bytes | None],
     cleared: list[tuple[bytes, bytes]],
 ) -> None:
     """Write one transaction's log into the LMDB transaction, and note what each key holds now."""
     put = transaction.put
-    for operation, key, argument, offset in own.log:
+    for operation, key, argument, last in own.log:
         if operation == SET:
             value = argument
         elif operation == STAMPED_VALUE:
-            value = argument[:offset] + stamp + argument[offset + 10 :]
+            value = argument + stamp + last
         elif operation == CLEAR:
             transaction.delete(key)
             written[key] = None
@@ -669,10 +715,16 @@ def _apply(
             cleared.append((key, argument))
             continue
         else:
-            key = stamped(key, offset, stamp)
-            value = argument
+            key = key + stamp + argument
+            value = last
         put(key, value)
         written[key] = value
+    if own.values or own.keys:
+        pairs = [(key, before + stamp + after) for key, before, after in own.values]
+        pairs += [(before + stamp + after, value) for before, after, value in own.keys]
+        with transaction.cursor() as cursor:
+            cursor.putmulti(pairs)
+        written.update(pairs)
     for watch in own.watches:
         if watch.key in written:
             watch.baseline = written[watch.key]

@@ -31,7 +31,6 @@ from jobs_service.store.buffer import (
     BufferedTransaction,
     Write,
     added,
-    stamped,
     transaction_ended,
 )
 
@@ -459,7 +458,7 @@ class Versions:
         """Return what the writes make of each key, and the ranges that they clear."""
         written: dict[bytes, bytes | None] = {}
         cleared: list[tuple[bytes, bytes]] = []
-        for operation, key, argument, offset in log:
+        for operation, key, argument, last in log:
             if operation == SET:
                 written[key] = argument
             elif operation == CLEAR:
@@ -471,9 +470,9 @@ class Versions:
             elif operation == ADD:
                 written[key] = added(written[key] if key in written else self._values.get(key), argument)
             elif operation == STAMPED_VALUE:
-                written[key] = stamped(argument, offset, stamp)
+                written[key] = argument + stamp + last
             else:
-                written[stamped(key, offset, stamp)] = argument
+                written[key + stamp + argument] = last
         return written, cleared
 
     def _keep(self, written: dict[bytes, bytes | None], cleared: list[tuple[bytes, bytes]]) -> None:
