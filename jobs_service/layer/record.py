@@ -185,7 +185,7 @@ class Record:
         run_at = self.run_at
         priority = self.priority
         after = _AFTER_STAMP.pack(
-            seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:],  # type: ignore[union-attr, index]
+            seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:],  # type: ignore[index]
             _NAN if run_at is None else run_at,
             self.creator,
             self.previous,

@@ -128,7 +128,7 @@ class _State:
 
 
 class LmdbTransaction(BufferedTransaction):
-    """A buffered transaction that takes what a unit of work leaves as a whole: on this store that is most of the writes.
+    """A buffered transaction that takes what a unit of work leaves as a whole: most of what is written here.
 
     Attributes:
         values, keys: as given to `stamp_all`.
