@@ -90,7 +90,7 @@ class _Check:
         self._newest = newest
         self._now = now
         self._records: dict[tuple[bytes, bytes], Record] = {}
-        self._expected: dict[bytes, tuple[bytes, str]] = {}
+        self._expected: dict[bytes, tuple[bytes, tuple[bytes, bytes]]] = {}
         self._found: dict[bytes, bytes] = {}
         self._activity: dict[bytes, bytes] = {}
         self._woken: set[bytes] = set()
@@ -122,11 +122,12 @@ class _Check:
             if len(fields) != size or not canonical:
                 found.append(f"{name} key {rest!r}: {len(fields)} elements, not {size}, or they are packed oddly")
                 continue
-            try:
-                pack_type(fields[0])
-            except JobsError as error:
-                found.append(f"{name} key {rest!r}: {error}")
-                continue
+            if not isinstance(fields[0], str):
+                try:
+                    pack_type(fields[0])
+                except JobsError as error:
+                    found.append(f"{name} key {rest!r}: {error}")
+                    continue
             complaints = checks[section](tuple(fields), rest, value)
             found += [f"{name} {tuple(fields)}: {complaint}" for complaint in complaints]
         return found + list(self._indexes()) + list(self._seqs()) + list(self._stamps())
@@ -141,12 +142,13 @@ class _Check:
         except JobsError as error:
             yield str(error)
             return
-        self._records[pack_type(type), packed_id] = record
+        packed_type = packed(type)
+        self._records[packed_type, packed_id] = record
         if record.encode() != raw:
             yield "its record is not what decoding and encoding it makes of it"
         yield from self._flags(record, raw[1])
         yield from self._values(record)
-        self._expect_entry(pack_type(type), packed_id, record)
+        self._expect_entry(packed_type, packed_id, record)
 
     def _flags(self, record: Record, flags: int) -> Iterator[str]:
         if sum(bool(flags & flag) for flag in _PLACE_FLAGS) > 1:
@@ -168,9 +170,9 @@ class _Check:
             json_data.decode(record.json)
         except Exception as error:
             yield f"its data is no JSON: {error}"
-        for what, packed in (("priority", record.priority), ("next priority", record.next and record.next[0])):
-            if packed is not None and not _is_priority(packed):
-                yield f"{what} {packed!r} is none"
+        for what, value in (("priority", record.priority), ("next priority", record.next and record.next[0])):
+            if value is not None and not _is_priority(value):
+                yield f"{what} {value!r} is none"
         if record.place == IS_SCHEDULED and record.run_at is None:
             yield "scheduled for no time"
         if record.place == IS_READY and record.run_at is not None and record.run_at > self._now:
@@ -190,20 +192,19 @@ class _Check:
             section, rest, value = SCHEDULED, pack_seconds(record.run_at) + packed_id, record.priority
         else:
             return
-        key = fdb.tuple.pack((section,)) + packed_type + rest
-        self._expected[key] = (value, f"{_shown(packed_type)}/{_shown(packed_id)} is {record.state}")
+        self._expected[bytes([0x15, section]) + packed_type + rest] = (value, (packed_type, packed_id))
 
     def _index(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         self._found[key] = value
         yield from ()
 
     def _watch_pending(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
-        self._woken.add(pack_type(fields[0]))
+        self._woken.add(packed(fields[0]))
         if len(value) != 8 or not any(value):
             yield f"no counter of 8 bytes above 0: {value!r}"
 
     def _watch_activity(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
-        self._activity[pack_type(fields[0])] = value
+        self._activity[packed(fields[0])] = value
         if len(value) != STAMP_BYTES:
             yield f"no versionstamp: {value!r}"
         elif value >= self._newest:
@@ -221,46 +222,50 @@ class _Check:
     # Keys that belong together
 
     def _indexes(self) -> Iterator[str]:
-        for key, (value, whose) in self._expected.items():
-            if key not in self._found:
-                yield f"{whose}, but its index entry {key!r} is missing"
-            elif self._found[key] != value:
-                yield f"{whose}, but its index entry {key!r} holds {self._found[key]!r}, not {value!r}"
+        for key, (value, job) in self._expected.items():
+            found = self._found.get(key)
+            if found != value:
+                state = f"{_shown(job)} is {self._records[job].state}, but its index entry {key!r}"
+                yield f"{state} is missing" if found is None else f"{state} holds {found!r}, not {value!r}"
         for key in self._found.keys() - self._expected.keys():
             yield f"index entry {fdb.tuple.unpack(key)} belongs to no job in that state and place"
 
     def _seqs(self) -> Iterator[str]:
-        owners: dict[bytes, str] = {}
-        for (packed_type, packed_id), record in self._records.items():
-            name = f"{_shown(packed_type)}/{_shown(packed_id)}"
+        owners: dict[bytes, tuple[bytes, bytes]] = {}
+        for job, record in self._records.items():
             seq = record.seq
             assert isinstance(seq, bytes)
             if seq in owners:
-                yield f"{name} and {owners[seq]} have the same seq {seq.hex()}"
-            owners[seq] = name
+                yield f"{_shown(job)} and {_shown(owners[seq])} have the same seq {seq.hex()}"
+            owners[seq] = job
 
     def _stamps(self) -> Iterator[str]:
-        for (packed_type, packed_id), record in self._records.items():
-            name = f"{_shown(packed_type)}/{_shown(packed_id)}"
+        for job, record in self._records.items():
             seq = record.seq
             assert isinstance(seq, bytes)
-            latest = self._activity.get(packed_type)
+            latest = self._activity.get(job[0])
             if latest is None:
-                yield f"{name} exists, but its type has no WATCH_ACTIVITY"
+                yield f"{_shown(job)} exists, but its type has no WATCH_ACTIVITY"
             elif seq[:STAMP_BYTES] > latest:
-                yield f"{name}: its seq {seq.hex()} is ahead of its type's activity, {latest.hex()}"
-            if packed_type not in self._woken:
-                yield f"{name} exists, but its type has no WATCH_PENDING"
+                yield f"{_shown(job)}: its seq {seq.hex()} is ahead of its type's activity, {latest.hex()}"
+            if job[0] not in self._woken:
+                yield f"{_shown(job)} exists, but its type has no WATCH_PENDING"
 
 
 def packed(*fields: Any) -> bytes:
     """Return the tuple layer's encoding; its own packs no versionstamps without FoundationDB's library."""
-    return b"".join(
-        b"\x33" + (field.tr_version or b"\xff" * STAMP_BYTES) + field.user_version.to_bytes(2, "big")
-        if isinstance(field, fdb.tuple.Versionstamp)
-        else fdb.tuple.pack((field,))
-        for field in fields
-    )
+    return b"".join(map(_packed_field, fields))
+
+
+def _packed_field(field: Any) -> bytes:
+    if isinstance(field, str | bytes):
+        return pack_id(field)
+    if isinstance(field, fdb.tuple.Versionstamp):
+        stamp: bytes = field.tr_version or b"\xff" * STAMP_BYTES
+        order: int = field.user_version
+        return b"\x33" + stamp + order.to_bytes(2, "big")
+    encoded: bytes = fdb.tuple.pack((field,))
+    return encoded
 
 
 def _is_priority(packed: bytes) -> bool:
@@ -271,5 +276,6 @@ def _is_priority(packed: bytes) -> bool:
         return False
 
 
-def _shown(packed: bytes) -> str:
-    return repr(fdb.tuple.unpack(packed)[0])
+def _shown(job: tuple[bytes, bytes]) -> str:
+    type, id = (fdb.tuple.unpack(packed)[0] for packed in job)
+    return f"{type!r}/{id!r}"

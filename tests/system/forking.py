@@ -1,0 +1,98 @@
+"""Processes that begin within milliseconds: forks of one process that has imported everything and done nothing else.
+
+`ForkServer` is the test's end; `python -m tests.system.forking` is the other. What a fork does is a function of
+`tests.system.workloads`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+_ROOT = Path(__file__).parents[2]
+
+
+class ForkServer:
+    """Starts, kills and waits for processes; a context manager, after which none of them is left."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.system.forking"],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The end of its input makes it kill what it has forked, and end.
+        self._process.communicate(timeout=60)
+
+    def start(self, workload: str, **arguments: Any) -> int:
+        """Start a function of `workloads` in a process of its own and return the process's id."""
+        return self._ask("start", workload=workload, arguments=arguments)
+
+    def kill(self, pid: int) -> None:
+        """Kill a process as the kernel does when memory runs out, and return when it is gone."""
+        os.kill(pid, signal.SIGKILL)
+        self.wait(pid)
+
+    def wait(self, pid: int) -> int:
+        """Return a process's exit code when it has ended, negative if by a signal."""
+        return self._ask("wait", pid=pid)
+
+    def _ask(self, what: str, **fields: Any) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"what": what, **fields}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+def _serve() -> None:
+    """Fork and wait as the test asks for, until it asks no more."""
+    from tests.system import workloads
+
+    alive: set[int] = set()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["what"] == "start":
+            answer = os.fork()
+            if answer == 0:
+                _run(getattr(workloads, request["workload"]), request["arguments"])
+            alive.add(answer)
+        else:
+            _, status = os.waitpid(request["pid"], 0)
+            alive.discard(request["pid"])
+            answer = os.waitstatus_to_exitcode(status)
+        print(answer, flush=True)
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _run(workload: Any, arguments: dict[str, Any]) -> NoReturn:
+    """Be the new process."""
+    code = 1
+    try:
+        os.dup2(2, 1)  # the server's answers are not for it to disturb
+        workload(**arguments)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()
