@@ -35,7 +35,7 @@ from jobs_service.layer.transaction import (
     running_job,
     terms,
 )
-from jobs_service.layer.unit import Entry, Unit
+from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import (
     UNSET,
     Job,
@@ -68,7 +68,7 @@ _Ids: TypeAlias = list[JobId]
 _Types: TypeAlias = list[JobType]
 _Entries: TypeAlias = list[Entry]
 _Specs: TypeAlias = list[Spec]
-_Places: TypeAlias = list[tuple[TypeKeys, JobId, bytes]]
+_Places: TypeAlias = list[Place]
 _Page: TypeAlias = list[tuple[bytes, Job]]
 _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
@@ -250,10 +250,10 @@ class JobsService:
             JobTooLarge: the record or its key is over the store's limits.
             StoreError: the store failed.
         """
-        keys = self._keys(type)
+        place = self._place(type, id)
         spec = creation.spec_of(type, id, data, priority, run_at)
         rule = check_if_exists(if_exists)
-        return job_of(await self._write(lambda unit: creation.add(unit, keys, id, spec, rule), keys, id, spec.size()))
+        return job_of(await self._operations.operate(creation.add, place, spec, rule, size=spec.size()))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, as many per transaction as the limits allow.
@@ -295,8 +295,7 @@ class JobsService:
         Raises:
             JobNotFound: there is no such job.
         """
-        keys = self._keys(type)
-        return await self._write(lambda unit: creation.remove(unit, keys, id, force), keys, id)
+        return await self._operations.operate(creation.remove, self._place(type, id), force)
 
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
         """Remove a job, waiting until its worker has finished it if it runs.
@@ -333,9 +332,9 @@ class JobsService:
             JobNotFound: there is no such job.
             InvalidJob, JobTooLarge, StoreError: as `add`.
         """
-        keys = self._keys(type)
+        place = self._place(type, id)
         spec = creation.spec_of(type, id, data, priority, run_at)
-        return job_of(await self._write(lambda unit: creation.resubmit(unit, keys, id, spec), keys, id, spec.size()))
+        return job_of(await self._operations.operate(creation.resubmit, place, spec, size=spec.size()))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job.
@@ -570,37 +569,27 @@ class JobsService:
     # What running jobs call
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
-        keys = self._keys(job.type)
-        id, lock = job.id, job.lock
-        json = creation.json_of(job.type, id, data)
-        return running_job(
-            await self._write(lambda unit: processing.update(unit, keys, id, lock, json), keys, id, len(json or b"")),
-            self,
-        )
+        place = self._place(job.type, job.id)
+        json = creation.json_of(job.type, job.id, data)
+        size = len(json or b"")
+        return running_job(await self._operations.operate(processing.update, place, job.lock, json, size=size), self)
 
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
-        keys = self._keys(job.type)
-        id, lock = job.id, job.lock
-        json = creation.json_of(job.type, id, data)
+        place = self._place(job.type, job.id)
+        json = creation.json_of(job.type, job.id, data)
         ended = check_outcome(outcome)
-        return job_of(
-            await self._write(
-                lambda unit: processing.finish(unit, keys, id, lock, json, ended), keys, id, len(json or b"")
-            )
-        )
+        size = len(json or b"")
+        return job_of(await self._operations.operate(processing.finish, place, job.lock, json, ended, size=size))
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
-        keys = self._keys(job.type)
-        id, lock = job.id, job.lock
-        spec = creation.spec_of(job.type, id, data, priority, run_at)
-        return running_job(
-            await self._write(lambda unit: processing.resubmit(unit, keys, id, lock, spec), keys, id, spec.size()), self
-        )
+        place = self._place(job.type, job.id)
+        spec = creation.spec_of(job.type, job.id, data, priority, run_at)
+        size = spec.size()
+        return running_job(await self._operations.operate(processing.resubmit, place, job.lock, spec, size=size), self)
 
     async def _release(self, job: RunningJob) -> Job:
-        keys = self._keys(job.type)
-        id, lock = job.id, job.lock
-        return job_of(await self._write(lambda unit: processing.release(unit, keys, id, lock), keys, id))
+        place = self._place(job.type, job.id)
+        return job_of(await self._operations.operate(processing.release, place, job.lock))
 
     # Floors below
 
@@ -623,11 +612,8 @@ class JobsService:
         if self._inside == threading.get_ident():
             raise foreign_await("the service itself instead of the transaction that it was given")
 
-    def _write(
-        self, operation: Callable[[Unit], Awaitable[T]], keys: TypeKeys, id: JobId, size: int = 0
-    ) -> asyncio.Future[T]:
-        """Run an operation on one job, together with other callers' operations."""
-        return self._operations.operate(operation, (keys, id, pack_id(id)), size)
+    def _place(self, type: JobType, id: JobId) -> Place:
+        return self._keys(type), id, pack_id(id)
 
     async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
         self._check_open()
@@ -687,9 +673,9 @@ class JobsService:
         self._later(self._release_abandoned(running_job(entry, self)))
 
     async def _release_abandoned(self, job: RunningJob) -> None:
-        keys = self._context.keyspace.of(job.type)
+        place = (self._context.keyspace.of(job.type), job.id, pack_id(job.id))
         try:
-            await self._context.transact(lambda unit: processing.release(unit, keys, job.id, job.lock))
+            await self._context.transact(lambda unit: processing.release(unit, place, job.lock))
         except (WorkerConflict, StoreError) as error:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 

@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.unit import Entry, Unit
-from jobs_service.model import JobId
+from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.store.base import Watch
 
 T = TypeVar("T")
@@ -33,44 +32,49 @@ Of several who come back without jobs together, only the first gets the watch. N
 in the queue: look again. Who did not ask for a watch gets an empty list when there is nothing.
 """
 
-_Job: TypeAlias = tuple[TypeKeys, JobId, bytes]
-"""The job that an operation is about to touch: its type's keys, its id and its packed id."""
-
 Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]]], Awaitable[Any]]
 
 
 class _Operation(Protocol):
     """Something to do on a unit of work, and whom to tell."""
 
-    job: _Job | None
     size: int
+    place: Place | None
 
     def withdrawn(self) -> bool:
         """Whether nobody waits for it any more."""
 
-    @property
-    def run(self) -> Callable[[Unit], Awaitable[Any]]:
-        """Does it."""
+    def run(self, unit: Unit) -> Awaitable[Any]:
+        """Do it."""
 
     def answer(self, result: Any, failure: Exception | None) -> None:
         """Tell what became of it."""
 
 
 class _Single:
-    """One caller's operation."""
+    """One caller's operation on one job."""
 
-    __slots__ = ("_future", "job", "run", "size")
+    __slots__ = ("_arguments", "_future", "_operation", "place", "size")
 
     def __init__(
-        self, run: Callable[[Unit], Awaitable[Any]], job: _Job, future: asyncio.Future[Any], size: int
+        self,
+        operation: Callable[..., Awaitable[Any]],
+        place: Place,
+        arguments: tuple[Any, ...],
+        future: asyncio.Future[Any],
+        size: int,
     ) -> None:
-        self.run = run
-        self.job: _Job | None = job
-        self.size = size
+        self._operation = operation
+        self._arguments = arguments
         self._future = future
+        self.place: Place | None = place
+        self.size = size
 
     def withdrawn(self) -> bool:
         return self._future.done()
+
+    def run(self, unit: Unit) -> Awaitable[Any]:
+        return self._operation(unit, self.place, *self._arguments)
 
     def answer(self, result: Any, failure: Exception | None) -> None:
         future = self._future
@@ -87,7 +91,7 @@ class _Accepts:
 
     def __init__(self, keys: TypeKeys, terms: pending.Terms, watch: bool, give_back: Callable[[Entry], None]) -> None:
         self.size = 0
-        self.job: _Job | None = None
+        self.place: Place | None = None
         self._keys = keys
         self._terms = terms
         self._watch = watch
@@ -155,16 +159,19 @@ class GroupCommit:
         self._accepts: dict[tuple[TypeKeys, pending.Terms, bool], _Accepts] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    def operate(self, operation: Callable[[Unit], Awaitable[T]], job: _Job, size: int = 0) -> asyncio.Future[T]:
-        """Run an operation; await the result. One that is canceled before it has begun is withdrawn.
+    def operate(
+        self, operation: Callable[..., Awaitable[T]], place: Place, *arguments: Any, size: int = 0
+    ) -> asyncio.Future[T]:
+        """Run an operation on a job; await the result. One that is canceled before it has begun is withdrawn.
 
         Args:
-            operation: on a unit of work; raises before it changes anything, or not at all.
-            job: the one that it touches.
+            operation: called with a unit of work, the place and the arguments; raises before it changes anything, or
+                not at all.
+            place: of the job that it touches.
             size: bytes of the values that it writes, about.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Single(operation, job, future, size))
+        self._enqueue(_Single(operation, place, arguments, future, size))
         return future
 
     def accept(self, keys: TypeKeys, terms: pending.Terms, *, watch: bool) -> asyncio.Future[Accepted]:
@@ -222,7 +229,7 @@ class GroupCommit:
 
         async def work(unit: Unit) -> list[tuple[Any, Exception | None]]:
             answers: list[tuple[Any, Exception | None]] = []
-            await unit.prefetch([operation.job for operation in batch if operation.job is not None])
+            await unit.prefetch([operation.place for operation in batch if operation.place is not None])
             for operation in batch:
                 try:
                     answers.append((await operation.run(unit), None))

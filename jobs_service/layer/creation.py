@@ -12,7 +12,7 @@ from jobs_service import json_data
 from jobs_service.errors import InvalidJob, JobExists, JobNotFound, NoTypeTimeout
 from jobs_service.layer.keyspace import TypeKeys, pack_id, pack_priority, to_seconds
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry, Unit
+from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
@@ -88,7 +88,7 @@ def check_if_exists(if_exists: Any) -> IfExists:
     return if_exists  # type: ignore[no-any-return]
 
 
-async def add(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec, if_exists: IfExists) -> Entry:
+async def add(unit: Unit, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
     """Add a job.
 
     Raises:
@@ -96,19 +96,23 @@ async def add(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec, if_exists: IfEx
         JobExists: the job is there, and if_exists is "error".
         JobTooLarge: the record or its key is over the store's limits.
     """
-    entry = await unit.load(keys, id)
-    await _add(unit, entry, spec, if_exists)
+    keys, _, packed_id = place
+    entry = unit.entries.get(keys.data + packed_id) or await unit.load(place)
+    if entry.record is None and keys in unit.existing_types:
+        _create(unit, entry, spec)
+    else:
+        await _add(unit, entry, spec, if_exists)
     return entry
 
 
 async def add_many(
     unit: Unit,
     keys: TypeKeys,
-    jobs: Sequence[tuple[TypeKeys, JobId, bytes]],
+    jobs: Sequence[Place],
     specs: Sequence[Spec],
     if_exists: IfExists,
 ) -> list[Entry]:
-    """Add several jobs of one type, given as (keys, id, packed id); the reads go out together. Raises like `add`."""
+    """Add several jobs of one type; the reads go out together. Raises like `add`."""
     await unit.prefetch(jobs)
     data = keys.data
     entries = [unit.entries[data + packed_id] for _, _, packed_id in jobs]
@@ -120,27 +124,27 @@ async def add_many(
     return entries
 
 
-async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, spec: Spec) -> Entry:
+async def resubmit(unit: Unit, place: Place, spec: Spec) -> Entry:
     """Have a job run again.
 
     Raises:
         JobNotFound: there is no such job.
         JobTooLarge: the record or its key is over the store's limits.
     """
-    entry = await unit.load(keys, id)
+    entry = await unit.load(place)
     if entry.record is None:
         raise not_found(entry)
     _resubmit(unit, entry, entry.record, spec)
     return entry
 
 
-async def remove(unit: Unit, keys: TypeKeys, id: JobId, force: bool) -> Removal:
+async def remove(unit: Unit, place: Place, force: bool) -> Removal:
     """Remove a job; a running one is asked to stop, unless force is set.
 
     Raises:
         JobNotFound: there is no such job.
     """
-    entry = await unit.load(keys, id)
+    entry = await unit.load(place)
     record = entry.record
     if record is None:
         raise not_found(entry)

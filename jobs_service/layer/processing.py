@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from jobs_service.errors import JobCanceled, WorkerConflict
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import TOKEN_BYTES, Record
-from jobs_service.layer.unit import Entry, Unit
-from jobs_service.model import JobId, Outcome
+from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.model import Outcome
 
 
-async def update(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes | None) -> Entry:
+async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None) -> Entry:
     """Show that the job is alive: a new seq, and new data if given.
 
     Raises:
@@ -18,7 +17,7 @@ async def update(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes
         JobCanceled: a creator asked for its removal.
         JobTooLarge: the record is over the store's limits.
     """
-    entry, record = await _held(unit, keys, id, lock)
+    entry, record = await _held(unit, place, lock)
     _refuse_canceled(entry, record)
     if json is not None:
         record = record.with_json(json)
@@ -26,14 +25,14 @@ async def update(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes
     return entry
 
 
-async def finish(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes | None, outcome: Outcome) -> Entry:
+async def finish(unit: Unit, place: Place, lock: bytes, json: bytes | None, outcome: Outcome) -> Entry:
     """End the run: finished, or pending again if somebody resubmitted it and nobody canceled it.
 
     Raises:
         WorkerConflict: the lock is not the job's.
         JobTooLarge: the record is over the store's limits.
     """
-    entry, record = await _held(unit, keys, id, lock)
+    entry, record = await _held(unit, place, lock)
     if json is not None:
         record = record.with_json(json)
     previous = _end(unit, lock)
@@ -52,7 +51,7 @@ async def finish(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, json: bytes
     return entry
 
 
-async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, spec: Spec) -> Entry:
+async def resubmit(unit: Unit, place: Place, lock: bytes, spec: Spec) -> Entry:
     """Ask for another run after this one, with a new seq.
 
     Raises:
@@ -60,7 +59,7 @@ async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, spec: Spe
         JobCanceled: a creator asked for its removal.
         JobTooLarge: the record or its key is over the store's limits.
     """
-    entry, record = await _held(unit, keys, id, lock)
+    entry, record = await _held(unit, place, lock)
     _refuse_canceled(entry, record)
     if spec.json is not None:
         record = record.with_json(spec.json)
@@ -68,13 +67,13 @@ async def resubmit(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes, spec: Spe
     return entry
 
 
-async def release(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes) -> Entry:
+async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
     """Give the job back: pending at once with the same priority; a canceled one is finished.
 
     Raises:
         WorkerConflict: the lock is not the job's.
     """
-    entry, record = await _held(unit, keys, id, lock)
+    entry, record = await _held(unit, place, lock)
     give_back(unit, entry, record, previous=_end(unit, lock))
     return entry
 
@@ -89,16 +88,17 @@ def give_back(unit: Unit, entry: Entry, record: Record, *, previous: bytes) -> N
         unit.replace(entry, record.pending(place, unit.new_seq(), record.priority, run_at, previous=previous))
 
 
-async def _held(unit: Unit, keys: TypeKeys, id: JobId, lock: bytes) -> tuple[Entry, Record]:
+async def _held(unit: Unit, place: Place, lock: bytes) -> tuple[Entry, Record]:
     """Return the job if the lock is its present one."""
-    entry = await unit.load(keys, id)
+    keys, _, packed_id = place
+    entry = unit.entries.get(keys.data + packed_id) or await unit.load(place)
     record = entry.record
     if record is None or record.lock != lock:
         raise WorkerConflict(
-            f"job {keys.type!r}/{id!r} is no longer this worker's: it was lost, finished, released or removed; "
-            "drop its work",
-            type=keys.type,
-            id=id,
+            f"job {entry.keys.type!r}/{entry.id!r} is no longer this worker's: it was lost, finished, released or "
+            "removed; drop its work",
+            type=entry.keys.type,
+            id=entry.id,
         )
     return entry, record
 

@@ -10,7 +10,7 @@ from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
 from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_id, pack_priority, to_seconds, unpack_id
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry, Unit
+from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import (
     UNSET,
     Job,
@@ -88,7 +88,7 @@ class JobTransaction:
     ) -> Job:
         """Add a job; see JobsService.add."""
         spec = creation.spec_of(type, id, data, priority, run_at)
-        return job_of(await creation.add(self._unit, self._keys(type), id, spec, creation.check_if_exists(if_exists)))
+        return job_of(await creation.add(self._unit, self._place(type, id), spec, creation.check_if_exists(if_exists)))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, all in this transaction; see JobsService.add_many."""
@@ -101,11 +101,11 @@ class JobTransaction:
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
-        return await creation.remove(self._unit, self._keys(type), id, force)
+        return await creation.remove(self._unit, self._place(type, id), force)
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job as this transaction sees it; see JobsService.get."""
-        entry = await self._unit.load(self._keys(type), id)
+        entry = await self._unit.load(self._place(type, id))
         if entry.record is None:
             raise creation.not_found(entry)
         return job_of(entry)
@@ -177,14 +177,14 @@ class JobTransaction:
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
         """Show that a running job is alive; see RunningJob.update."""
         json = creation.json_of(job.type, job.id, data)
-        entry = await processing.update(self._unit, self._keys(job.type), job.id, job.lock, json)
+        entry = await processing.update(self._unit, self._place(job.type, job.id), job.lock, json)
         return running_job(entry, self._worker)
 
     async def finish(self, job: RunningJob, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
         """End a job's run; see RunningJob.finish."""
         json = creation.json_of(job.type, job.id, data)
-        keys = self._keys(job.type)
-        return job_of(await processing.finish(self._unit, keys, job.id, job.lock, json, check_outcome(outcome)))
+        place = self._place(job.type, job.id)
+        return job_of(await processing.finish(self._unit, place, job.lock, json, check_outcome(outcome)))
 
     @overload
     async def resubmit(
@@ -206,17 +206,20 @@ class JobTransaction:
         if isinstance(type, RunningJob):
             job = type
             spec = creation.spec_of(job.type, job.id, data, priority, run_at)
-            entry = await processing.resubmit(self._unit, self._keys(job.type), job.id, job.lock, spec)
+            entry = await processing.resubmit(self._unit, self._place(job.type, job.id), job.lock, spec)
             return running_job(entry, self._worker)
         spec = creation.spec_of(type, id, data, priority, run_at)
-        return job_of(await creation.resubmit(self._unit, self._keys(type), id, spec))
+        return job_of(await creation.resubmit(self._unit, self._place(type, id), spec))
 
     async def release(self, job: RunningJob) -> Job:
         """Give a running job back; see RunningJob.release."""
-        return job_of(await processing.release(self._unit, self._keys(job.type), job.id, job.lock))
+        return job_of(await processing.release(self._unit, self._place(job.type, job.id), job.lock))
 
     def _keys(self, type: JobType) -> TypeKeys:
         return self._unit.keyspace.of(type)
+
+    def _place(self, type: JobType, id: JobId) -> Place:
+        return self._keys(type), id, pack_id(id)
 
     def _changed(self, keys: TypeKeys) -> _Entries:
         return [entry for entry in self._unit.entries.values() if entry.changed and entry.keys is keys]

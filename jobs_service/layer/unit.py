@@ -8,7 +8,7 @@ cleared at once: those may be read back, so that a queue never shows a job that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from jobs_service.errors import JobTooLarge, TransactionTooLarge
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
@@ -85,6 +85,10 @@ class Call(Generic[T]):
         )
 
 
+Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
+"""Where a job is: its type's keys, its id, and its id as packed."""
+
+
 class Entry:
     """One touched job: its place in the keyspace, its stored and its present record, None when there is none."""
 
@@ -142,9 +146,9 @@ class Unit:
         self._woken: dict[TypeKeys, None] = {}
         self._active: dict[TypeKeys, None] = {}
 
-    async def load(self, keys: TypeKeys, id: JobId) -> Entry:
+    async def load(self, place: Place) -> Entry:
         """Return the job's entry, read from the store the first time."""
-        packed_id = pack_id(id)
+        keys, id, packed_id = place
         data_key = keys.data + packed_id
         entry = self.entries.get(data_key)
         if entry is None:
@@ -152,8 +156,8 @@ class Unit:
             entry = self.entries[data_key] = Entry(keys, id, packed_id, raw)
         return entry
 
-    async def prefetch(self, jobs: Sequence[tuple[TypeKeys, JobId, bytes]]) -> None:
-        """Read jobs that are about to be touched, given as (keys, id, packed id); the reads go out together."""
+    async def prefetch(self, jobs: Sequence[Place]) -> None:
+        """Read jobs that are about to be touched; the reads go out together."""
         entries = self.entries
         missing = {data_key: job for job in jobs if (data_key := job[0].data + job[2]) not in entries}
         if missing:

@@ -314,6 +314,9 @@ class LmdbStore(Store):
         self._read_deadlines = _Deadlines(loop, seconds, f"store {self.address}")
         self._writer_ended = asyncio.Event()
         self._reader_ended = asyncio.Event()
+        # New ones, because an opening that failed or a closing that was cut short leaves something in the old ones.
+        self._writes = SimpleQueue()
+        self._reads = SimpleQueue()
         opened: asyncio.Future[None] = loop.create_future()
         # Daemons, because a thread that waits for another process's write lock cannot be interrupted.
         self._writer = threading.Thread(target=self._run_writer, args=(opened,), name="lmdb-writer", daemon=True)
@@ -402,7 +405,8 @@ class LmdbStore(Store):
             raise StoreError(f"store {self.address} is not open")
         if os.getpid() != self._pid:
             raise StoreError(
-                f"store {self.address} was opened in process {self._pid}, before a fork; open a new one in this process"
+                f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the child; "
+                "open it after forking, or start processes anew (multiprocessing: spawn)"
             )
         # Also what keeps a transaction function from calling transact(): its thread has no loop.
         if asyncio.get_running_loop() is not self._loop:
@@ -764,9 +768,10 @@ def _open_environment(path: Path, settings: Settings) -> lmdb.Environment:
     except lmdb.Error as error:
         if "already open" in str(error):
             raise StoreError(
-                f"{path} is open in this process already; give that service's `store` to the second one"
+                f"{path} is open in this process already, or was when it was forked; "
+                "give that service's `store` to the second one"
             ) from error
-        raise StoreError(f"{path} cannot be opened: {error}") from error
+        raise StoreError(f"{path} cannot be opened: {str(error).removeprefix(f'{path}: ')}") from error
     try:
         environment.reader_check()
         _check_format(environment, path)
@@ -803,8 +808,11 @@ def _store_error(address: str, error: Exception) -> StoreError:
         return StoreFull(
             f"store {address} is full (its map's size): nothing was written; set JOBS_SERVICE_LMDB_MAP_SIZE higher"
         )
-    if isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
-        return StoreFull(f"store {address}: the disk is full: nothing was written; make room and try again")
+    # EIO is what LMDB makes of a write that came out short.
+    if isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return StoreFull(
+            f"store {address}: the disk is full or fails ({error}): nothing was written; make room and try again"
+        )
     if isinstance(error, lmdb.MapResizedError):
         return StoreError(
             f"store {address} was grown by a process with a larger map; give all the same JOBS_SERVICE_LMDB_MAP_SIZE"
@@ -819,17 +827,18 @@ def _copy(environment: lmdb.Environment, path: Path) -> int:
     temporary = path.with_name(path.name + ".part")
     try:
         with open(temporary, "xb") as file:
-            environment.copyfd(file.fileno(), compact=True)
-            file.flush()
-            os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-        os.rename(temporary, path)
+            try:
+                environment.copyfd(file.fileno(), compact=True)
+                os.fsync(file.fileno())
+                size = os.fstat(file.fileno()).st_size
+                os.rename(temporary, path)
+            except BaseException:
+                temporary.unlink()
+                raise
     except FileExistsError as error:
         raise StoreError(f"{temporary} exists already, left by another backup; remove it") from error
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
     except lmdb.Error as error:
-        temporary.unlink(missing_ok=True)
         raise StoreError(f"{path} cannot be written: {error}") from error
     return size
