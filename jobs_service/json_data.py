@@ -75,7 +75,7 @@ def _check(value: Any, depth: int) -> None:
         for key, item in value.items():
             if key.__class__ is not str:
                 raise _Refused(f"the key {_shown(key)} of type {type(key).__name__}; object keys must be str")
-            if item.__class__ not in _SCALARS:
+            if item.__class__ not in _SCALARS and not (item.__class__ is int and -_SMALL < item < _SMALL):
                 _check(item, depth - 1)
     elif kind is list or kind is tuple:
         for item in value:
