@@ -133,3 +133,92 @@ async def _tidy(jobs: JobsService, journal: Journal, ended: list[str], choose: r
         else:
             async with journal.around("remove", id):
                 await jobs.remove(KIND, id)
+
+
+def add_and_run(address: str, journal: str, name: str, seconds: float) -> None:
+    """Add jobs for some time while running jobs, whoever added them; end when no job is left to run."""
+    asyncio.run(_add_and_run(address, Journal(journal), name, seconds))
+
+
+async def _add_and_run(address: str, journal: Journal, name: str, seconds: float) -> None:
+    async with JobsService(address) as jobs:
+        await jobs.set_type_timeout(KIND, 600)
+        workers = [asyncio.create_task(_run_jobs(jobs, journal, random.Random(f"{name} {n}"))) for n in range(4)]
+        async with asyncio.TaskGroup() as group:
+            for number in range(2):
+                group.create_task(_add_for(jobs, journal, f"{name}.{number}", seconds))
+        while await jobs.pending_count(KIND) or await jobs.active_ids(KIND):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.05)
+        for worker in workers:
+            worker.cancel()
+        for ended in await asyncio.gather(*workers, return_exceptions=True):
+            assert isinstance(ended, asyncio.CancelledError), ended
+
+
+async def _add_for(jobs: JobsService, journal: Journal, name: str, seconds: float) -> None:
+    """Add jobs, now and then so many that they queue up, now and then so slowly that workers wait."""
+    choose = random.Random(name)
+    end = asyncio.get_running_loop().time() + seconds
+    count = 0
+    while asyncio.get_running_loop().time() < end:
+        for _ in range(choose.choice([1, 1, 20])):
+            count += 1
+            await jobs.add(KIND, f"{name}.{count}", priority=choose.randint(-1, 1))
+            journal.write("added", f"{name}.{count}")
+        await asyncio.sleep(choose.choice([0, 0.01, 0.05]))
+
+
+async def _run_jobs(jobs: JobsService, journal: Journal, choose: random.Random) -> None:
+    while True:
+        job = await jobs.accept(KIND, spread=choose.choice([1, 8]))
+        assert job is not None
+        journal.write("accepted", job.id)
+        await asyncio.sleep(choose.choice([0, 0, 0.02]))
+        try:
+            await finish_with_effect(jobs, job, "done")
+        except WorkerConflict:
+            journal.write("refused", job.id)
+        else:
+            journal.write("ran", job.id)
+
+
+def add_and_run_until_killed(address: str, journal: str, name: str) -> None:
+    """As `add_and_run`, with jobs that are soon taken for lost, for ever."""
+    asyncio.run(_add_and_run_until_killed(address, Journal(journal), name))
+
+
+async def _add_and_run_until_killed(address: str, journal: Journal, name: str) -> None:
+    settings = Settings(activity_max_jitter=0.05)
+    async with JobsService(address, settings=settings) as jobs, asyncio.TaskGroup() as group:
+        await jobs.set_type_timeout(KIND, 1.0)
+        for number in range(3):
+            group.create_task(_run_jobs(jobs, journal, random.Random(f"{name} {number}")))
+        group.create_task(_add_for(jobs, journal, name, 3600))
+
+
+def serve(address: str) -> None:
+    """Run jobs for ever: as many updates as each one's data says, each with its number, then finish."""
+    asyncio.run(_serve(address))
+
+
+async def _serve(address: str) -> None:
+    # Nothing but the watch itself tells this process of jobs: the next look at anything else is an hour away.
+    settings = Settings(type_check_period=3600)
+    async with JobsService(address, settings=settings) as jobs:
+        while True:
+            job = await jobs.accept(KIND)
+            assert job is not None
+            for number in range(job.data or 0):
+                await job.update(number)
+                await asyncio.sleep(0.002)
+            await job.finish("end")
+
+
+def remove(address: str, id: str) -> None:
+    """Remove one job."""
+    asyncio.run(_remove(address, id))
+
+
+async def _remove(address: str, id: str) -> None:
+    async with JobsService(address, supervise=False) as jobs:
+        await jobs.remove(KIND, id)

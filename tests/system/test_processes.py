@@ -1,0 +1,223 @@
+"""Several processes on one embedded store: each job runs once, none is lost, and word gets around."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobEvent, JobsService, JobState, Settings
+from jobs_service.store import Transaction
+from tests.checker import assert_sound
+from tests.system.forking import ForkServer
+from tests.system.workloads import KIND, effect_key, finish_with_effect
+
+PROCESSES = 4
+PATIENCE = 60.0
+"""Seconds after which what should have happened at once has not."""
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that begin within milliseconds."""
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """The address of the store that all processes share."""
+    return f"lmdb:{tmp_path / 'store'}"
+
+
+def journaled(directory: Path) -> dict[str, list[str]]:
+    """Return what all processes wrote into their journals: ids by what was said of them."""
+    said: dict[str, list[str]] = {}
+    for path in directory.glob("journal*"):
+        for line in path.read_text().splitlines():
+            what, id = json.loads(line)
+            said.setdefault(what, []).append(id)
+    return said
+
+
+async def effects(jobs: JobsService) -> Counter[str]:
+    """Return how often each job's work took effect."""
+
+    async def read(tr: Transaction) -> Counter[str]:
+        head = effect_key("")
+        pairs = await tr.get_range(head, effect_key("\U0010ffff"))
+        return Counter({key[len(head) :].decode(): int.from_bytes(value, "little") for key, value in pairs})
+
+    return await jobs.store.read(read)
+
+
+async def ended(jobs: JobsService) -> set[str]:
+    """Return the ids of all jobs, which must have finished."""
+    found = set()
+    async for job in jobs.list(KIND):
+        assert (job.state, job.data) == (JobState.FINISHED, "done")
+        found.add(str(job.id))
+    return found
+
+
+def test_of_the_jobs_that_four_processes_add_and_run_at_once_each_runs_once(
+    forks: ForkServer, address: str, tmp_path: Path
+) -> None:
+    pids = [
+        forks.start("add_and_run", address=address, journal=str(tmp_path / f"journal {n}"), name=f"p{n}", seconds=30)
+        for n in range(PROCESSES)
+    ]
+    assert [forks.wait(pid) for pid in pids] == [0] * PROCESSES
+
+    async def check() -> None:
+        async with JobsService(address, supervise=False) as jobs:
+            said = journaled(tmp_path)
+            added = set(said["added"])
+            print(f"{len(added)} jobs")
+            assert len(added) == len(said["added"]) > 1000
+            assert await ended(jobs) == added
+            assert await effects(jobs) == Counter(added)
+            assert Counter(said["accepted"]) == Counter(said["ran"]) == Counter(added)
+            assert "refused" not in said
+            await assert_sound(jobs.store)
+
+    asyncio.run(check())
+
+
+def test_the_jobs_of_workers_that_are_killed_run_again_and_take_effect_once(
+    forks: ForkServer, address: str, tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+
+    def start(number: int) -> int:
+        journal = str(tmp_path / f"journal {number}")
+        return forks.start("add_and_run_until_killed", address=address, journal=journal, name=f"p{number}")
+
+    pids = [start(number) for number in range(PROCESSES)]
+    for kill in range(10):
+        time.sleep(2)
+        victim = choose.randrange(PROCESSES)
+        forks.kill(pids[victim])
+        pids[victim] = start(PROCESSES + kill)
+    for pid in pids:
+        forks.kill(pid)
+
+    journals = list(tmp_path.glob("journal*"))
+
+    async def work_off() -> None:
+        async with JobsService(address, settings=Settings(activity_max_jitter=0.05)) as jobs:
+            async with asyncio.timeout(PATIENCE):
+                while await jobs.pending_count(KIND) or await jobs.active_ids(KIND):
+                    job = await jobs.accept(KIND, timeout=1)
+                    if job is not None:
+                        await finish_with_effect(jobs, job, "done")
+            said = journaled(tmp_path)
+            found = await ended(jobs)
+            # A job may be there without its journal saying so: its process was killed before it could.
+            assert set(said["added"]) <= found
+            assert len(found) <= len(said["added"]) + len(journals)
+            assert await effects(jobs) == Counter(found)
+            assert max(Counter(said["ran"]).values()) == 1
+            again = [id for id, times in Counter(said["accepted"]).items() if times > 1]
+            print(f"{len(found)} jobs, {len(again)} of them accepted more than once")
+            assert again
+            await assert_sound(jobs.store)
+
+    asyncio.run(work_off())
+
+
+@pytest.fixture
+def elsewhere(forks: ForkServer, address: str) -> Iterator[None]:
+    """Another process that runs the jobs."""
+    pid = forks.start("serve", address=address)
+    yield
+    forks.kill(pid)
+
+
+def service(address: str) -> JobsService:
+    """Return a service that hears of nothing but by watches: its next look at anything else is an hour away."""
+    return JobsService(address, settings=Settings(type_check_period=3600, notify_holdoff=0.001))
+
+
+@pytest.mark.usefixtures("elsewhere")
+async def test_a_worker_that_waits_in_one_process_gets_the_jobs_that_another_adds(address: str) -> None:
+    async with service(address) as jobs, asyncio.timeout(PATIENCE):
+        await jobs.set_type_timeout(KIND, 600)
+        for number in range(100):
+            await jobs.add(KIND, f"{number}")
+            event = await jobs.wait(KIND, f"{number}", JobState.FINISHED)
+            assert event.data == "end"
+
+
+@pytest.mark.usefixtures("elsewhere")
+async def test_a_worker_that_waits_in_one_process_gets_a_job_that_another_schedules(address: str) -> None:
+    async with service(address) as jobs, asyncio.timeout(PATIENCE):
+        await jobs.set_type_timeout(KIND, 600)
+        for number in range(5):
+            run_at = time.time() + 0.2
+            await jobs.add(KIND, f"{number}", run_at=run_at)
+            await jobs.wait(KIND, f"{number}", JobState.RUNNING, JobState.FINISHED)
+            assert time.time() >= run_at
+
+
+@pytest.mark.usefixtures("elsewhere")
+async def test_subscribers_are_told_what_happens_in_another_process_in_order_and_to_the_end(address: str) -> None:
+    updates = 20
+    async with service(address) as jobs, asyncio.timeout(PATIENCE):
+        await jobs.set_type_timeout(KIND, 600)
+        history: list[tuple[JobState, object]] = [(JobState.PENDING, updates), (JobState.RUNNING, updates)]
+        history += [(JobState.RUNNING, number) for number in range(updates)] + [(JobState.FINISHED, "end")]
+        for round in range(10):
+            await jobs.add(KIND, f"{round}", updates)
+            seen = [event async for event in jobs.subscribe(KIND, f"{round}")]
+            assert in_order(history, seen)
+            assert seen[-1].state is JobState.FINISHED
+            assert len(seen) > 2
+
+
+def in_order(history: list[tuple[JobState, object]], seen: list[JobEvent]) -> bool:
+    """Whether the events are part of the history, in its order, none of them twice, with growing seqs."""
+    rest = iter(history)
+    seqs = [event.seq or b"" for event in seen]
+    return all((event.state, event.data) in rest for event in seen) and seqs == sorted(set(seqs))
+
+
+@pytest.mark.usefixtures("elsewhere")
+async def test_hundreds_of_subscribers_are_told_the_end_of_jobs_that_another_process_runs(address: str) -> None:
+    async with service(address) as jobs, asyncio.timeout(PATIENCE):
+        await jobs.set_type_timeout(KIND, 600)
+        ids = [f"{number}" for number in range(300)]
+
+        async def last_of(id: str) -> JobState:
+            async for event in jobs.subscribe(KIND, id):
+                last = event.state
+            return last
+
+        async with asyncio.TaskGroup() as group:
+            for id in ids:
+                await jobs.add(KIND, id)
+            told = [group.create_task(last_of(id)) for id in ids]
+        assert {task.result() for task in told} == {JobState.FINISHED}
+
+
+async def test_subscribers_are_told_of_a_removal_in_another_process(
+    forks: ForkServer, address: str, tmp_path: Path
+) -> None:
+    async with service(address) as jobs, asyncio.timeout(PATIENCE):
+        await jobs.set_type_timeout(KIND, 600)
+        await jobs.add(KIND, "a")
+        async with jobs.subscribe(KIND, "a") as events:
+            assert (await anext(events)).state is JobState.PENDING
+            pid = forks.start("remove", address=address, id="a")
+            assert [event.state async for event in events] == [JobState.REMOVED]
+        assert forks.wait(pid) == 0
