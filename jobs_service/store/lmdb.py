@@ -298,6 +298,7 @@ class LmdbStore(Store):
         self._watches = _Watches()
         self._own_commits: deque[int] = deque()
         self._seen_commit = 0
+        self._copying: set[asyncio.Future[int]] = set()
         self._opened = False
 
     @property
@@ -354,6 +355,8 @@ class LmdbStore(Store):
         seconds = self._settings.transaction_timeout
         if os.getpid() != self._pid:
             return
+        if self._copying:
+            await asyncio.wait(self._copying, timeout=seconds)
         # The environment is the writer's: it is closed when no reader can be in it any more.
         self._reads.put(None)
         reader_ended = await _within(seconds, self._reader_ended)
@@ -398,15 +401,18 @@ class LmdbStore(Store):
         loop = self._usable()
         environment = self._environment
         assert environment is not None
-        return await loop.run_in_executor(None, _copy, environment, Path(path))
+        copying = loop.run_in_executor(None, _copy, environment, Path(path))
+        self._copying.add(copying)
+        copying.add_done_callback(self._copying.discard)
+        return await asyncio.shield(copying)
 
     def _usable(self) -> asyncio.AbstractEventLoop:
         if not self._opened or self._loop is None:
             raise StoreError(f"store {self.address} is not open")
         if os.getpid() != self._pid:
             raise StoreError(
-                f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the child; "
-                "open it after forking, or start processes anew (multiprocessing: spawn)"
+                f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the "
+                "child: open it after forking, or start processes anew (multiprocessing: spawn)"
             )
         # Also what keeps a transaction function from calling transact(): its thread has no loop.
         if asyncio.get_running_loop() is not self._loop:
