@@ -1,0 +1,344 @@
+"""The embedded store among several real processes, some of which are stopped or killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from jobs_service.errors import StoreError, StoreUnavailable
+from jobs_service.settings import Settings
+from jobs_service.store import Transaction, Watch
+from jobs_service.store.lmdb import LmdbStore
+from tests.contract.support import contents, number, patience, value_of, write
+from tests.store.lmdb_process import ROOT, Process, process
+from tests.store.test_lmdb import opened, own_threads
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store may be made."""
+    return tmp_path / "store"
+
+
+async def watch(store: LmdbStore, key: bytes) -> Watch:
+    """Return a live watch."""
+
+    async def function(tr: Transaction) -> Watch:
+        return tr.watch(key)
+
+    return await store.read(function)
+
+
+async def test_processes_see_each_others_commits_at_once(path: Path) -> None:
+    async with opened(path) as store, process(path) as other:
+        for count in range(20):
+            assert await other.ask("set", "theirs", count) == "done"
+            assert await value_of(store, b"theirs") == b"%d" % count
+            assert await store.transact(lambda tr: tr.get(b"theirs")) == b"%d" % count
+            await write(store, {b"ours": b"%d" % count})
+            assert await other.ask("get", "ours") == str(count)
+        assert await other.end() == 0
+
+
+async def test_another_processs_commits_fire_watches(path: Path) -> None:
+    async with opened(path) as store, process(path) as other:
+        await write(store, {b"key": b"0"})
+        unrelated = await watch(store, b"unrelated")
+        for count in range(1, 21):
+            watched = await watch(store, b"key")
+            if count % 2:
+                # Own commits in between must not hide theirs.
+                await write(store, {b"own": b"%d" % count})
+            assert not watched.fired
+            other.tell("set", "key", count)
+            async with patience():
+                await watched.wait()
+            assert await value_of(store, b"key") == b"%d" % count
+            assert await other.hear() == "done"
+        assert not unrelated.fired
+
+
+async def test_processes_that_make_a_store_together_share_it(path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        processes = await asyncio.gather(*[stack.enter_async_context(process(path)) for _ in range(3)])
+        assert await asyncio.gather(*[each.ask("log", 40) for each in processes]) == ["done"] * 3
+        assert await asyncio.gather(*[each.end() for each in processes]) == [0, 0, 0]
+    async with opened(path) as store:
+        found = await contents(store)
+        assert found.pop(b"count") == b"120"
+        assert found.pop(b"sum") == number(120)
+        log = [value.split(b"/") for _, value in sorted(found.items())]
+        assert len(log) == 120
+        for each in processes:
+            own = [int(place) for pid, place in log if int(pid) == each.pid]
+            assert own == list(range(40))
+
+
+async def test_a_process_killed_while_it_holds_the_write_lock_blocks_nobody(path: Path) -> None:
+    async with opened(path) as store:
+        await write(store, {b"a": b"1"})
+        for count in range(2):
+            async with process(path) as other:
+                assert await other.ask("hold", "held") == "holding"
+                writing = asyncio.create_task(write(store, {b"ours": b"%d" % count}))
+                assert await value_of(store, b"a") == b"1"
+                assert not writing.done()
+                await other.kill()
+                async with patience():
+                    await writing
+            assert await contents(store) == {b"a": b"1", b"ours": b"%d" % count}
+
+
+async def test_a_stopped_process_that_holds_the_write_lock_makes_writing_unavailable_until_it_goes_on(
+    path: Path,
+) -> None:
+    async with opened(path, transaction_timeout=0.3) as store, process(path) as other:
+        await write(store, {b"a": b"1"})
+        assert await other.ask("hold", "held") == "holding"
+        other.signal(signal.SIGSTOP)
+        calls = [write(store, {b"timed out": b"%d" % place}) for place in range(5)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [StoreUnavailable] * 5
+        assert "within 0.3 s" in str(results[0])
+        assert "\n" not in str(results[0])
+        # Reading goes on meanwhile, and so do watches.
+        watched = await watch(store, b"held")
+        assert await value_of(store, b"a") == b"1"
+        other.signal(signal.SIGCONT)
+        assert await other.ask("let go") == "done"
+        async with patience():
+            await watched.wait()
+        await write(store, {b"b": b"1"})
+        # Who was told that nothing had begun finds nothing written afterwards.
+        assert await contents(store) == {b"a": b"1", b"b": b"1", b"held": b"1"}
+
+
+async def test_closing_does_not_wait_for_ever_for_a_lock(path: Path) -> None:
+    async with opened(path, transaction_timeout=0.3) as store, process(path) as other:
+        assert await other.ask("hold", "held") == "holding"
+        other.signal(signal.SIGSTOP)
+        writing = asyncio.create_task(write(store, {b"a": b"1"}))
+        await asyncio.sleep(0)
+        async with patience():
+            await store.close()
+            with pytest.raises(StoreUnavailable):
+                await writing
+        assert not store.is_open
+        await other.kill()
+        await no_threads_left()
+    async with opened(path) as store:
+        assert await contents(store) == {}
+
+
+async def test_what_a_killed_process_was_answered_is_there(path: Path) -> None:
+    async with opened(path) as store:
+        answered: dict[int, int] = {}
+        for round in range(4):
+            async with process(path) as other:
+                other.tell("append")
+                for _ in range(10 + 7 * round):
+                    answered[other.pid] = int(await other.hear())
+                await other.kill()
+                while line := await other.hear():
+                    answered[other.pid] = int(line)
+        found = await contents(store)
+        log = [value.split(b"/") for key, value in sorted(found.items()) if key.startswith(b"log/")]
+        assert found[b"count"] == b"%d" % len(log)
+        assert found[b"sum"] == number(len(log))
+        for pid, last in answered.items():
+            places = [int(place) for own, place in log if int(own) == pid]
+            # At most the one transaction that was under way came through unanswered.
+            assert places in (list(range(last + 1)), list(range(last + 2)))
+
+
+HOLD_A_NEW_ENVIRONMENT = """
+import lmdb, os, sys
+os.mkdir(sys.argv[1])
+with lmdb.open(sys.argv[1]) as environment, environment.begin(write=True):
+    print("open", flush=True)
+    sys.stdin.readline()
+"""
+
+
+async def test_opening_does_not_wait_for_ever_for_a_lock(path: Path) -> None:
+    """A process that was stopped while it made the store holds the lock that another one needs for the same."""
+    child = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-c", HOLD_A_NEW_ENVIRONMENT, str(path)],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    other = Process(child)
+    try:
+        assert await other.hear() == "open"
+        store = LmdbStore(path, settings=Settings(transaction_timeout=0.3))
+        with pytest.raises(StoreUnavailable, match=r"within 0\.3 s"):
+            await store.open()
+        assert not store.is_open
+        assert await other.end() == 0
+    finally:
+        await other.kill()
+    await no_threads_left()
+    async with opened(path) as again:
+        await write(again, {b"a": b"1"})
+
+
+async def no_threads_left() -> None:
+    """Return when the threads that waited for a lock have let go of the store, as they do in their own time."""
+    async with patience():
+        while own_threads():  # noqa: ASYNC110 - a thread's end is no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_another_process_has_grown_says_what_to_do(path: Path) -> None:
+    async with opened(path, lmdb_map_size=1 << 17) as store, process(path, lmdb_map_size=1 << 24) as other:
+        await write(store, {b"a": b"1"})
+        for place in range(50):
+            assert await other.ask("set", f"large/{place}", "x" * 10_000) == "done"
+        for use in (lambda: write(store, {b"b": b"1"}), lambda: contents(store)):
+            with pytest.raises(StoreError, match="JOBS_SERVICE_LMDB_MAP_SIZE"):
+                await use()
+    async with opened(path, lmdb_map_size=1 << 24) as store:
+        assert len(await contents(store)) == 51
+
+
+FILE_LIMIT = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+runpy.run_module("tests.store.lmdb_process", run_name="__main__")
+"""
+
+
+async def test_a_file_that_may_not_grow_is_a_full_store(path: Path) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-c", FILE_LIMIT, str(path)],
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    other = Process(child)
+    try:
+        assert await other.hear() == "open"
+        written, error = (await other.ask("fill", 5000)).split()
+        assert error == "StoreFull"
+        assert int(written) > 10
+        for place in (0, int(written) - 1):
+            assert await other.ask("get", f"fill/{place:06d}") == "x" * 5000
+        assert await other.ask("get", f"fill/{int(written):06d}") == "none"
+        assert await other.end() == 0
+    finally:
+        await other.kill()
+    async with opened(path) as store:
+        assert len(await contents(store)) == int(written)
+
+
+FORK = """
+import asyncio, os, sys
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.lmdb import LmdbStore
+from tests.contract.support import contents, write
+
+async def main(path):
+    store = LmdbStore(path, settings=Settings())
+    await store.open()
+    await write(store, {b"parent": b"1"})
+    if (pid := os.fork()) == 0:
+        status = 1
+        try:
+            for use in (lambda: write(store, {b"child": b"1"}), lambda: contents(store), lambda: store.backup("copy")):
+                try:
+                    await use()
+                except StoreError as error:
+                    print(error, flush=True)
+            await store.close()
+            status = 0
+        finally:
+            os._exit(status)
+    print(os.waitpid(pid, 0)[1], flush=True)
+    await write(store, {b"parent": b"2"})
+    print(await contents(store))
+    await store.close()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_a_fork_after_opening_gets_an_error_and_harms_nothing(path: Path) -> None:
+    result = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", FORK, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    lines = result.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert all("before a fork" in line and "spawn" in line for line in lines[:3])
+    assert lines[3:] == ["0", str({b"parent": b"2"})]
+    async with opened(path) as store:
+        assert await contents(store) == {b"parent": b"2"}
+
+
+FORK_AND_OPEN = """
+import asyncio, os, sys
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.lmdb import LmdbStore
+from tests.contract.support import contents, write
+
+async def child(path):
+    try:
+        await LmdbStore(path, settings=Settings()).open()
+    except StoreError as error:
+        print(error, flush=True)
+
+async def before(store):
+    await store.open()
+    await write(store, {b"parent": b"1"})
+
+async def after(store):
+    await write(store, {b"parent": b"2"})
+    print(await contents(store))
+    await store.close()
+
+path = sys.argv[1]
+store = LmdbStore(path, settings=Settings())
+with asyncio.Runner() as runner:
+    runner.run(before(store))
+    if (pid := os.fork()) == 0:
+        asyncio.run(child(path))
+        os._exit(0)
+    print(os.waitpid(pid, 0)[1], flush=True)
+    runner.run(after(store))
+"""
+
+
+async def test_a_fork_that_opens_the_store_anew_while_its_parent_has_it_open_gets_an_error_and_harms_nothing(
+    path: Path,
+) -> None:
+    result = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", FORK_AND_OPEN, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    refusal, *rest = result.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "when it was forked" in refusal
+    assert rest == ["0", str({b"parent": b"2"})]
+
+
+async def test_processes_leave_no_readers_behind(path: Path) -> None:
+    """A killed reader's slot would keep its state, and the file would grow for ever."""
+    async with opened(path, lmdb_map_size=1 << 20) as store:
+        for _ in range(2):
+            async with process(path, lmdb_map_size=1 << 20) as other:
+                assert await other.ask("get", "a") == "none"
+                await other.kill()
+        for count in range(300):
+            await write(store, {b"a": b"%d" % count * 10_000})
+        assert await value_of(store, b"a") == b"299" * 10_000
