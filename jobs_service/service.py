@@ -469,13 +469,14 @@ class JobsService:
         wanted = terms(limit, max_priority, due_by, spread, self.settings.pending_batch)
         seconds = check_timeout(timeout)
 
-        async def attempt() -> _RunningJobs | Nothing:
-            return await self._accept_once(keys, wanted, watch=seconds != 0)
-
         if seconds == 0:
-            while isinstance(found := await attempt(), Nothing):
+            while isinstance(found := await self._accept_once(keys, wanted, watch=False), Nothing):
                 pass
             return found
+
+        async def attempt() -> _RunningJobs | Nothing:
+            return await self._accept_once(keys, wanted, watch=True)
+
         try:
             async with asyncio.timeout(seconds):
                 return await self._waiting.get((keys, wanted), attempt)

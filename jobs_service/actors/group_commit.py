@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from jobs_service.errors import TransactionTooLarge
@@ -109,7 +108,7 @@ class _Accepts:
 
     async def run(self, unit: Unit) -> tuple[list[Entry], Accepted]:
         """Return the jobs, and what those come back with who go without."""
-        terms = replace(self._terms, limit=self._terms.limit * len(self._callers))
+        terms = self._terms._replace(limit=self._terms.limit * len(self._callers))
         taken, more = await pending.accept(unit, self._keys, terms)
         if len(taken) == terms.limit:
             return taken, []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import fdb.tuple
 
@@ -23,8 +22,7 @@ _ZERO: Final = 0x14
 _LARGEST_INT: Final = 0x1C
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """Which jobs a worker takes.
 
     Attributes:
