@@ -313,8 +313,7 @@ class LmdbStore(Store):
         seconds = self._settings.transaction_timeout
         self._write_deadlines = _Deadlines(loop, seconds, f"store {self.address}")
         self._read_deadlines = _Deadlines(loop, seconds, f"store {self.address}")
-        self._writer_ended = asyncio.Event()
-        self._reader_ended = asyncio.Event()
+        self._ended: asyncio.Future[None] = loop.create_future()
         # New ones, because an opening that failed or a closing that was cut short leaves something in the old ones.
         self._writes = SimpleQueue()
         self._reads = SimpleQueue()
@@ -340,10 +339,7 @@ class LmdbStore(Store):
     async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
         """Let the writer end, also when the caller is canceled again; it cannot be interrupted while it opens."""
         self._writes.put(None)
-        deadline = asyncio.get_running_loop().time() + self._settings.transaction_timeout
-        while not opened.done() and asyncio.get_running_loop().time() < deadline:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([opened], timeout=0.05)
+        await _wait_though_canceled([opened], self._settings.transaction_timeout)
         if opened.done():
             opened.exception()
             self._writer.join()
@@ -355,19 +351,18 @@ class LmdbStore(Store):
         seconds = self._settings.transaction_timeout
         if os.getpid() != self._pid:
             return
-        if self._copying:
-            await asyncio.wait(self._copying, timeout=seconds)
-        # The environment is the writer's: it is closed when no reader can be in it any more.
+        canceled = await _wait_though_canceled(self._copying, seconds)
         self._reads.put(None)
-        reader_ended = await _within(seconds, self._reader_ended)
         self._writes.put(None)
-        if reader_ended and await _within(seconds, self._writer_ended):
-            self._reader.join()
+        canceled |= await _wait_though_canceled([self._ended], seconds)
+        if self._ended.done():
             self._writer.join()
         self._write_deadlines.stop()
         self._read_deadlines.stop()
         for watch in self._watches.take_all():
             watch.fire(StoreError(f"store {self.address} was closed"))
+        if canceled:
+            raise asyncio.CancelledError
 
     async def prefix(self) -> bytes:
         packed: bytes = fdb.tuple.pack(("jobs_service",))
@@ -444,8 +439,11 @@ class LmdbStore(Store):
             except Empty:
                 pass
             self._write(environment, batch)
+        # The environment is the writer's: it is closed when no reader can be in it any more.
+        if self._reader.ident is not None:
+            self._reader.join()
         environment.close()
-        self._tell(self._writer_ended.set)
+        self._tell(_succeed, self._ended)
 
     def _write(self, environment: lmdb.Environment, batch: deque[_Request[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
@@ -579,7 +577,6 @@ class LmdbStore(Store):
             except Exception as error:
                 failed = _failed(batch, _store_error(self.address, error))
                 self._tell(self._answer, self._read_deadlines, failed, [])
-        self._tell(self._reader_ended.set)
 
     def _read(self, environment: lmdb.Environment, batch: list[_Request[Any]]) -> None:
         """Look for other processes' commits, run a batch of reads in one state, and answer."""
@@ -691,13 +688,17 @@ def _fail(future: asyncio.Future[None], error: StoreError) -> None:
         future.set_exception(error)
 
 
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+async def _wait_though_canceled(futures: Iterable[asyncio.Future[Any]], seconds: float) -> bool:
+    """Wait until all are done, but not for longer than so many seconds; return whether the caller was canceled."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    canceled = False
+    while (left := [future for future in futures if not future.done()]) and loop.time() < deadline:
+        try:
+            await asyncio.wait(left, timeout=deadline - loop.time())
+        except asyncio.CancelledError:
+            canceled = True
+    return canceled
 
 
 def _apply(
