@@ -11,6 +11,7 @@ from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
 from tests.contract.support import empty
+from tests.store.conftest import no_thread_is_left as no_thread_is_left  # here, too, for every test
 from tests.stores import EVERY_STORE, StoreKind
 
 Reopen = Callable[[], Awaitable[Store]]
