@@ -32,9 +32,9 @@ class Spec:
     __slots__ = ("json", "priority", "run_at")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
-        self.json = None if data is UNSET else json_data.encode(data)
+        self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         self.priority = None if priority is UNSET else pack_priority(priority)
-        self.run_at = UNSET if run_at is UNSET else to_seconds(run_at)
+        self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
 
     def size(self) -> int:
         """Return how many bytes of data it brings."""

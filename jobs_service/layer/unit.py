@@ -198,12 +198,16 @@ class Unit:
 
     def create(self, entry: Entry, json: bytes, priority: bytes, run_at: float | None) -> None:
         """Make a job that does not exist be pending."""
+        keys = entry.keys
         place = READY if run_at is None or run_at <= self.now else SCHEDULED
         token = self.call.token
-        self.replace(
-            entry,
-            Record(None, place, self.new_seq(), priority, run_at, None, False, None, token, NO_TOKEN, json),
-        )
+        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, token, NO_TOKEN, json)
+        if len(keys.ready) + len(entry.packed_id) + len(priority) + len(json) > self._ample:
+            self._check_size(entry, record)
+        entry.record = record
+        entry.changed = True
+        self._woken[keys] = None
+        self._active[keys] = None
 
     def replace(self, entry: Entry, record: Record) -> None:
         """Make `record` the job's present state."""
