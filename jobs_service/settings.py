@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     """Embedded store: an answered write survives a power cut. False: a power cut may undo the newest writes."""
     lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
     """Embedded store: bytes it may grow to; only address space is reserved."""
-    watch_poll: float = Field(0.005, gt=0, le=10)
+    watch_poll: float = Field(0.008, gt=0, le=10)
     """Embedded store: between two looks for other processes' commits, while something is watched."""
 
     def __init__(self, **values: Any) -> None:

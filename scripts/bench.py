@@ -22,7 +22,7 @@ from pathlib import Path
 
 import structlog
 
-from jobs_service import JobsService, NewJob, Settings
+from jobs_service import JobsService, JobTransaction, NewJob, Settings
 
 TYPE = "bench"
 TIMEOUT = 300.0
@@ -133,9 +133,7 @@ class Bench:
 
                 seconds = await _timed(lambda: _together(worker() for _ in range(4)))
         return [
-            Figure(
-                "accept_many_finish", total / seconds, "/s", 16_000, True, "accept_many of 100, a finish each, jobs"
-            )
+            Figure("accept_many_finish", total / seconds, "/s", 16_000, True, "accept_many of 100, a finish each, jobs")
         ]
 
     async def add_single(self) -> list[Figure]:
@@ -181,13 +179,13 @@ class Bench:
                 await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
 
                 async def subscriber(number: int) -> None:
-                    event = None
+                    states = []
                     async for event in jobs.subscribe(TYPE, f"job-{number}"):
+                        states.append(event.state)
                         begun.discard(number)
                         if not begun:
                             all_begun.set()
-                    assert event is not None
-                    assert event.state == "finished"
+                    assert states[-1] == "finished"
 
                 begun = set(range(total))
                 all_begun = asyncio.Event()
@@ -216,10 +214,89 @@ class Bench:
                     seconds = await _timed(lambda jobs=jobs: _work(jobs, 200, sample))  # type: ignore[misc]
             rates.append(sample / seconds)
         return [
-            Figure(
-                "pending_growth", rates[1] / rates[0], "", 0.7, True, "accept + finish, 1,000,000 pending / 1,000"
-            )
+            Figure("pending_growth", rates[1] / rates[0], "", 0.7, True, "accept + finish, 1,000,000 pending / 1,000")
         ]
+
+    async def many_types(self) -> list[Figure]:
+        """A tree with 1,000 types: how long it takes to start and to stop, and what it costs when nothing happens."""
+        total = self.count(1000)
+        with self._address() as address:
+            async with JobsService(address, supervise=False) as jobs:
+                await jobs.transact(lambda tx: _set_types(tx, total))
+            service = JobsService(address)
+            began = time.perf_counter()
+            await service.__aenter__()
+            start = time.perf_counter() - began
+            await asyncio.sleep(2)
+            began, cpu = time.perf_counter(), time.process_time()
+            await asyncio.sleep(8)
+            idle = 100 * (time.process_time() - cpu) / (time.perf_counter() - began)
+            began = time.perf_counter()
+            await service.__aexit__(None, None, None)
+            stop = time.perf_counter() - began
+        return [
+            Figure("types_1000_start_s", start, "s", 2.0, False, "1,000 types: start of the tree"),
+            Figure("types_1000_idle_percent", idle, "%", 3.0, False, "1,000 types, timeout 30 s, idle: of one core"),
+            Figure("types_1000_stop_s", stop, "s", 1.0, False, "1,000 types: stop of the tree"),
+        ]
+
+    async def other_process(self) -> list[Figure]:
+        """From an `add` and a `finish` here to a worker and a subscriber in another process."""
+        accepts: list[float] = []
+        events: list[float] = []
+        with self._address() as address:
+            async with JobsService(address) as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.set_type_timeout("watched", TIMEOUT)
+                other = await asyncio.create_subprocess_exec(
+                    sys.executable, __file__, "--other", address, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+                assert other.stdin is not None
+                assert other.stdout is not None
+                for number in range(self.count(100)):
+                    id = f"job-{number}"
+                    await jobs.add("watched", id)
+                    running = await jobs.accept("watched")
+                    assert running is not None
+                    other.stdin.write(f"{id}\n".encode())
+                    assert await other.stdout.readline() == b"ready\n"
+                    # Beyond the holdoff of what came before, as a lonely event is.
+                    await asyncio.sleep(0.1)
+                    began = time.monotonic()
+                    await jobs.add(TYPE, id)
+                    accepts.append(1000 * (float(await other.stdout.readline()) - began))
+                    began = time.monotonic()
+                    await running.finish()
+                    events.append(1000 * (float(await other.stdout.readline()) - began))
+                other.stdin.close()
+                await other.wait()
+        return [
+            Figure("accept_other_process_ms", statistics.median(accepts), "ms", 20, False, "add to accept elsewhere"),
+            Figure("event_other_process_ms", statistics.median(events), "ms", 80, False, "finish to event elsewhere"),
+        ]
+
+
+async def _set_types(tx: JobTransaction, total: int) -> None:
+    for number in range(total):
+        await tx.set_type_timeout(f"type-{number}", 30)
+
+
+async def _other(address: str) -> None:
+    """The other process: tells when a job arrives and when an event does."""
+    async with JobsService(address) as jobs:
+        while id := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            async with jobs.subscribe("watched", id) as events:
+                await anext(events)
+                accept = asyncio.create_task(jobs.accept(TYPE))
+                await asyncio.sleep(0)
+                print("ready", flush=True)
+                job = await accept
+                print(time.monotonic(), flush=True)
+                assert job is not None
+                async for event in events:
+                    if event.state == "finished":
+                        print(time.monotonic(), flush=True)
+                await job.finish()
 
 
 async def _timed(work: Callable[[], Awaitable[object]]) -> float:
@@ -275,6 +352,8 @@ MEASUREMENTS = [
     "finish_to_event",
     "subscriptions",
     "pending_growth",
+    "many_types",
+    "other_process",
 ]
 
 
@@ -286,7 +365,11 @@ def main() -> None:
     parser.add_argument("--store", help="a store address; an embedded store in a temporary directory by default")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of jobs")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to measure in turn")
+    parser.add_argument("--other", metavar="ADDRESS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.other:
+        asyncio.run(_other(arguments.other))
+        return
     unknown = [name for name in arguments.measurements if name not in MEASUREMENTS]
     if unknown:
         parser.error(f"no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}")

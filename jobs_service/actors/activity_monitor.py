@@ -109,7 +109,7 @@ class ActivityMonitor(Actor):
     def _next_tick(self, timeout: float) -> float:
         settings = self._context.settings
         period = timeout / settings.activity_samples
-        jitter = self._context.sources.uniform(0.0, min(settings.activity_max_jitter, period / 2))
+        jitter = self._context.sources.uniform(0.0, min(settings.activity_max_jitter, period / 4))
         return self._sampler.tick(asyncio.get_running_loop().time(), period - jitter, timeout)
 
     async def _re_enqueue(self, until: bytes, timeout: float) -> None:
