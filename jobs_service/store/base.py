@@ -312,8 +312,8 @@ class Store(ABC):
 
         Args:
             function: may be run several times; awaits nothing but its transaction and has no effect but through it.
-            abandoned: called on the loop with the result when the caller was cancelled, and the transaction
-                committed all the same.
+            abandoned: called on the loop with the result when the caller does not get it, because it was cancelled
+                or its time was up, and the transaction committed all the same.
 
         Raises:
             StoreUnavailable: no answer within the transaction's time limit.

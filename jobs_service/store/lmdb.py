@@ -647,8 +647,9 @@ class LmdbStore(Store):
                 for watch in transaction.watches:
                     watch.attach(self._watches.forget)
             if future.done():
-                if answer.error is None and request.abandoned is not None:
-                    request.abandoned(answer.result)
+                if answer.error is None and request.abandoned is not None and self._loop is not None:
+                    # By itself: if it fails, the others get their answers all the same.
+                    self._loop.call_soon(request.abandoned, answer.result)
             elif answer.error is None:
                 future.set_result(answer.result)
             else:

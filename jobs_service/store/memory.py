@@ -193,7 +193,7 @@ class MemoryStore(Store):
                             f"store {self.address}: a transaction did not get through within "
                             f"{self._settings.transaction_timeout:g} s: {again.__cause__}"
                         ) from again.__cause__
-                except asyncio.CancelledError:
+                except BaseException:
                     if transaction.committed and abandoned is not None:
                         abandoned(result)
                     raise
