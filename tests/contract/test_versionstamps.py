@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from jobs_service.errors import StoreError
-from jobs_service.store import KeySelector, Store, Transaction
+from jobs_service.errors import StoreError, TransactionTooLarge
+from jobs_service.store import KeySelector, Store, Transaction, Watch
 from jobs_service.store.base import STAMP_BYTES
 from tests.contract.conftest import Reopen
-from tests.contract.support import END, contents, placeholder, value_of, write
+from tests.contract.support import END, contents, patience, placeholder, value_of, write
+
+Parts = list[tuple[bytes, bytes, bytes]]
 
 
 async def stamp_of(store: Store, key: bytes = b"stamp") -> bytes:
@@ -44,6 +46,96 @@ async def test_the_stamp_replaces_the_placeholder(store: Store) -> None:
         b"value": b"before/" + stamp + b"/behind",
         b"only": stamp,
     }
+
+
+async def test_parts_around_the_stamp_may_be_given_instead_of_a_placeholder(store: Store) -> None:
+    async def function(tr: Transaction) -> Transaction:
+        tr.set(b"plain", b"1")
+        tr.stamp_key(b"key/", b"/behind", b"value")
+        tr.stamp_value(b"value", b"before/", b"/behind")
+        with pytest.raises(StoreError, match="1036"):
+            await tr.get(b"value")
+        return tr
+
+    stamp = (await store.transact(function)).stamp.value
+    assert stamp is not None
+    expected = {b"plain": b"1", b"key/" + stamp + b"/behind": b"value", b"value": b"before/" + stamp + b"/behind"}
+    assert await contents(store) == expected
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_many_may_be_given_at_once(store: Store, alone: bool) -> None:
+    await write(store, {b"value/1": b"old", b"value/2": b"old"})
+
+    async def watching(tr: Transaction) -> list[Watch]:
+        return [tr.watch(b"value/%d" % place) for place in range(3)]
+
+    async def function(tr: Transaction) -> tuple[Transaction, Watch]:
+        if not alone:
+            tr.clear_range(b"value/", b"value0")
+            tr.set(b"plain", b"1")
+        own = tr.watch(b"value/1")
+        tr.stamp_all(
+            [(b"value/1", b"", b""), (b"value/2", b"<", b">")],
+            [(b"key/", b"", b"1"), (b"key/", b"/2", b"2"), (b"key/", b"/1", b"3")],
+        )
+        return tr, own
+
+    watches = await store.transact(watching)
+    tr, own = await store.transact(function)
+    stamp = tr.stamp.value
+    assert stamp is not None
+    expected = {
+        b"value/1": stamp,
+        b"value/2": b"<" + stamp + b">",
+        b"key/" + stamp: b"1",
+        b"key/" + stamp + b"/2": b"2",
+        b"key/" + stamp + b"/1": b"3",
+    }
+    assert await contents(store) == expected | ({} if alone else {b"plain": b"1"})
+    async with patience():
+        await watches[1].wait()
+        await watches[2].wait()
+    assert not watches[0].fired
+    assert not own.fired
+    await write(store, {b"value/1": b"new"})
+    async with patience():
+        await own.wait()
+
+
+async def test_many_given_at_once_are_discarded_and_refused_at_once(store: Store) -> None:
+    many = [(b"key/", b"", b"1")]
+
+    async def discarding(tr: Transaction) -> None:
+        tr.stamp_all([(b"value", b"", b"")], many)
+        tr.discard()
+
+    async def refusing(tr: Transaction) -> None:
+        tr.stamp_all([(b"value", b"", b"")], many)
+        raise KeyError
+
+    await store.transact(discarding)
+    with pytest.raises(KeyError):
+        await store.transact(refusing)
+    with pytest.raises(StoreError, match="only reads"):
+        await store.read(refusing)
+    long, large = b"k" * (store.limits.key - 9), b"v" * (store.limits.value - 9)
+    too_much: list[tuple[Parts, Parts]] = [
+        ([(b"k" * (store.limits.key + 1), b"", b"")], many),
+        ([(b"value", large, b"")], many),
+        ([], [*many, (long, b"", b"1")]),
+        ([], [*many, (b"", long, b"1")]),
+        ([], [*many, (b"key/", b"/2", b"v" * (store.limits.value + 1))]),
+        ([], [(b"key/", b"%d" % place, b"v" * store.limits.value) for place in range(101)]),
+    ]
+    for values, keys in too_much:
+
+        async def function(tr: Transaction, values: Parts = values, keys: Parts = keys) -> None:
+            tr.stamp_all(values, keys)
+
+        with pytest.raises(TransactionTooLarge):
+            await store.transact(function)
+    assert await contents(store) == {}
 
 
 async def test_stamps_grow_in_the_order_of_commits(store: Store) -> None:

@@ -300,6 +300,47 @@ async def test_a_large_group_is_committed_in_parts(path: Path) -> None:
         assert len(await store.read(lambda tr: tr.get_range(b"0", b":"))) == 400
 
 
+async def test_an_abandoned_result_that_makes_trouble_keeps_nobody_from_an_answer(path: Path) -> None:
+    def trouble(result: object) -> None:
+        raise LookupError(result)
+
+    async def function(tr: Transaction) -> str:
+        tr.set(b"a", b"1")
+        return "result"
+
+    loop = asyncio.get_running_loop()
+    told: list[object] = []
+    loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    async with opened(path) as store:
+        # The first one is a group of its own and lets the others gather into the next.
+        gates = [(threading.Event(), asyncio.Event()) for _ in range(2)]
+
+        def slow(place: int) -> TransactionFunction[str]:
+            let_go, begun = gates[place]
+
+            async def wait(tr: Transaction) -> str:
+                loop.call_soon_threadsafe(begun.set)
+                let_go.wait()
+                return await function(tr)
+
+            return wait
+
+        first = asyncio.create_task(store.transact(slow(0)))
+        await gates[0][1].wait()
+        canceled = asyncio.create_task(store.transact(function, abandoned=trouble))
+        others = [asyncio.create_task(store.transact(each)) for each in (slow(1), function, function)]
+        await asyncio.sleep(0)
+        gates[0][0].set()
+        await gates[1][1].wait()
+        canceled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await canceled
+        gates[1][0].set()
+        async with patience():
+            assert await asyncio.gather(first, *others) == ["result"] * 4
+    assert [type(error) for error in told] == [LookupError]
+
+
 # Full stores
 
 

@@ -135,6 +135,14 @@ CONFLICTS = {
 @pytest.mark.parametrize("read", READS)
 async def test_a_commit_fails_exactly_if_something_read_was_written_meanwhile(read: str, write: str) -> None:
     async with opened() as store:
+        # What is kept for an older one, about the same keys, must not decide.
+        store.begin()
+        for key in (b"a", b"b", b"c", b"x"):
+            earlier = store.begin()
+            earlier.clear_range(key, key + b"\x00")
+            earlier.set(key, b"1")
+            earlier.commit()
+        await store.transact(lambda tr: clear(tr, b"x", b"y"))
         tr = store.begin()
         READS[read](tr)
         other = store.begin()
@@ -391,29 +399,31 @@ class Once(Faults):
 
 
 @pytest.mark.parametrize(
-    ("faults", "runs", "count"),
+    ("faults", "unsure", "count"),
     [
-        (Faults(), 1, 1),
-        (Once("before_commit", TransactionConflict("injected")), 2, 1),
-        (Once("before_commit", CommitUnknown("injected")), 2, 1),
-        (Once("after_commit", CommitUnknown("injected")), 2, 2),
+        (Faults(), [False], 1),
+        (Once("before_commit", TransactionConflict("injected")), [False, False], 1),
+        (Once("before_commit", CommitUnknown("injected")), [False, True], 1),
+        (Once("after_commit", CommitUnknown("injected")), [False, True], 2),
     ],
     ids=["none", "conflict", "unknown_and_not_committed", "unknown_and_committed"],
 )
 @in_virtual_time
 async def test_a_function_is_run_again_after_a_conflict_or_an_unknown_commit(
-    faults: Faults, runs: int, count: int
+    faults: Faults, unsure: list[bool], count: int
 ) -> None:
     async with opened(faults) as store:
-        seen = []
+        seen: list[bytes | None] = []
+        told: list[bool] = []
 
         async def function(tr: Transaction) -> int:
             seen.append(await tr.get(b"count"))
+            told.append(tr.unsure)
             return await increment(tr)
 
         assert await store.transact(function) == count
         assert await value_of(store, b"count") == b"%d" % count
-        assert len(seen) == runs
+        assert told == unsure
         assert seen[-1] == (None if count == 1 else b"1")
 
 
@@ -477,7 +487,8 @@ async def test_a_store_that_is_away_is_unavailable_after_the_time_limit(where: s
         loop = asyncio.get_running_loop()
         watch = await store.transact(watch_count)
         store.faults = Away(where)
-        calls = [store.transact(increment)]
+        told: list[int] = []
+        calls = [store.transact(increment, abandoned=told.append)]
         if where == "before_begin":
             calls.append(store.read(increment))
         began = loop.time()
@@ -487,6 +498,7 @@ async def test_a_store_that_is_away_is_unavailable_after_the_time_limit(where: s
         store.faults = None
         assert await value_of(store, b"count") == (b"1" if where == "after_commit" else None)
         assert watch.fired == (where == "after_commit")
+        assert told == ([1] if where == "after_commit" else [])
         await store.transact(increment)
 
 
@@ -503,6 +515,36 @@ async def test_a_store_that_comes_back_in_time_answers() -> None:
         await asyncio.sleep(Settings().transaction_timeout - 1)
         faults.back.set()
         assert await call == 1
+
+
+class Twice(Faults):
+    """First a commit whose outcome nobody knows, then a conflict."""
+
+    def __init__(self) -> None:
+        self._errors: list[StoreError] = [TransactionConflict("injected"), CommitUnknown("injected")]
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if self._errors:
+            raise self._errors.pop()
+
+
+@in_virtual_time
+async def test_once_a_commit_was_unknown_every_later_run_is_unsure() -> None:
+    async with opened(Twice()) as store:
+        told: list[bool] = []
+
+        async def function(tr: Transaction) -> None:
+            told.append(tr.unsure)
+            tr.set(b"a", b"2")
+
+        await store.transact(function)
+        assert told == [False, True, True]
+        assert await store.read(lambda tr: unsure(tr)) is False
+
+
+async def unsure(tr: Transaction) -> bool:
+    """Return whether an earlier run may have committed."""
+    return tr.unsure
 
 
 class Always(Faults):
