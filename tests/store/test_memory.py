@@ -636,3 +636,20 @@ async def test_a_sum_of_many_concurrent_adds_conflicts_with_nobody() -> None:
         for tr in transactions:
             tr.commit()
         assert (await contents(store))[b"n"] == number(100)
+
+
+@in_virtual_time
+async def test_a_watch_that_is_made_after_a_cancelled_close_is_lost_at_once() -> None:
+    faults = Away("before_commit")
+    async with opened(faults) as store:
+        call = asyncio.create_task(store.transact(watch_count))
+        await asyncio.sleep(1)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(1)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        faults.back.set()
+        watch = await call
+        with pytest.raises(StoreError, match="closed"):
+            await watch.wait()
