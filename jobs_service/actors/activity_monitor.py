@@ -26,7 +26,7 @@ LOOK_AGAIN: Final = "look again"
 """The message that the type's timeout may have changed."""
 
 _PENDING_CHANGED: Final = "pending changed"
-_MISSING_TYPE_CHECK = 5.0
+_CLOCK_CHECK = 5.0
 _QUEUE_HOLDOFF = 0.05
 _SHOWN_IDS = 10
 _NEVER = math.inf
@@ -54,45 +54,50 @@ class ActivityMonitor(Actor):
         self._batch = float(context.settings.activity_batch)
         self._watch: Watch | None = None
 
+    async def init(self) -> None:
+        self._sampled = self._sampler.add(self._keys, self.cast)
+
     async def run(self) -> None:
         time = asyncio.get_running_loop().time
-        next_sample = time()
+        wall_time = self._context.sources.wall_time
         look_at_queue = time()
         next_run_at = _NEVER
         while True:
-            until_due = next_run_at - self._context.sources.wall_time()
-            message = await self.receive(min(next_sample - time(), look_at_queue - time(), until_due))
+            # Wall clocks jump: what waits for one looks at it now and then.
+            until_due = _NEVER if next_run_at == _NEVER else min(next_run_at - wall_time(), _CLOCK_CHECK)
+            wait = min(look_at_queue - time(), until_due)
+            message = await self.receive(None if wait == _NEVER else wait)
             if message is not None:
-                if message.body == _PENDING_CHANGED:
+                if isinstance(message.body, Sample):
+                    await self._check(message.body)
+                elif message.body == _PENDING_CHANGED:
                     look_at_queue = min(look_at_queue, time() + _QUEUE_HOLDOFF)
                 elif message.body == LOOK_AGAIN:
-                    next_sample = time()
+                    self._sampler.hurry(self._sampled)
                 else:
                     await self.handle(message.body)
-            if next_run_at <= self._context.sources.wall_time():
+            if next_run_at <= wall_time():
                 await self._make_ready()
                 look_at_queue = time()
             if look_at_queue <= time():
                 next_run_at = await self._look_at_queue()
                 look_at_queue = _NEVER
-            if next_sample <= time():
-                next_sample = await self._sample()
 
     async def terminate(self) -> None:
+        self._sampler.remove(self._sampled)
         if self._watch is not None:
             self._watch.cancel()
 
     # Lost jobs
 
-    async def _sample(self) -> float:
-        """Take a sample, re-enqueue what it shows to be lost, and return when to take the next."""
-        sample = await self._context.retried(lambda: self._sampler.sample(self._keys), type=self._keys.type)
+    async def _check(self, sample: Sample) -> None:
+        """Re-enqueue what a sample shows to be lost."""
         history = self._history
         if sample.timeout != self._timeout:
             self._timeout = sample.timeout
             history.clear()
         if sample.timeout is None:
-            return sample.at + _MISSING_TYPE_CHECK
+            return
         # An unchanged stamp was sampled earlier: that older sample says more.
         if sample.stamp is not None and (not history or history[-1].stamp != sample.stamp):
             history.append(sample)
@@ -104,13 +109,8 @@ class ActivityMonitor(Actor):
             assert stamp is not None
             if stamp > self._clean:
                 await self._re_enqueue(stamp, sample.timeout)
-        return self._next_tick(sample.timeout)
-
-    def _next_tick(self, timeout: float) -> float:
-        settings = self._context.settings
-        period = timeout / settings.activity_samples
-        jitter = self._context.sources.uniform(0.0, min(settings.activity_max_jitter, period / 4))
-        return self._sampler.tick(asyncio.get_running_loop().time(), period - jitter, timeout)
+        # With nothing at or below the newest stamp there is nothing to wait for.
+        self._sampled.quiet = not history or (history[-1].stamp or b"") <= self._clean
 
     async def _re_enqueue(self, until: bytes, timeout: float) -> None:
         """Re-enqueue every job silent since the stamp, in batches that shrink when too much and grow when they fit."""

@@ -1,12 +1,16 @@
-"""Reads the activity stamps of many types in one transaction. Floor: actors.
+"""Samples the activity stamps of all types, many in one transaction. Floor: actors.
 
-A thousand activity monitors wake on a common grid of times; those that wake together are answered by one read.
+A thousand activity monitors would wake several times per timeout each, mostly to see that nothing has happened. The
+sampler does that for them, on a common grid of times: a monitor is told of a sample when its type's timeout or stamp
+has changed, or when it waits for time to pass.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs_service.actors.context import Context
@@ -15,6 +19,11 @@ from jobs_service.layer.keyspace import TypeKeys
 
 _COARSEST = 0.25
 _FINEST = 2.0**-7
+_MISSING_TYPE_CHECK = 5.0
+_MOST_TYPES = 1000
+# Timeouts beyond these are sampled as if they were these.
+_SHORTEST = 0.001
+_LONGEST = 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,55 +41,130 @@ class Sample:
     at: float
 
 
+class Sampled:
+    """One type that is sampled.
+
+    Attributes:
+        keys: of the type.
+        quiet: set by the listener: whether it is to be told of changes only.
+    """
+
+    __slots__ = ("_listener", "keys", "next_tick", "quiet", "removed", "stamp", "timeout")
+
+    def __init__(self, keys: TypeKeys, listener: Callable[[Sample], None]) -> None:
+        self.keys = keys
+        self.quiet = False
+        self.removed = False
+        self.next_tick = -math.inf
+        self.timeout: float | None = None
+        self.stamp: bytes | None = None
+        self._listener = listener
+
+    def take(self, sample: Sample) -> None:
+        """Tell the listener, unless that is of no use to it."""
+        if self.quiet and sample.timeout == self.timeout and sample.stamp == self.stamp:
+            return
+        self.timeout = sample.timeout
+        self.stamp = sample.stamp
+        self._listener(sample)
+
+
 class Sampler:
-    """One for all activity monitors of a service."""
+    """One for all activity monitors of a service; the type server runs it in a task linked to itself."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._forming: list[tuple[TypeKeys, asyncio.Future[Sample | None]]] | None = None
+        self._by_tick: dict[float, set[Sampled]] = {}
+        self._ticks: list[float] = []
+        self._hurry: asyncio.Event = asyncio.Event()
 
-    def tick(self, now: float, gap: float, timeout: float) -> float:
-        """Return the last time of the grid that is at most `gap` seconds from now (at least the next one).
+    def add(self, keys: TypeKeys, listener: Callable[[Sample], None]) -> Sampled:
+        """Sample a type from now on.
 
         Args:
-            now: the loop's time.
-            gap: seconds.
-            timeout: the type's activity timeout; the grid is finer for shorter ones.
+            keys: of the type.
+            listener: called with samples; must not wait.
         """
+        sampled = Sampled(keys, listener)
+        self.hurry(sampled)
+        return sampled
+
+    def remove(self, sampled: Sampled) -> None:
+        """Sample a type no more."""
+        sampled.removed = True
+        self._unschedule(sampled)
+
+    def hurry(self, sampled: Sampled) -> None:
+        """Take the type's next sample at once, and tell of it whatever it is."""
+        self._unschedule(sampled)
+        self._schedule(sampled, -math.inf)
+        sampled.quiet = False
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Take samples for ever."""
+        time = asyncio.get_running_loop().time
+        while True:
+            self._hurry.clear()
+            due = self._take_due(time())
+            for start in range(0, len(due), _MOST_TYPES):
+                await self._sample(due[start : start + _MOST_TYPES])
+            if not due:
+                await self._until_next(time())
+
+    async def _sample(self, due: list[Sampled]) -> None:
+        keys = [sampled.keys for sampled in due]
+        found = await self._context.retried(
+            lambda: self._context.read(lambda transaction: activity.samples(transaction, keys))
+        )
+        now = asyncio.get_running_loop().time()
+        for sampled, (timeout, stamp) in zip(due, found, strict=True):
+            if sampled.removed:
+                continue
+            if timeout != sampled.timeout:
+                self._unschedule(sampled)
+                self._schedule(sampled, self._next_tick(now, timeout))
+            sampled.take(Sample(timeout, stamp, now))
+
+    def _take_due(self, now: float) -> list[Sampled]:
+        """Return the types whose next sample is due, each with its place for the one after."""
+        due: list[Sampled] = []
+        while self._ticks and self._ticks[0] <= now:
+            due += self._by_tick.pop(heapq.heappop(self._ticks))
+        for sampled in due:
+            self._schedule(sampled, self._next_tick(now, sampled.timeout))
+        return due
+
+    def _next_tick(self, now: float, timeout: float | None) -> float:
+        """Return when a type is to be sampled again: at most timeout / samples from now, less some jitter."""
+        if timeout is None:
+            return now + _MISSING_TYPE_CHECK
+        timeout = min(max(timeout, _SHORTEST), _LONGEST)
+        settings = self._context.settings
+        period = timeout / settings.activity_samples
+        jitter = self._context.sources.uniform(0.0, min(settings.activity_max_jitter, period / 4))
         grid = min(_COARSEST, max(_FINEST, 2.0 ** math.floor(math.log2(timeout / 64))))
-        tick = math.floor((now + gap - self._context.phase) / grid) * grid + self._context.phase
+        tick = math.floor((now + period - jitter - self._context.phase) / grid) * grid + self._context.phase
         return tick if tick > now else tick + grid
 
-    async def sample(self, keys: TypeKeys) -> Sample:
-        """Read a type's timeout and activity stamp, together with whoever asks in the same turn of the loop.
+    def _schedule(self, sampled: Sampled, tick: float) -> None:
+        sampled.next_tick = tick
+        group = self._by_tick.get(tick)
+        if group is None:
+            group = self._by_tick[tick] = set()
+            heapq.heappush(self._ticks, tick)
+        group.add(sampled)
 
-        Raises:
-            StoreError: the store did not answer.
-        """
-        while True:
-            if self._forming is None:
-                return await self._lead(keys)
-            answer: asyncio.Future[Sample | None] = asyncio.get_running_loop().create_future()
-            self._forming.append((keys, answer))
-            sample = await answer
-            if sample is not None:
-                return sample
+    def _unschedule(self, sampled: Sampled) -> None:
+        group = self._by_tick.get(sampled.next_tick)
+        if group is not None:
+            group.discard(sampled)
 
-    async def _lead(self, keys: TypeKeys) -> Sample:
-        followers = self._forming = []
-        samples: list[Sample] = []
+    async def _until_next(self, now: float) -> None:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(self._ticks[0], self._hurry.set) if self._ticks else None
         try:
-            try:
-                await asyncio.sleep(0)
-            finally:
-                self._forming = None
-            wanted = [keys, *(each for each, _ in followers)]
-            found = await self._context.read(lambda transaction: activity.samples(transaction, wanted))
-            at = asyncio.get_running_loop().time()
-            samples = [Sample(timeout, stamp, at) for timeout, stamp in found]
+            await self._hurry.wait()
         finally:
-            # Without samples (an error, a cancellation) each follower asks again for itself.
-            for position, (_, answer) in enumerate(followers, 1):
-                if not answer.done():
-                    answer.set_result(samples[position] if samples else None)
-        return samples[0]
+            if timer is not None:
+                timer.cancel()

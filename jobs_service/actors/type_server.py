@@ -52,6 +52,7 @@ class TypeServer(Actor):
         # What an earlier type server had started is left over: its end would not be noticed by this one.
         await self._monitors.stop_all()
         await self._notifiers.stop_all()
+        self.spawn_link(self._sampler.run(), "sampler")
         await self._check_types()
         self._hub.on_missing_notifier(lambda keys: self.cast(CHECK_TYPES))
 
