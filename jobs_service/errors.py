@@ -106,3 +106,13 @@ class CommitUnknown(StoreError):
 
 class SupervisorFailed(JobsError):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
+
+
+def shown(value: object) -> str:
+    """Return a value as messages quote it: on one line, not too long, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of too many digits, nesting too deep, a __repr__ that fails
+        return f"<a {type(value).__name__} that cannot be shown>"
+    text = " ".join(text.splitlines())
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -8,11 +8,12 @@ The standard library's codec steps in for what that one does not take: lone surr
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pydantic_core
 
-from jobs_service.errors import InvalidJob
+from jobs_service.errors import InvalidJob, StoreError, shown
 
 MAX_DEPTH = 190
 """Levels of nesting that data may have: what every decoder in use reads back."""
@@ -22,6 +23,7 @@ MAX_INTEGER_BITS = 14_000
 
 _SCALARS = frozenset({str, bool, type(None)})
 _SMALL = 1 << 63
+_SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 class _Refused(ValueError):
@@ -46,17 +48,32 @@ def encode(value: Any) -> bytes:
     try:
         return pydantic_core.to_json(value)
     except pydantic_core.PydanticSerializationError:
-        return json.dumps(value, separators=(",", ":")).encode("ascii")
+        return _with_lone_surrogates(value)
 
 
 def decode(encoded: bytes) -> Any:
-    """Return the value that `encode` was given (tuples as lists)."""
+    """Return the value that `encode` was given (tuples as lists).
+
+    Raises:
+        StoreError: the bytes are not JSON.
+    """
     if not encoded:
         return None
     try:
         return pydantic_core.from_json(encoded, allow_inf_nan=False)
     except ValueError:
-        return json.loads(encoded)
+        try:
+            return json.loads(encoded)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"a job's data is damaged: {error}") from None
+
+
+def _with_lone_surrogates(value: Any) -> bytes:
+    """Encode a checked value whose strings are not all UTF-8."""
+    if _SPLIT_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
+        # Escaped side by side they read back as one character.
+        raise InvalidJob("data is not JSON: a str with two surrogates side by side that make one character; join them")
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def _check(value: Any, depth: int) -> None:
@@ -74,7 +91,7 @@ def _check(value: Any, depth: int) -> None:
     elif kind is dict:
         for key, item in value.items():
             if key.__class__ is not str:
-                raise _Refused(f"the key {_shown(key)} of type {type(key).__name__}; object keys must be str")
+                raise _Refused(f"the key {shown(key)} of type {type(key).__name__}; object keys must be str")
             if item.__class__ not in _SCALARS and not (item.__class__ is int and -_SMALL < item < _SMALL):
                 _check(item, depth - 1)
     elif kind is list or kind is tuple:
@@ -85,8 +102,3 @@ def _check(value: Any, depth: int) -> None:
         raise _Refused(
             f"a value of type {kind.__name__}; allowed are None, bool, int, float, str, and list, tuple, dict of these"
         )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -8,7 +8,7 @@ from typing import Any
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob, JobTooLarge
+from jobs_service.errors import InvalidJob, JobTooLarge, shown
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, unpack_id
 from jobs_service.layer.processing import give_back
@@ -26,7 +26,7 @@ def check_seconds(seconds: Any) -> float:
         InvalidJob: it is no positive, finite number of seconds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise InvalidJob(f"activity timeout {seconds!r}: allowed are positive, finite numbers of seconds")
+        raise InvalidJob(f"activity timeout {shown(seconds)}: allowed are positive, finite numbers of seconds")
     try:
         return float(seconds)
     except OverflowError:

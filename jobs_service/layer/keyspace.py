@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob
+from jobs_service.errors import InvalidJob, shown
 from jobs_service.model import JobId, JobType, Priority, RunAt
 
 DATA: Final = 1
@@ -131,9 +131,8 @@ class Keyspace:
 def pack_type(type: Any) -> bytes:
     """Return the tuple layer's encoding of a type, checked."""
     if isinstance(type, bool) or not isinstance(type, str | bytes | int | tuple):
-        raise InvalidJob(
-            f"type {_shown(type)}: a {_kind(type)}; allowed are str, bytes, int and tuples of these"
-        ).about(type)
+        refused = f"type {shown(type)}: a {_kind(type)}; allowed are str, bytes, int and tuples of these"
+        raise InvalidJob(refused).about(type)
     try:
         return _pack("type", type)
     except InvalidJob as error:
@@ -146,7 +145,7 @@ def pack_priority(priority: Any) -> bytes:
         return _ZERO_PRIORITY
     if isinstance(priority, bool) or not isinstance(priority, int | str | bytes | tuple):
         raise InvalidJob(
-            f"priority {_shown(priority)}: a {_kind(priority)}; allowed are int, str, bytes and tuples of these"
+            f"priority {shown(priority)}: a {_kind(priority)}; allowed are int, str, bytes and tuples of these"
         )
     return _pack("priority", priority)
 
@@ -157,14 +156,14 @@ def pack_id(id: Any) -> bytes:
         try:
             return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
         except UnicodeEncodeError:
-            raise InvalidJob(f"id {_shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
+            raise InvalidJob(f"id {shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
     if id.__class__ is bytes:
         return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"
     if isinstance(id, str):
         return pack_id(str(id))
     if isinstance(id, bytes):
         return pack_id(bytes(id))
-    raise InvalidJob(f"id {_shown(id)}: a {_kind(id)}; allowed are str and bytes")
+    raise InvalidJob(f"id {shown(id)}: a {_kind(id)}; allowed are str and bytes")
 
 
 def unpack_id(packed: bytes) -> JobId:
@@ -212,7 +211,7 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
         seconds = time.timestamp()
     elif isinstance(time, bool) or not isinstance(time, float | int):
         raise InvalidJob(
-            f"{what} {_shown(time)}: a {_kind(time)}; allowed are aware datetimes and seconds since the epoch"
+            f"{what} {shown(time)}: a {_kind(time)}; allowed are aware datetimes and seconds since the epoch"
         )
     else:
         try:
@@ -220,25 +219,20 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
         except OverflowError:
             seconds = math.inf
     if not _EARLIEST <= seconds <= _LATEST:
-        raise InvalidJob(f"{what} {_shown(time)}: allowed are times of the years 1 to 9999")
+        raise InvalidJob(f"{what} {shown(time)}: allowed are times of the years 1 to 9999")
     return seconds
 
 
 def _pack(what: str, value: Any) -> bytes:
     try:
         packed: bytes = fdb.tuple.pack((value,))
-    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
-        raise InvalidJob(f"{what} {_shown(value)}: the tuple layer cannot encode it: {error}") from None
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, struct.error) as error:
+        raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {error}") from None
     return packed
 
 
 def _kind(value: object) -> str:
     return type(value).__name__
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 __all__ = [

@@ -219,6 +219,8 @@ class Record:
                 following = (raw[start:end], None if next_run_at != next_run_at else next_run_at)
         except struct.error as error:
             raise StoreError(f"a job's record is damaged: {error}") from None
+        if end > len(raw):
+            raise StoreError(f"a job's record is damaged: it has {len(raw)} bytes; its fields take {end}")
         return cls(
             lock,
             flags & _PLACE,

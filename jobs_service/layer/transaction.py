@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterable
 from typing import Any, TypeAlias, overload
 
-from jobs_service.errors import InvalidJob
+from jobs_service.errors import InvalidJob, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
 from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_id, pack_priority, to_seconds, unpack_id
@@ -368,5 +368,5 @@ def _listed(entry: Entry, state: JobState | None) -> list[Job]:
 
 def _positive(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidJob(f"{what}={value!r}: allowed are integers from 1 up")
+        raise InvalidJob(f"{what}={shown(value)}: allowed are integers from 1 up")
     return value

@@ -1,0 +1,261 @@
+"""The record: what is encoded is decoded, byte by byte as documented, and what is no record is refused."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import fdb.tuple
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service import JobState, Outcome, StoreError
+from jobs_service.layer.record import (
+    LOCK_BYTES,
+    NO_TOKEN,
+    READY,
+    SCHEDULED,
+    TOKEN_BYTES,
+    NewSeq,
+    Record,
+)
+from jobs_service.store.base import CommitStamp
+from tests.layer.tuples import NAMES
+
+FIELDS = Record.__slots__
+
+
+def fields(record: Record) -> dict[str, Any]:
+    """Return a record's attributes by name."""
+    return {name: getattr(record, name) for name in FIELDS}
+
+
+def fixed(size: int) -> st.SearchStrategy[bytes]:
+    """Bytes of one length."""
+    return st.binary(min_size=size, max_size=size)
+
+
+PRIORITIES = NAMES.map(lambda value: bytes(fdb.tuple.pack((value,))))
+RUN_ATS = st.none() | st.floats(allow_nan=False)
+NEXTS = st.none() | st.tuples(PRIORITIES, RUN_ATS)
+RECORDS = st.builds(
+    Record,
+    lock=st.none() | fixed(LOCK_BYTES),
+    place=st.sampled_from([0, READY, SCHEDULED]),
+    seq=fixed(12),
+    priority=PRIORITIES,
+    run_at=RUN_ATS,
+    outcome=st.none() | st.sampled_from(Outcome),
+    cancel=st.booleans(),
+    next=NEXTS,
+    creator=fixed(TOKEN_BYTES),
+    previous=fixed(TOKEN_BYTES),
+    json=st.binary(max_size=30),
+    updater=fixed(TOKEN_BYTES),
+)
+
+PRIORITY = fdb.tuple.pack((-7,))
+NEXT_PRIORITY = fdb.tuple.pack(("low",))
+
+
+def example(**other: Any) -> Record:
+    """Return a running job that was resubmitted and canceled, every field of it distinct."""
+    values: dict[str, Any] = {
+        "lock": b"L" * 16,
+        "place": 0,
+        "seq": b"S" * 10 + b"\x01\x02",
+        "priority": PRIORITY,
+        "run_at": 1.5,
+        "outcome": None,
+        "cancel": True,
+        "next": (NEXT_PRIORITY, 2.5),
+        "creator": b"C" * 8,
+        "previous": b"P" * 8,
+        "json": b'{"a":1}',
+        "updater": b"U" * 8,
+    }
+    return Record(**{**values, **other})
+
+
+# round trips
+
+
+@given(RECORDS)
+def test_a_record_comes_back_as_it_was_encoded(record: Record) -> None:
+    assert fields(Record.decode(record.encode())) == fields(record)
+
+
+@given(RECORDS, fixed(10), fixed(2))
+def test_a_record_that_gets_a_versionstamp_has_it_between_its_two_halves(
+    record: Record, stamp: bytes, order: bytes
+) -> None:
+    commit = CommitStamp()
+    record.seq = NewSeq(commit, order)
+    before, after = record.around_stamp()
+    unknown = record.seq_bytes
+    commit.value = stamp
+    assert (unknown, record.seq_bytes) == (None, stamp + order)
+    decoded = Record.decode(before + stamp + after)
+    assert fields(decoded) == {**fields(record), "seq": stamp + order}
+
+
+@given(RECORDS)
+def test_the_size_of_a_record_is_enough_for_it_and_for_all_that_it_becomes(record: Record) -> None:
+    assert len(record.encode()) <= record.size()
+    grown = example(priority=record.priority, json=record.json, next=record.next or (record.priority, None))
+    assert len(grown.encode()) <= record.size()
+
+
+# byte by byte
+
+
+def test_the_encoding_is_the_documented_one_byte_by_byte() -> None:
+    raw = example().encode()
+    parts = {
+        0: b"\x01",
+        1: bytes([1 | 8 | 16]),
+        2: b"S" * 10 + b"\x01\x02",
+        14: struct.pack(">d", 1.5),
+        22: b"C" * 8,
+        30: b"P" * 8,
+        38: b"U" * 8,
+        46: len(PRIORITY).to_bytes(2, "big"),
+        48: PRIORITY,
+    }
+    rest = b"L" * 16 + struct.pack(">d", 2.5) + len(NEXT_PRIORITY).to_bytes(2, "big") + NEXT_PRIORITY + b'{"a":1}'
+    for offset, part in parts.items():
+        assert raw[offset : offset + len(part)] == part, offset
+    assert raw[48 + len(PRIORITY) :] == rest
+    assert b"".join(parts.values()) + rest == raw
+
+
+@pytest.mark.parametrize(
+    ("record", "flags"),
+    [
+        (example(cancel=False, next=None), 1),
+        (example(lock=None, place=READY, cancel=False, next=None), 2),
+        (example(lock=None, place=SCHEDULED, cancel=False, next=None), 4),
+        (example(cancel=False), 1 | 8),
+        (example(next=None), 1 | 16),
+        (example(lock=None, cancel=False, next=None, outcome=Outcome.SUCCEEDED), 1 << 5),
+        (example(lock=None, cancel=False, next=None, outcome=Outcome.FAILED), 2 << 5),
+        (example(lock=None, cancel=False, next=None, outcome=Outcome.CANCELED), 3 << 5),
+    ],
+)
+def test_flags_are_the_documented_ones(record: Record, flags: int) -> None:
+    assert record.encode()[1] == flags
+
+
+def test_what_is_missing_takes_the_documented_form() -> None:
+    record = example(
+        lock=None, place=READY, run_at=None, cancel=False, next=None, previous=NO_TOKEN, updater=NO_TOKEN, json=b""
+    )
+    raw = record.encode()
+    assert math.isnan(struct.unpack(">d", raw[14:22])[0])
+    assert raw[30:46] == bytes(16)
+    assert raw[48:] == PRIORITY
+    assert len(raw) == 48 + len(PRIORITY)
+
+
+@given(RECORDS, st.booleans())
+def test_a_next_run_at_once_is_kept_apart_from_no_next_run(record: Record, again: bool) -> None:
+    record.next = (record.priority, None) if again else None
+    decoded = Record.decode(record.encode())
+    assert decoded.resubmit is again
+    assert decoded.next == record.next
+
+
+# states
+
+
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [
+        (example(), JobState.RUNNING),
+        (example(lock=None, place=READY), JobState.PENDING),
+        (example(lock=None, place=SCHEDULED), JobState.PENDING),
+        (example(lock=None, outcome=Outcome.FAILED), JobState.FINISHED),
+    ],
+)
+def test_the_state_follows_from_lock_and_place(record: Record, state: JobState) -> None:
+    assert record.state is state
+    assert Record.decode(record.encode()).state is state
+
+
+@given(RECORDS)
+def test_no_move_changes_the_record_that_it_begins_with(record: Record) -> None:
+    before = fields(record)
+    seq = NewSeq(CommitStamp(), b"\x00\x00")
+    moved = [
+        record.pending(READY, seq, b"\x14", None, previous=b"p" * 8),
+        record.running(b"l" * 16, seq, b"u" * 8),
+        record.finished(seq, Outcome.FAILED, previous=b"p" * 8),
+        record.with_json(b"[]"),
+        record.with_next((b"\x14", 1.0)),
+        record.with_creator(b"c" * 8),
+        record.canceled(),
+    ]
+    assert fields(record) == before
+    assert all(each is not record for each in moved)
+
+
+@given(RECORDS)
+def test_a_move_changes_what_it_names_and_nothing_else(record: Record) -> None:
+    before = fields(record)
+    assert fields(record.with_json(b"[]")) == {**before, "json": b"[]"}
+    assert fields(record.with_next((b"\x14", 1.0))) == {**before, "next": (b"\x14", 1.0)}
+    assert fields(record.with_creator(b"c" * 8)) == {**before, "creator": b"c" * 8}
+    assert fields(record.canceled()) == {**before, "cancel": True}
+
+
+@given(RECORDS)
+def test_a_finished_job_has_no_flag_left(record: Record) -> None:
+    seq = NewSeq(CommitStamp(), b"\x00\x00")
+    ended = record.finished(seq, Outcome.SUCCEEDED, previous=b"p" * 8)
+    assert ended.state is JobState.FINISHED
+    assert (ended.cancel, ended.next, ended.updater) == (False, None, NO_TOKEN)
+    assert (ended.json, ended.creator, ended.previous) == (record.json, record.creator, b"p" * 8)
+
+
+# what is no record
+
+
+@pytest.mark.parametrize("record", [example(), example(lock=None, place=READY, next=None), example(next=None)])
+def test_a_record_that_was_cut_anywhere_before_its_data_is_damaged(record: Record) -> None:
+    raw = record.encode()
+    for end in range(1, len(raw) - len(record.json)):
+        with pytest.raises(StoreError, match=r"a job's record is damaged: .+") as caught:
+            Record.decode(raw[:end])
+        assert not caught.value.retryable
+    Record.decode(raw[: len(raw) - len(record.json)])
+
+
+def test_a_record_whose_priority_is_longer_than_itself_is_damaged() -> None:
+    raw = bytearray(example(next=None).encode())
+    raw[46:48] = b"\xff\xff"
+    with pytest.raises(StoreError, match=r"a job's record is damaged: it has .* bytes; its fields take 65599"):
+        Record.decode(bytes(raw))
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_a_record_of_another_version_is_refused_with_both_versions(version: int) -> None:
+    raw = bytes([version]) + example().encode()[1:]
+    with pytest.raises(StoreError, match=f"has version {version:02x}; this version reads 01: upgrade"):
+        Record.decode(raw)
+
+
+def test_no_bytes_are_no_record() -> None:
+    with pytest.raises(StoreError, match="has version none"):
+        Record.decode(b"")
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_are_a_record_or_a_store_error(raw: bytes) -> None:
+    for bytes_ in (raw, b"\x01" + raw):
+        try:
+            record = Record.decode(bytes_)
+        except StoreError:
+            continue
+        assert record.lock is None or len(record.lock) == LOCK_BYTES

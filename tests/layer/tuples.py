@@ -1,0 +1,45 @@
+"""Values of every kind that the tuple layer encodes, for property-based tests."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import fdb.tuple
+from hypothesis import strategies as st
+
+TEXT = st.text(st.one_of(st.just("\x00"), st.characters(exclude_categories=["Cs"])), max_size=12)
+BYTES = st.one_of(st.binary(max_size=12), st.lists(st.sampled_from([0, 1, 0x33, 255]), max_size=8).map(bytes))
+INTEGERS = st.one_of(
+    st.integers(-(1 << 72), 1 << 72),
+    st.integers(0, 80).flatmap(
+        lambda bits: st.sampled_from([(1 << bits) - 1, 1 << bits, -(1 << bits), 1 - (1 << bits)])
+    ),
+    st.integers(-(1 << 1900), 1 << 1900),
+)
+ELEMENTS: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    INTEGERS,
+    TEXT,
+    BYTES,
+    st.floats(),
+    st.floats(width=32).map(fdb.tuple.SingleFloat),
+    st.uuids().map(lambda value: uuid.UUID(bytes=value.bytes)),
+)
+TUPLES = st.recursive(
+    st.lists(ELEMENTS, max_size=4).map(tuple),
+    lambda inner: st.lists(st.one_of(ELEMENTS, inner), max_size=4).map(tuple),
+    max_leaves=12,
+)
+NAMES = st.one_of(TEXT, BYTES, INTEGERS, TUPLES)
+"""What types and priorities can be."""
+
+IDS = st.one_of(TEXT, BYTES)
+
+
+class RealStamp(fdb.tuple.Versionstamp):  # type: ignore[misc]
+    """A versionstamp that the tuple layer packs without FoundationDB's client library."""
+
+    def to_bytes(self) -> bytes:
+        return bytes(self.tr_version) + int(self.user_version).to_bytes(2, "big")

@@ -1,0 +1,261 @@
+"""A job's data: what goes in comes out equal, or is refused and says why."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import itertools
+import json
+import math
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service import InvalidJob, StoreError
+from jobs_service.json_data import MAX_DEPTH, MAX_INTEGER_BITS, decode, encode
+
+INTEGERS = st.one_of(
+    st.integers(),
+    st.integers(0, MAX_INTEGER_BITS).map(lambda bits: (1 << bits) - 1),
+    st.integers(0, MAX_INTEGER_BITS - 1).map(lambda bits: -(1 << bits)),
+)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+ANY_TEXT = st.text(st.one_of(st.characters(), st.characters(categories=["Cs"]), st.sampled_from('\x00"\\/\u2028😀')))
+
+
+def values(text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    """JSON values with such strings, and tuples in them."""
+    return st.recursive(
+        st.one_of(
+            st.none(), st.booleans(), INTEGERS, st.floats(allow_nan=False, allow_infinity=False), text, st.just(-0.0)
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=5),
+            st.lists(inner, max_size=3).map(tuple),
+            st.dictionaries(text, inner, max_size=5),
+        ),
+        max_leaves=20,
+    )
+
+
+def typed(value: Any) -> Any:
+    """Return a form of a value that tells 1 from True and 1.0, 0.0 from -0.0, and not a tuple from a list."""
+    if isinstance(value, list | tuple):
+        return ["list", *map(typed, value)]
+    if isinstance(value, dict):
+        return {key: typed(item) for key, item in value.items()}
+    return type(value).__name__, repr(value) if isinstance(value, float) else value
+
+
+def splits_a_character(value: Any) -> bool:
+    """Whether a string in the value has two surrogates side by side that make one character."""
+    if isinstance(value, dict):
+        return any(splits_a_character(key) or splits_a_character(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return any(map(splits_a_character, value))
+    return isinstance(value, str) and any(
+        "\ud800" <= one <= "\udbff" and "\udc00" <= other <= "\udfff" for one, other in itertools.pairwise(value)
+    )
+
+
+def refusal(value: Any) -> str:
+    """Return why data is refused, checked to be one line."""
+    with pytest.raises(InvalidJob) as caught:
+        encode(value)
+    message = str(caught.value)
+    assert message.startswith("data is not JSON: ")
+    assert len(message.splitlines()) == 1
+    assert len(message) < 300
+    return message
+
+
+def nested(levels: int, wrap: Any) -> Any:
+    """Return a value of so many levels around a number."""
+    value: Any = 1
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+# round trips
+
+
+@given(values(TEXT))
+def test_what_goes_in_comes_out_equal(value: Any) -> None:
+    assert typed(decode(encode(value))) == typed(value)
+
+
+@given(values(TEXT))
+def test_what_is_stored_is_compact_standard_json(value: Any) -> None:
+    if value is not None:
+        encoded = encode(value)
+        assert typed(json.loads(encoded.decode("utf-8"))) == typed(value)
+        assert not encoded.startswith(b" ")
+
+
+@given(values(ANY_TEXT))
+def test_text_with_lone_surrogates_comes_out_equal_or_is_refused(value: Any) -> None:
+    if splits_a_character(value):
+        assert "two surrogates side by side" in refusal(value)
+    else:
+        assert typed(decode(encode(value))) == typed(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["\ud800", "a\udfff", "\ude00\ud83d", ["\ud83d", "\ude00"], {"\ud83d": "\ude00"}, "😀\ud83d"]
+)
+def test_lone_surrogates_are_carried(value: Any) -> None:
+    assert decode(encode(value)) == value
+
+
+@pytest.mark.parametrize("value", ["\ud83d\ude00", ["\ud83d\ude00"], {"\ud83d\ude00": 1}, "\ud800\ud83d\ude00"])
+def test_a_character_in_two_halves_is_refused_for_it_would_come_out_as_one(value: Any) -> None:
+    assert "two surrogates side by side" in refusal(value)
+
+
+def test_none_takes_no_bytes() -> None:
+    assert encode(None) == b""
+    assert decode(b"") is None
+
+
+def test_tuples_come_out_as_lists() -> None:
+    assert decode(encode({"a": (1, (2, []))})) == {"a": [1, [2, []]]}
+
+
+def test_the_encoding_is_compact_utf_8() -> None:
+    assert encode({"ä": [1, 2.5, None, True, "\u2028"]}) == '{"ä":[1,2.5,null,true,"\u2028"]}'.encode()
+
+
+# limits
+
+
+@pytest.mark.parametrize("value", [1 << 63, -(1 << 63), (1 << 63) - 1, 1 << 64, (1 << MAX_INTEGER_BITS) - 1])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+def test_big_integers_are_carried(value: int, wrap: Any) -> None:
+    assert decode(encode(wrap(value))) == wrap(value)
+    assert decode(encode(wrap(-value))) == wrap(-value)
+
+
+@pytest.mark.parametrize("value", [1 << MAX_INTEGER_BITS, -(1 << MAX_INTEGER_BITS)], ids=["positive", "negative"])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+def test_integers_that_cannot_be_read_back_are_refused(value: int, wrap: Any) -> None:
+    assert "an integer of 14001 bits; 14000 are allowed" in refusal(wrap(value))
+
+
+@pytest.mark.parametrize(
+    ("levels", "wrap"),
+    [
+        (1, lambda value: [value]),
+        (1, lambda value: (value,)),
+        (1, lambda value: {"a": value}),
+        (2, lambda value: [{"\ud800": value}]),
+        (2, lambda value: {"a": [1 << 100, value]}),
+    ],
+)
+def test_nesting_up_to_the_limit_is_carried_and_beyond_it_refused(levels: int, wrap: Any) -> None:
+    deepest = nested(MAX_DEPTH // levels, wrap)
+    assert typed(decode(encode(deepest))) == typed(deepest)
+    assert f"nested deeper than {MAX_DEPTH} levels" in refusal([deepest])
+
+
+def test_endless_nesting_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert f"nested deeper than {MAX_DEPTH} levels" in refusal(endless)
+    around: dict[str, Any] = {}
+    around["a"] = [around]
+    assert f"nested deeper than {MAX_DEPTH} levels" in refusal(around)
+
+
+# what is refused
+
+
+class Text(str):
+    pass
+
+
+class Number(int):
+    pass
+
+
+class Choice(enum.StrEnum):
+    ONE = "one"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int = 1
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"bytes", "bytes"),
+        ({1, 2}, "set"),
+        (frozenset(), "frozenset"),
+        (range(3), "range"),
+        (datetime.datetime(2030, 1, 1), "datetime"),
+        (decimal.Decimal("1.5"), "Decimal"),
+        (uuid.UUID(int=1), "UUID"),
+        (1j, "complex"),
+        (Point(), "Point"),
+        (Text("a"), "Text"),
+        (Number(1), "Number"),
+        (Choice.ONE, "Choice"),
+        (collections.OrderedDict(a=1), "OrderedDict"),
+        (object(), "object"),
+        (..., "ellipsis"),
+        (Unshowable(), "Unshowable"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": (value,)}])
+def test_values_that_json_has_no_form_for_are_refused_with_their_kind(value: Any, kind: str, wrap: Any) -> None:
+    assert f"a value of type {kind}; allowed are None, bool, int, float, str" in refusal(wrap(value))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+def test_numbers_that_are_not_finite_are_refused(number: float, wrap: Any) -> None:
+    assert f"the number {number!r}; only finite numbers are allowed" in refusal(wrap(number))
+
+
+@pytest.mark.parametrize("key", [1, None, True, 1.5, b"a", ("a",), Text("a"), Choice.ONE])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
+def test_keys_that_are_not_text_are_refused(key: Any, wrap: Any) -> None:
+    assert f"of type {type(key).__name__}; object keys must be str" in refusal(wrap({key: "value"}))
+
+
+@pytest.mark.parametrize("key", [10**5000, Unshowable(), "x" * 1000 + "\n"], ids=["huge", "unshowable", "long"])
+def test_a_key_that_cannot_be_shown_is_refused_all_the_same(key: Any) -> None:
+    assert "object keys must be str" in refusal({(key,) if isinstance(key, str) else key: 1})
+
+
+# what is read
+
+
+@pytest.mark.parametrize("raw", [b"{", b'{"a":', b"\xff", b"nul", b"[1] 2", b'"' + b"\xed\xa0\x80"])
+def test_bytes_that_are_no_json_are_a_damaged_store(raw: bytes) -> None:
+    with pytest.raises(StoreError, match="a job's data is damaged") as caught:
+        decode(raw)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@given(values(TEXT), st.data())
+def test_data_that_was_cut_is_read_or_is_a_store_error(value: Any, data: st.DataObject) -> None:
+    encoded = encode(value)
+    cut = encoded[: data.draw(st.integers(0, max(0, len(encoded) - 1)))]
+    try:
+        decode(cut)
+    except StoreError as error:
+        assert "damaged" in str(error)  # noqa: PT017 - most cuts are damage, but "12" of "123" is JSON
