@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from jobs_service.errors import InvalidSettings
+from jobs_service.errors import InvalidSettings, shown
 
 PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"
@@ -71,9 +71,9 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidSettings(_first_complaint(error)) from None
+            raise InvalidSettings(_on_one_line(_first_complaint(error))) from None
         except ValueError as error:
-            raise InvalidSettings(str(error).splitlines()[0]) from None
+            raise InvalidSettings(_on_one_line(str(error))) from None
 
     @classmethod
     def settings_customise_sources(
@@ -111,13 +111,15 @@ def _first_complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"]) or "settings"
     allowed = first["msg"][0].lower() + first["msg"][1:]
-    return f"{PREFIX}{name.upper()}={first.get('input')!r} (setting {name}): {allowed}{_range_of(name)}"
+    return f"{PREFIX}{name.upper()}={shown(first.get('input'))} (setting {name}): {allowed}{_range_of(name)}"
 
 
 def _range_of(name: str) -> str:
     field = Settings.model_fields.get(name)
     if field is None:
         return f"; known are {', '.join(sorted(Settings.model_fields))}"
+    if field.annotation is bool:
+        return "; allowed are true and false"
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     bounds = [
         f"{sign} {getattr(bound, attribute)}"
@@ -126,3 +128,7 @@ def _range_of(name: str) -> str:
         if hasattr(bound, attribute)
     ]
     return f"; allowed is {' and '.join(bounds)}" if bounds else ""
+
+
+def _on_one_line(message: str) -> str:
+    return " ".join(message.splitlines())

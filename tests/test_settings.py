@@ -1,0 +1,232 @@
+"""The settings: where they come from, which of two wins, and what a mistake is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from jobs_service import InvalidSettings, JobsError, Settings
+from jobs_service.settings import FILE_VARIABLE, PREFIX
+
+NUMBERS = [name for name, field in Settings.model_fields.items() if field.annotation is not bool]
+INTEGERS = [name for name, field in Settings.model_fields.items() if field.annotation is int]
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin every test without a setting in the environment."""
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], Path]:
+    """Writes the TOML file that the environment names."""
+
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "settings.toml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        monkeypatch.setenv(FILE_VARIABLE, str(path))
+        return path
+
+    return write
+
+
+def complaint(**arguments: Any) -> str:
+    """Return what is wrong with settings, checked to be one line."""
+    with pytest.raises(InvalidSettings) as caught:
+        Settings(**arguments)
+    assert isinstance(caught.value, JobsError)
+    assert isinstance(caught.value, ValueError)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def bounds(name: str) -> dict[str, float]:
+    """Return a setting's bounds as they were declared."""
+    signs = ("gt", "ge", "lt", "le")
+    return {
+        sign: getattr(bound, sign)
+        for bound in Settings.model_fields[name].metadata
+        for sign in signs
+        if hasattr(bound, sign)
+    }
+
+
+# sources
+
+
+def test_the_seeds_knobs_have_their_defaults() -> None:
+    settings = Settings()
+    assert (settings.type_check_period, settings.type_check_max_jitter) == (15, 5)
+    assert (settings.activity_samples, settings.activity_max_jitter) == (8, 10)
+    assert (settings.activity_batch, settings.activity_batch_factor, settings.activity_batch_increment) == (
+        1000,
+        0.75,
+        100,
+    )
+    assert (settings.notify_holdoff, settings.notifier_batch) == (0.05, 1000)
+    assert (settings.transaction_timeout, settings.max_restarts, settings.restart_period) == (10, 3, 10)
+    assert settings.durable
+
+
+def test_every_default_is_within_its_own_range() -> None:
+    assert Settings(**Settings().model_dump()) == Settings()
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_setting_comes_from_its_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = getattr(Settings(), name)
+    other = value + 1 if name != "activity_batch_factor" else 0.5
+    monkeypatch.setenv(f"JOBS_SERVICE_{name.upper()}", str(other))
+    assert getattr(Settings(), name) == other
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
+def test_a_switch_comes_from_its_variable(text: str, value: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_DURABLE", text)
+    assert Settings().durable is value
+
+
+def test_a_toml_file_sets_what_it_names(file: Callable[[str], Path]) -> None:
+    file("activity_batch = 7\nnotify_holdoff = 0.5 # seconds\ndurable = false\n")
+    assert Settings() == Settings.model_construct(
+        **{**Settings().model_dump(), "activity_batch": 7, "notify_holdoff": 0.5, "durable": False}
+    )
+    assert (Settings().activity_batch, Settings().notify_holdoff, Settings().durable) == (7, 0.5, False)
+    assert Settings().add_batch == 1000
+
+
+def test_arguments_win_over_the_environment_and_that_over_the_file(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file("activity_batch = 1\nadd_batch = 1\npending_batch = 1\n")
+    monkeypatch.setenv("JOBS_SERVICE_ACTIVITY_BATCH", "2")
+    monkeypatch.setenv("JOBS_SERVICE_ADD_BATCH", "2")
+    settings = Settings(activity_batch=3)
+    assert (settings.activity_batch, settings.add_batch, settings.pending_batch) == (3, 2, 1)
+    assert settings.notifier_batch == 1000
+
+
+def test_an_empty_name_of_a_file_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FILE_VARIABLE, "")
+    assert Settings().add_batch == 1000
+
+
+def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Settings()
+    monkeypatch.setenv("JOBS_SERVICE_ADD_BATCH", "5")
+    assert (before.add_batch, Settings().add_batch) == (1000, 5)
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = Settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.add_batch = 1
+    assert settings.add_batch == 1000
+
+
+# mistakes
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_value_below_the_range_is_told_variable_value_and_range(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = bounds(name)
+    low = allowed["gt"] if "gt" in allowed else allowed["ge"] - 1
+    sign = f"> {allowed['gt']}" if "gt" in allowed else f">= {allowed['ge']}"
+    monkeypatch.setenv(f"JOBS_SERVICE_{name.upper()}", str(low))
+    message = complaint()
+    assert message.startswith(f"JOBS_SERVICE_{name.upper()}={str(low)!r} (setting {name}): ")
+    assert f"allowed is {sign} and <" in message
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_value_above_the_range_is_told_variable_value_and_range(name: str) -> None:
+    allowed = bounds(name)
+    high = allowed["lt"] if "lt" in allowed else allowed["le"] + 1
+    message = complaint(**{name: high})
+    assert message.startswith(f"JOBS_SERVICE_{name.upper()}={high!r} (setting {name}): ")
+    assert message.endswith(f"< {allowed['lt']}" if "lt" in allowed else f"<= {allowed['le']}")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["", "many", "1s", "a\nb"])
+def test_what_is_no_number_is_told_variable_value_and_range(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"JOBS_SERVICE_{name.upper()}", value)
+    message = complaint()
+    assert message.startswith(f"JOBS_SERVICE_{name.upper()}={value!r} (setting {name}): input should be a valid ")
+    assert "; allowed is >" in message
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_a_fraction_is_no_whole_number(name: str) -> None:
+    assert f"JOBS_SERVICE_{name.upper()}=10.5 (setting {name}): input should be a valid integer" in complaint(
+        **{name: 10.5}
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
+    message = complaint(notify_holdoff=value)
+    assert message == (
+        f"JOBS_SERVICE_NOTIFY_HOLDOFF={value} (setting notify_holdoff): input should be a finite number; "
+        "allowed is >= 0 and <= 3600"
+    )
+
+
+@pytest.mark.parametrize("value", [None, [1], {}, "perhaps"])
+def test_what_is_no_switch_is_told_what_is(value: Any) -> None:
+    message = complaint(durable=value)
+    assert message.startswith(f"JOBS_SERVICE_DURABLE={value!r} (setting durable): input should be a valid boolean")
+    assert message.endswith("; allowed are true and false")
+
+
+def test_a_value_too_long_to_be_shown_is_cut() -> None:
+    assert len(complaint(add_batch="9" * 10_000)) < 300
+    assert "<a int that cannot be shown>" in complaint(add_batch=10**5000)
+
+
+def test_an_unknown_setting_is_told_which_there_are() -> None:
+    message = complaint(add_bach=1)
+    assert message.startswith("JOBS_SERVICE_ADD_BACH=1 (setting add_bach): ")
+    assert message.endswith("known are " + ", ".join(sorted(Settings.model_fields)))
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        ("add_bach = 1", "JOBS_SERVICE_ADD_BACH=1 (setting add_bach): "),
+        ("[limits]\nadd_batch = 1", "JOBS_SERVICE_LIMITS={'add_batch': 1} (setting limits): "),
+        ("add_batch = 0", "JOBS_SERVICE_ADD_BATCH=0 (setting add_batch): "),
+        ("add_batch = [1,\n2]", "JOBS_SERVICE_ADD_BATCH=[1, 2] (setting add_batch): "),
+        ('"two\\nlines" = 1', "JOBS_SERVICE_TWO LINES=1 (setting two lines): "),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_like_any_other(content: str, start: str, file: Callable[[str], Path]) -> None:
+    file(content)
+    assert complaint().startswith(start)
+
+
+@pytest.mark.parametrize("content", ["add_batch 1", "add_batch = ", "= 1", "a = 1\na = 2", b"\xff\xfe"])
+def test_a_file_that_is_no_toml_is_told_by_name(content: str | bytes, file: Callable[[str | bytes], Path]) -> None:
+    path = file(content)
+    assert complaint().startswith(f"JOBS_SERVICE_SETTINGS={path}: not TOML: ")
+
+
+def test_a_missing_file_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "nowhere.toml"))
+    assert complaint() == f"JOBS_SERVICE_SETTINGS={tmp_path}/nowhere.toml: cannot read it: No such file or directory"
+
+
+def test_a_directory_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path))
+    assert complaint() == f"JOBS_SERVICE_SETTINGS={tmp_path}: cannot read it: Is a directory"
