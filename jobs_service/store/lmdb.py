@@ -225,36 +225,39 @@ class _Watches:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_key: dict[bytes, set[Watch]] = {}
+        # key -> watch -> the LMDB transaction whose state its baseline is from
+        self._by_key: dict[bytes, dict[Watch, int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
-    def register(self, watches: list[Watch]) -> None:
-        """Keep the watches until they fire or are forgotten."""
+    def register(self, watches: list[Watch], number: int) -> None:
+        """Keep the watches, whose baselines are from the state of this LMDB transaction, until they fire."""
         with self._lock:
             for watch in watches:
-                self._by_key.setdefault(watch.key, set()).add(watch)
+                self._by_key.setdefault(watch.key, {})[watch] = number
 
     def forget(self, watch: Watch) -> None:
         """Drop a watch; it need not be there."""
         with self._lock:
             self._drop(watch)
 
-    def changed(self, written: dict[bytes, bytes | None], cleared: list[tuple[bytes, bytes]]) -> list[Watch]:
-        """Take out and return the watches whose keys a commit has given another value."""
+    def changed(
+        self, written: dict[bytes, bytes | None], cleared: list[tuple[bytes, bytes]], number: int
+    ) -> list[Watch]:
+        """Take out and return the watches whose keys this commit has given another value."""
         if not self._by_key:
             return []
         with self._lock:
             values = {key: written[key] for key in self._by_key.keys() & written.keys()}
             for begin, end in cleared:
                 values.update((key, None) for key in self._by_key if begin <= key < end and key not in written)
-            return self._take(values)
+            return self._take(values, number)
 
-    def changed_in(self, state: _State, keys: list[bytes] | None = None) -> list[Watch]:
+    def changed_in(self, state: _State, number: int, keys: list[bytes] | None = None) -> list[Watch]:
         """Take out and return the watches (on these keys, or all) whose keys have another value in this state."""
         with self._lock:
-            return self._take({key: state.get(key) for key in (keys or self._by_key) if key in self._by_key})
+            return self._take({key: state.get(key) for key in (keys or self._by_key) if key in self._by_key}, number)
 
     def take_all(self) -> list[Watch]:
         """Take out and return all watches."""
@@ -263,8 +266,14 @@ class _Watches:
             self._by_key.clear()
             return watches
 
-    def _take(self, values: dict[bytes, bytes | None]) -> list[Watch]:
-        fired = [watch for key, value in values.items() for watch in self._by_key[key] if watch.baseline != value]
+    def _take(self, values: dict[bytes, bytes | None], number: int) -> list[Watch]:
+        # A watch that is younger than the state knows better: it is not to fire for its own transaction's writes.
+        fired = [
+            watch
+            for key, value in values.items()
+            for watch, made in self._by_key[key].items()
+            if watch.baseline != value and made <= number
+        ]
         for watch in fired:
             self._drop(watch)
         return fired
@@ -272,7 +281,7 @@ class _Watches:
     def _drop(self, watch: Watch) -> None:
         group = self._by_key.get(watch.key)
         if group is not None:
-            group.discard(watch)
+            group.pop(watch, None)
             if not group:
                 del self._by_key[watch.key]
 
@@ -469,6 +478,7 @@ class LmdbStore(Store):
         watched: list[Watch] = []
         try:
             state = _State(transaction)
+            number = transaction.id()
             version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
             stamp_head = version.to_bytes(8, "big")
             written: dict[bytes, bytes | None] = {}
@@ -493,10 +503,9 @@ class LmdbStore(Store):
                     size += own.size
                     _apply(transaction, own, stamp, written, cleared)
             if watched:
-                self._watches.register(watched)
+                self._watches.register(watched, number if place else number - 1)
             if place:
                 transaction.put(_STAMP_KEY, stamp_head)
-                number = transaction.id()
                 transaction.commit()
                 self._own_commits.append(number)
             else:
@@ -516,7 +525,7 @@ class LmdbStore(Store):
         for answer in answers:
             if answer.stamp is not None and answer.transaction is not None:
                 answer.transaction.stamp.value = answer.stamp
-        return self._watches.changed(written, cleared)
+        return self._watches.changed(written, cleared, number)
 
     def _run(self, answer: _Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and note its result or its error."""
@@ -599,7 +608,7 @@ class LmdbStore(Store):
                     watched += own.watches
                 if own is not None:
                     own.end()
-            self._watches.register(watched)
+            self._watches.register(watched, number)
         finally:
             transaction.abort()
         if watched:
@@ -618,15 +627,16 @@ class LmdbStore(Store):
             own += self._own_commits.popleft() > seen
         # This process's own commits woke their watches directly. One that is not noted yet counts as foreign:
         # that look is for nothing, and harmless.
-        return self._watches.changed_in(state) if number - seen > own and self._watches else []
+        return self._watches.changed_in(state, number) if number - seen > own and self._watches else []
 
     def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:
         """Return those of the new watches that a commit overtook before they were registered."""
         transaction = environment.begin()
         try:
-            if transaction.id() == number:
+            newer = transaction.id()
+            if newer == number:
                 return []
-            return self._watches.changed_in(_State(transaction), [watch.key for watch in watched])
+            return self._watches.changed_in(_State(transaction), newer, [watch.key for watch in watched])
         finally:
             transaction.abort()
 

@@ -14,6 +14,7 @@ import pytest
 from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
+from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import contents, number, patience, value_of, write
 from tests.store.lmdb_process import ROOT, Process, process
@@ -62,6 +63,30 @@ async def test_another_processs_commits_fire_watches(path: Path) -> None:
             assert await value_of(store, b"key") == b"%d" % count
             assert await other.hear() == "done"
         assert not unrelated.fired
+
+
+async def test_looks_for_other_processes_do_not_wake_those_who_watch_what_they_have_just_written(path: Path) -> None:
+    """The look may be at a state from before the commit that made the watch."""
+
+    def writing(count: int) -> TransactionFunction[Watch]:
+        async def function(tr: Transaction) -> Watch:
+            tr.set(b"a", b"%d" % count)
+            return tr.watch(b"a")
+
+        return function
+
+    async with opened(path, watch_poll=0.0001) as store, process(path, durable=False) as other:
+        other.tell("append")
+        fired = []
+        for count in range(300):
+            watched = await store.transact(writing(count))
+            # What the look finds is told to the loop before the answer to a later reader.
+            await value_of(store, b"a")
+            fired.append(watched.fired)
+        assert not any(fired)
+        await write(store, {b"a": b"changed"})
+        async with patience():
+            await watched.wait()
 
 
 async def test_processes_that_make_a_store_together_share_it(path: Path) -> None:
