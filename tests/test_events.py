@@ -1,0 +1,132 @@
+"""Log events: details are kept from those who have not asked, and structlog's configuration is the application's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from jobs_service.events import EventLog
+
+SCENARIO = """
+import asyncio, sys
+import structlog
+from jobs_service import JobsService, Settings
+
+async def main(lose):
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0)) as jobs:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "the-id", {"password": "hunter2"})
+        job = await jobs.accept("email")
+        await job.update({"password": "hunter3"})
+        if lose:
+            await jobs.set_type_timeout("email", 0.2)
+            while (await jobs.get("email", "the-id")).state == "running":
+                await asyncio.sleep(0.01)
+            await jobs.set_type_timeout("email", 60)
+            job = await jobs.accept("email")
+        await job.finish({"password": "hunter4"})
+        await jobs.remove("email", "the-id")
+        await jobs.clear_type_timeout("email")
+
+"""
+
+JSON_LINES = "structlog.configure([structlog.processors.add_log_level, structlog.processors.JSONRenderer()])\n"
+
+
+def run(tmp_path: Path, *, configure: str = "", lose: bool = False) -> str:
+    """Run a service in a process of its own, and return its standard output; its standard error must be empty."""
+    program = f"{SCENARIO}{configure}asyncio.run(main({lose}))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+# of a whole program
+
+
+def test_a_program_that_has_not_configured_structlog_reads_nothing_of_ordinary_work(tmp_path: Path) -> None:
+    assert run(tmp_path) == ""
+
+
+def test_a_program_that_has_not_configured_structlog_is_told_of_lost_jobs(tmp_path: Path) -> None:
+    lines = run(tmp_path, lose=True).splitlines()
+    assert len(lines) == 1
+    assert "jobs_lost" in lines[0]
+
+
+def test_a_program_that_has_configured_structlog_gets_details_its_way_with_type_and_id(tmp_path: Path) -> None:
+    events = [json.loads(line) for line in run(tmp_path, configure=JSON_LINES, lose=True).splitlines()]
+    by_name = {event["event"]: event for event in events}
+    assert by_name["type_served"]["type"] == "email"
+    assert by_name["type_served"]["level"] == "debug"
+    assert by_name["jobs_lost"]["type"] == "email"
+    assert by_name["jobs_lost"]["ids"] == ["the-id"]
+    assert by_name["jobs_lost"]["level"] == "warning"
+
+
+def test_a_level_that_the_program_has_set_holds_for_the_library(tmp_path: Path) -> None:
+    configure = "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))\n"
+    assert run(tmp_path, configure=configure, lose=True) == ""
+
+
+@pytest.mark.parametrize("configure", ["", JSON_LINES])
+def test_no_event_has_a_jobs_data(tmp_path: Path, configure: str) -> None:
+    output = run(tmp_path, configure=configure, lose=True)
+    assert "jobs_lost" in output
+    assert "hunter" not in output
+    assert "password" not in output
+
+
+def test_importing_the_library_configures_nothing_and_prints_nothing(tmp_path: Path) -> None:
+    program = (
+        "import jobs_service, structlog, logging\nassert not structlog.is_configured() and not logging.root.handlers"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# of one source
+
+
+def test_a_source_has_its_fields_in_every_event() -> None:
+    log = EventLog("tests", type="email")
+    with capture_logs() as events:
+        log.warning("one", id="a")
+        log.error("two")
+        log.bind(id="b").warning("three", type=1)
+        log.warning("four")
+    assert events == [
+        {"event": "one", "log_level": "warning", "type": "email", "id": "a"},
+        {"event": "two", "log_level": "error", "type": "email"},
+        {"event": "three", "log_level": "warning", "type": 1, "id": "b"},
+        {"event": "four", "log_level": "warning", "type": "email"},
+    ]
+
+
+def test_an_exception_is_logged_with_its_traceback() -> None:
+    log = EventLog("tests")
+    with capture_logs() as events:
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            log.exception("failed", id="a")
+    assert events == [{"event": "failed", "log_level": "error", "id": "a", "exc_info": True}]
+
+
+def test_details_go_to_who_has_configured_structlog() -> None:
+    log = EventLog("tests")
+    with capture_logs() as events:
+        log.debug("detail", id="a")
+        configured = structlog.is_configured()
+    assert configured
+    assert events == [{"event": "detail", "log_level": "debug", "id": "a"}]

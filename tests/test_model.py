@@ -1,0 +1,272 @@
+"""What an application sees of a job: frozen, comparable, and decoded only when somebody looks."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+import fdb.tuple
+import pytest
+
+from jobs_service import Job, JobEvent, JobState, NewJob, Outcome, Removal, RunningJob, StoreError
+from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
+from jobs_service.model import UNSET, ResubmitFlag, Unset
+from jobs_service.store.base import CommitStamp
+
+ATTRIBUTES = ["type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"]
+SEQ = bytes(range(12))
+
+
+def record(**other: Any) -> Record:
+    """Return the record of a pending job."""
+    values: dict[str, Any] = {
+        "lock": None,
+        "place": READY,
+        "seq": SEQ,
+        "priority": fdb.tuple.pack((3,)),
+        "run_at": None,
+        "outcome": None,
+        "cancel": False,
+        "next": None,
+        "creator": b"c" * 8,
+        "previous": bytes(8),
+        "json": b'{"a":[1]}',
+    }
+    return Record(**{**values, **other})
+
+
+def job(type: Any = "t", id: Any = "i", **other: Any) -> Job:
+    """Return a pending job."""
+    return Job(type, id, record(**other))
+
+
+def running(worker: Any = None, **other: Any) -> RunningJob:
+    """Return a running job."""
+    return RunningJob("t", "i", record(lock=b"L" * 16, place=0, **other), worker)
+
+
+class Worker:
+    """Notes what a running job's own methods call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def _update(self, job: RunningJob, data: Any) -> RunningJob:
+        self.calls.append(("update", job, data))
+        return job
+
+    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
+        self.calls.append(("finish", job, data, outcome))
+        return job
+
+    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
+        self.calls.append(("resubmit", job, data, priority, run_at))
+        return job
+
+    async def _release(self, job: RunningJob) -> Job:
+        self.calls.append(("release", job))
+        return job
+
+
+# a job
+
+
+def test_a_job_shows_what_its_record_says() -> None:
+    found = job(place=SCHEDULED, run_at=1.5)
+    assert (found.type, found.id, found.state, found.outcome) == ("t", "i", JobState.PENDING, None)
+    assert (found.data, found.priority, found.resubmit, found.cancel) == ({"a": [1]}, 3, False, False)
+    assert found.run_at == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
+    assert found.run_at.tzinfo is UTC
+    assert found.seq == SEQ
+
+
+@pytest.mark.parametrize("priority", [0, -5, "low", b"low", (1, "a"), ((None, 2.5), True)])
+def test_a_priority_is_shown_as_it_was_given(priority: Any) -> None:
+    assert job(priority=fdb.tuple.pack((priority,))).priority == priority
+
+
+def test_a_seq_is_unknown_until_its_transaction_has_committed() -> None:
+    stamp = CommitStamp()
+    found = job(seq=NewSeq(stamp, b"\x00\x07"))
+    before = found.seq
+    stamp.value = b"s" * 10
+    assert (before, found.seq) == (None, b"s" * 10 + b"\x00\x07")
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_a_jobs_attributes_cannot_be_set_or_deleted(name: str) -> None:
+    for found in (job(), running()):
+        before = getattr(found, name)
+        with pytest.raises(AttributeError):
+            setattr(found, name, "other")
+        with pytest.raises(AttributeError):
+            delattr(found, name)
+        assert getattr(found, name) == before
+
+
+def test_a_job_takes_no_attributes_of_others() -> None:
+    for found in (job(), running()):
+        with pytest.raises(AttributeError):
+            found.note = "mine"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        running().lock = b"other"  # type: ignore[misc]
+
+
+def test_data_is_decoded_when_somebody_looks_and_once() -> None:
+    broken = job(json=b"{")
+    assert broken.state is JobState.PENDING
+    with pytest.raises(StoreError, match="a job's data is damaged"):
+        _ = broken.data
+    found = job()
+    assert found.data is found.data
+    assert job(json=b"").data is None
+
+
+def test_jobs_with_the_same_fields_are_equal_and_have_one_hash() -> None:
+    assert job() == job()
+    assert hash(job()) == hash(job())
+    assert len({job(), job()}) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"type": "u"},
+        {"id": b"i"},
+        {"place": 0, "outcome": Outcome.FAILED},
+        {"json": b"{}"},
+        {"priority": fdb.tuple.pack((4,))},
+        {"run_at": 1.0},
+        {"next": (b"\x14", None)},
+        {"cancel": True},
+        {"seq": bytes(12)},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_jobs_that_differ_in_any_field_are_not_equal(other: dict[str, Any]) -> None:
+    assert job() != job(**other)
+
+
+def test_locks_tell_two_runs_of_a_job_apart() -> None:
+    other = RunningJob("t", "i", record(lock=b"M" * 16, place=0), None)
+    assert running() == running()
+    assert running() != other
+
+
+def test_a_job_is_equal_to_no_other_kind_of_thing() -> None:
+    as_read = Job("t", "i", record(lock=b"L" * 16, place=0))
+    assert as_read != running()
+    assert running() != as_read
+    assert job() != "t"
+    assert (job() == None) is False  # noqa: E711 - the comparison itself is tested
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (job(), "<Job 't'/'i' pending>"),
+        (job(("a", 1), b"x"), "<Job ('a', 1)/b'x' pending>"),
+        (job(place=0, outcome=Outcome.FAILED), "<Job 't'/'i' finished, outcome=failed>"),
+        (running(), "<RunningJob 't'/'i' running>"),
+    ],
+)
+def test_a_job_shows_which_it_is_and_never_its_data(found: Job, shown: str) -> None:
+    assert repr(found) == shown
+    assert str(found) == shown
+
+
+# a running job
+
+
+async def test_the_methods_of_a_running_job_are_its_workers_operations() -> None:
+    worker = Worker()
+    found = running(worker)
+    await found.update()
+    await found.update(None)
+    await found.finish({"a": 1}, outcome=Outcome.FAILED)
+    await found.finish()
+    await found.resubmit(priority=5, run_at=None)
+    await found.release()
+    assert worker.calls == [
+        ("update", found, UNSET),
+        ("update", found, None),
+        ("finish", found, {"a": 1}, Outcome.FAILED),
+        ("finish", found, UNSET, Outcome.SUCCEEDED),
+        ("resubmit", found, UNSET, 5, None),
+        ("release", found),
+    ]
+
+
+async def test_a_job_accepted_without_a_service_says_how_to_go_on() -> None:
+    found = running()
+    calls = [found.update(), found.finish(), found.resubmit(), found.release()]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="use the transaction's own operations"):
+            await call
+
+
+def test_a_running_job_shows_its_lock() -> None:
+    assert running().lock == b"L" * 16
+
+
+@pytest.mark.parametrize(("following", "flag"), [(None, False), ((b"\x14", None), True)])
+def test_the_resubmit_flag_is_a_truth_value(following: Any, flag: bool) -> None:
+    found = running(next=following)
+    assert bool(found.resubmit) is flag
+    assert found.resubmit == flag
+    assert flag == found.resubmit
+    assert found.resubmit != (not flag)
+    assert hash(found.resubmit) == hash(flag)
+    assert repr(found.resubmit) == str(found.resubmit) == repr(flag)
+    assert ("again" if found.resubmit else "done") == ("again" if flag else "done")
+
+
+def test_resubmit_flags_compare_with_each_other_and_with_nothing_else() -> None:
+    again = running(next=(b"\x14", None)).resubmit
+    assert isinstance(again, ResubmitFlag)
+    assert again == running(next=(b"\x14", 1.0)).resubmit
+    assert again != running().resubmit
+    assert again != 1
+    assert again != "True"
+
+
+async def test_the_resubmit_flag_is_the_operation_when_it_is_called() -> None:
+    worker = Worker()
+    found = running(worker)
+    assert await found.resubmit(data=[1]) is found
+    assert worker.calls == [("resubmit", found, [1], UNSET, UNSET)]
+    assert callable(found.resubmit)
+
+
+# what else there is
+
+
+def test_a_new_job_has_the_documented_defaults_and_is_frozen() -> None:
+    new = NewJob("i")
+    assert (new.id, new.data, new.priority, new.run_at) == ("i", None, 0, None)
+    assert new == NewJob("i", None, 0, None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        new.id = "other"  # type: ignore[misc]
+
+
+def test_an_event_is_frozen_and_compares_by_its_fields() -> None:
+    event = JobEvent("t", "i", JobState.FINISHED, {"a": 1}, Outcome.SUCCEEDED, SEQ)
+    assert event == JobEvent(
+        type="t", id="i", state=JobState.FINISHED, data={"a": 1}, outcome=Outcome.SUCCEEDED, seq=SEQ
+    )
+    assert event != dataclasses.replace(event, data=None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event.state = JobState.REMOVED  # type: ignore[misc]
+
+
+def test_states_outcomes_and_removals_are_their_names() -> None:
+    assert [str(state) for state in JobState] == ["pending", "running", "finished", "removed"]
+    assert [str(outcome) for outcome in Outcome] == ["succeeded", "failed", "canceled"]
+    assert [str(removal) for removal in Removal] == ["removed", "canceled"]
+    assert JobState("pending") is JobState.PENDING
+
+
+def test_what_is_left_out_shows_as_dots() -> None:
+    assert repr(UNSET) == "..."
+    assert UNSET is Unset.UNSET
