@@ -184,7 +184,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "data that is no JSON": (rewritten("succeeded", json=b"{"), "no JSON"),
     "a priority that is none": (rewritten("succeeded", priority=b"\x00"), "is none"),
     "a next priority that is none": (rewritten("resubmitted", next=(b"\x15", None)), "is none"),
-    "running and ready at once": (flag("ready 0", 1), "several states"),
+    "running and ready at once": (flag("running", 2), "several states"),
     "ready and scheduled at once": (flag("ready 0", 4), "several states"),
     "an unknown flag": (flag("ready 0", 128), "unknown flags"),
     "canceled while pending": (flag("ready 0", 16), "cancel flag of a pending"),
