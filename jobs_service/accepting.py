@@ -2,15 +2,18 @@
 
 Of all that wait for the same jobs only the first in line watches the store; whoever gets a job wakes the next two,
 since where one job came there may be more. So an added job costs one look per process, however many workers are idle.
+Who was woken and found nothing goes back to their place: those who came first are served first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from jobs_service.errors import StoreError
@@ -36,16 +39,25 @@ class Nothing:
 class _Line:
     """Those who wait for the same jobs."""
 
-    __slots__ = ("behind", "watched")
+    __slots__ = ("behind", "entered", "inside", "watched")
 
     def __init__(self) -> None:
         self.watched = False
-        self.behind: deque[asyncio.Future[None]] = deque()
+        self.entered = 0
+        self.inside = 0
+        # (how many had entered before, their turn), in that order
+        self.behind: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def enter(self) -> int:
+        """Count one more in line, and return their number."""
+        self.entered += 1
+        self.inside += 1
+        return self.entered
 
     def wake(self, count: int) -> None:
         """Let the next in line try."""
         while count and self.behind:
-            turn = self.behind.popleft()
+            _, turn = self.behind.popleft()
             if not turn.done():
                 turn.set_result(None)
                 count -= 1
@@ -65,6 +77,7 @@ class Waiting(Generic[T]):
             attempt: one transaction.
         """
         line = self._lines.setdefault(key, _Line())
+        number = line.enter()
         try:
             while True:
                 found = await attempt()
@@ -74,7 +87,7 @@ class Waiting(Generic[T]):
                 if line.watched:
                     if found.watch is not None:
                         found.watch.cancel()
-                    await self._queue(line)
+                    await self._queue(line, number)
                 elif found.watch is not None:
                     await self._watch(line, found.watch, found.due_in)
         except BaseException:
@@ -82,17 +95,18 @@ class Waiting(Generic[T]):
             line.wake(1)
             raise
         finally:
-            if not line.watched and not line.behind and self._lines.get(key) is line:
+            line.inside -= 1
+            if not line.inside:
                 del self._lines[key]
 
-    async def _queue(self, line: _Line) -> None:
+    async def _queue(self, line: _Line, number: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.behind.append(turn)
+        line.behind.insert(bisect(line.behind, number, key=itemgetter(0)), (number, turn))
         try:
             await turn
         finally:
             if not turn.done():
-                line.behind.remove(turn)
+                line.behind.remove((number, turn))
 
     async def _watch(self, line: _Line, watch: Watch, due_in: float | None) -> None:
         line.watched = True

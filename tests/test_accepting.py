@@ -1,0 +1,339 @@
+"""Workers that wait in line for jobs: fair, none asleep while there is a job, nothing left of a line that has emptied.
+
+The queue here stands for a type in the store: taking from it and watching it is one step, as in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Hashable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs_service import StoreError, StoreUnavailable
+from jobs_service.accepting import Nothing, Waiting
+from jobs_service.store import Watch
+from tests.virtual_time import in_virtual_time, run_virtual
+
+
+class Queue:
+    """Jobs, and watches that fire when one comes.
+
+    Args:
+        pause: seconds that an attempt takes, before and after its one step.
+
+    Attributes:
+        attempts: how often somebody has looked.
+    """
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.jobs: deque[int] = deque()
+        self.attempts = 0
+        self.due_in: float | None = None
+        self.failures: list[Exception] = []
+        self.watches: set[Watch] = set()
+        self._pause = pause
+
+    async def attempt(self) -> int | Nothing:
+        self.attempts += 1
+        await asyncio.sleep(self._pause)
+        if self.failures:
+            raise self.failures.pop()
+        found: int | Nothing
+        if self.jobs:
+            found = self.jobs.popleft()
+        else:
+            watch = Watch(b"queue")
+            watch.attach(self.watches.discard)
+            self.watches.add(watch)
+            found = Nothing(watch, self.due_in)
+        try:
+            await asyncio.sleep(self._pause)
+        except asyncio.CancelledError:
+            # Who has taken a job and goes away gives it back, as the service does.
+            if isinstance(found, int):
+                self.add(found)
+            else:
+                assert found.watch is not None
+                found.watch.cancel()
+            raise
+        return found
+
+    def add(self, *jobs: int) -> None:
+        """Add jobs, and fire the watches as a commit does."""
+        self.jobs.extend(jobs)
+        for watch in list(self.watches):
+            watch.fire()
+        self.watches.clear()
+
+    def lose_watches(self) -> None:
+        """Fail the watches."""
+        for watch in list(self.watches):
+            watch.fire(StoreError("lost"))
+        self.watches.clear()
+
+
+class Workers:
+    """Those who wait for a queue's jobs."""
+
+    def __init__(self, queue: Queue, waiting: Waiting[int], key: Hashable = "line") -> None:
+        self.queue = queue
+        self.waiting = waiting
+        self.key = key
+        self.got: list[tuple[int, int]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def enter(self, count: int = 1) -> None:
+        """Let more of them get in line, one after the other."""
+        for _ in range(count):
+            number = len(self.tasks)
+            self.tasks.append(asyncio.create_task(self._work(number), name=f"worker {number}"))
+            await settled()
+
+    async def _work(self, number: int) -> None:
+        self.got.append((number, await self.waiting.get(self.key, self.queue.attempt)))
+
+    async def leave(self) -> None:
+        """Cancel those who still wait."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def settled() -> None:
+    """Return when everybody has done what can be done without time passing."""
+    await asyncio.sleep(0.001)
+
+
+def lines(waiting: Waiting[int]) -> int:
+    """Return how many lines there are."""
+    return len(waiting._lines)
+
+
+# one after the other
+
+
+@in_virtual_time
+async def test_a_job_that_is_there_is_taken_without_waiting() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    queue.add(7)
+    assert await waiting.get("line", queue.attempt) == 7
+    assert (queue.attempts, lines(waiting)) == (1, 0)
+
+
+@in_virtual_time
+async def test_those_who_came_first_are_served_first() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(5)
+    for job in range(5):
+        queue.add(job)
+        await settled()
+    assert workers.got == [(number, number) for number in range(5)]
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
+async def test_only_the_first_in_line_watches_and_looks_again() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(50)
+    assert len(queue.watches) == 1
+    before = queue.attempts
+    queue.add(1)
+    await settled()
+    # The first one, and the two that it woke: where one job came there may be more.
+    assert queue.attempts - before == 3
+    assert len(queue.watches) == 1
+    await workers.leave()
+    assert (queue.watches, lines(waiting)) == (set(), 0)
+
+
+@in_virtual_time
+async def test_as_many_are_woken_as_jobs_have_come() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(20)
+    queue.add(*range(20))
+    await settled()
+    assert sorted(job for _, job in workers.got) == list(range(20))
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
+async def test_lines_for_different_jobs_do_not_hold_each_other_up() -> None:
+    waiting = Waiting[int]()
+    one, other = Workers(Queue(), waiting, "one"), Workers(Queue(), waiting, "other")
+    await one.enter(3)
+    await other.enter(3)
+    assert lines(waiting) == 2
+    other.queue.add(1, 2, 3)
+    await settled()
+    assert (len(one.got), len(other.got)) == (0, 3)
+    assert lines(waiting) == 1
+    await one.leave()
+    assert lines(waiting) == 0
+
+
+# those who go away
+
+
+@in_virtual_time
+async def test_the_next_watches_when_the_first_in_line_goes() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(3)
+    workers.tasks[0].cancel()
+    await settled()
+    assert len(queue.watches) == 1
+    queue.add(5)
+    await settled()
+    assert workers.got == [(1, 5)]
+    await workers.leave()
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
+async def test_one_who_goes_from_the_middle_of_the_line_is_passed_over() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(4)
+    workers.tasks[1].cancel()
+    await settled()
+    for job in range(3):
+        queue.add(job)
+        await settled()
+    assert workers.got == [(0, 0), (2, 1), (3, 2)]
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
+async def test_one_who_is_canceled_when_just_woken_passes_the_turn_on() -> None:
+    queue, waiting = Queue(pause=1.0), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(4)
+    await asyncio.sleep(10)
+    queue.add(1, 2)
+    await asyncio.wait(workers.tasks, return_when=asyncio.FIRST_COMPLETED)
+    # The first has job 1 and has woken the next two: both go before they have looked.
+    workers.tasks[1].cancel()
+    workers.tasks[2].cancel()
+    await asyncio.sleep(10)
+    assert workers.got == [(0, 1), (3, 2)]
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
+async def test_one_whose_attempt_fails_passes_the_turn_on() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(3)
+    queue.failures.append(StoreUnavailable("away"))
+    queue.add(1)
+    await settled()
+    assert isinstance(workers.tasks[0].exception(), StoreUnavailable)
+    assert workers.got == [(1, 1)]
+    await workers.leave()
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
+async def test_an_error_reaches_the_one_who_met_it_and_leaves_no_line() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    queue.failures.append(ValueError("broken"))
+    with pytest.raises(ValueError, match="broken"):
+        await waiting.get("line", queue.attempt)
+    assert lines(waiting) == 0
+
+
+# what wakes
+
+
+@in_virtual_time
+async def test_a_lost_watch_makes_the_first_look_again() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(2)
+    queue.jobs.append(9)
+    queue.lose_watches()
+    await settled()
+    assert workers.got == [(0, 9)]
+    await workers.leave()
+
+
+@in_virtual_time
+async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    queue.due_in = 60.0
+    workers = Workers(queue, waiting)
+    await workers.enter(2)
+    attempts = queue.attempts
+    await asyncio.sleep(59)
+    assert queue.attempts == attempts
+    queue.jobs.append(9)
+    await asyncio.sleep(2)
+    assert workers.got == [(0, 9)]
+    await workers.leave()
+    assert queue.watches == set()
+
+
+@in_virtual_time
+async def test_one_who_comes_back_without_a_watch_looks_again_at_once() -> None:
+    waiting = Waiting[int]()
+    answers: list[int | Nothing] = [Nothing(None, None), Nothing(None, None), 3]
+
+    async def attempt() -> int | Nothing:
+        await asyncio.sleep(0)
+        return answers.pop(0)
+
+    assert await waiting.get("line", attempt) == 3
+
+
+# anything at any time
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["enter", "enter", "add", "add", "add two", "cancel", "lose", "fail", "pass"]),
+            st.integers(0, 1 << 16),
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 1 << 16),
+)
+def test_no_job_lies_there_while_somebody_waits(steps: list[tuple[str, int]], seed: int) -> None:
+    async def scenario() -> None:
+        choose = random.Random(seed)
+        queue, waiting = Queue(pause=1.0), Waiting[int]()
+        workers = Workers(queue, waiting)
+        for job, (step, number) in enumerate(steps):
+            if step == "enter":
+                workers.tasks.append(asyncio.create_task(workers._work(len(workers.tasks))))
+            elif step == "add":
+                queue.add(2 * job)
+            elif step == "add two":
+                queue.add(2 * job, 2 * job + 1)
+            elif step == "cancel" and workers.tasks:
+                workers.tasks[number % len(workers.tasks)].cancel()
+            elif step == "lose":
+                queue.lose_watches()
+            elif step == "fail":
+                queue.failures.append(StoreUnavailable("away"))
+            await asyncio.sleep(choose.choice([0, 0, 0.5, 1, 1.5, 3]))
+        await asyncio.sleep(1000)
+        queue.failures.clear()
+        left = [task for task in workers.tasks if not task.done()]
+        assert not (queue.jobs and left), f"{len(queue.jobs)} jobs and {len(left)} who wait"
+        assert len({job for _, job in workers.got}) == len(workers.got)
+        assert len(queue.watches) <= 1
+        await workers.leave()
+        assert lines(waiting) == 0
+        assert queue.watches == set()
+
+    run_virtual(scenario())
