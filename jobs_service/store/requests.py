@@ -1,0 +1,113 @@
+"""Calls on their way through a thread: who owns them, what became of them, and how long they may take. Floor: store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from jobs_service.errors import StoreError, StoreUnavailable
+from jobs_service.store.base import TransactionFunction
+from jobs_service.store.lmdb_state import LmdbTransaction
+
+T = TypeVar("T")
+
+
+class Request(Generic[T]):
+    """One call of transact or read, on its way through a thread."""
+
+    __slots__ = ("abandoned", "claim", "deadline", "function", "future")
+
+    def __init__(
+        self,
+        function: TransactionFunction[T],
+        future: asyncio.Future[T],
+        deadline: float,
+        abandoned: Callable[[T], None] | None,
+    ) -> None:
+        self.function = function
+        self.future = future
+        self.deadline = deadline
+        self.abandoned = abandoned
+        # Whoever pops it owns the request: the thread that runs it, or the caller that withdraws it.
+        self.claim = [True]
+
+    def take(self) -> bool:
+        """Claim the request; only one of all who try succeeds."""
+        try:
+            return self.claim.pop()
+        except IndexError:
+            return False
+
+
+class Answer:
+    """What became of one request."""
+
+    __slots__ = ("error", "request", "result", "stamp", "transaction")
+
+    def __init__(self, request: Request[Any]) -> None:
+        self.request = request
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.transaction: LmdbTransaction | None = None
+        self.stamp: bytes | None = None
+
+
+class Deadlines:
+    """Fails the requests that no thread has answered in time: one timer, whatever their number."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, what: str) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._what = what
+        self._waiting: deque[Request[Any]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch_over(self, request: Request[Any]) -> None:
+        """Fail the request when its deadline passes."""
+        self._waiting.append(request)
+        if self._timer is None:
+            self._timer = self._loop.call_at(request.deadline, self._expire)
+
+    def forget_answered(self) -> None:
+        """Drop the answered requests at the front."""
+        waiting = self._waiting
+        while waiting and waiting[0].future.done():
+            waiting.popleft()
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self.forget_answered()
+        while self._waiting and self._waiting[0].deadline <= now:
+            request = self._waiting.popleft()
+            if request.future.done():
+                continue
+            begun = "" if request.take() else "; it had begun and may still take effect"
+            request.future.set_exception(
+                StoreUnavailable(
+                    f"{self._what} did not answer within {self._seconds:g} s{begun}. Another process may hold its "
+                    "write lock, or the disk is slow; try again later"
+                )
+            )
+        self.forget_answered()
+        if self._waiting:
+            self._timer = self._loop.call_at(self._waiting[0].deadline, self._expire)
+
+
+def failed(requests: Iterable[Request[Any]], error: StoreError) -> list[Answer]:
+    """Return the answers that fail these requests, each with an error of its own."""
+    answers = []
+    for request in requests:
+        request.take()
+        answer = Answer(request)
+        answer.error = type(error)(str(error))
+        answers.append(answer)
+    return answers
