@@ -12,7 +12,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from jobs_service.errors import TransactionTooLarge
+from jobs_service.errors import StoreFull, TransactionTooLarge
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit import Entry, Place, Unit
@@ -238,7 +238,8 @@ class GroupCommit:
 
         try:
             answers = await self._transact(work)
-        except TransactionTooLarge as error:
+        except (TransactionTooLarge, StoreFull) as error:
+            # Alone, only those fail that ask for too much.
             if len(batch) == 1:
                 batch[0].answer(None, error)
             else:

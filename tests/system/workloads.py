@@ -6,9 +6,12 @@ import asyncio
 import json
 import os
 import random
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+import lmdb
 
 from jobs_service import JobNotFound, JobsService, JobTransaction, NewJob, RunningJob, Settings, WorkerConflict
 
@@ -222,3 +225,10 @@ def remove(address: str, id: str) -> None:
 async def _remove(address: str, id: str) -> None:
     async with JobsService(address, supervise=False) as jobs:
         await jobs.remove(KIND, id)
+
+
+def hold_write_lock(path: str, journal: str) -> None:
+    """Begin to write to an embedded store and be stopped in the middle; when continued, write nothing and end."""
+    with lmdb.open(path, map_size=1 << 36) as environment, environment.begin(write=True):
+        Journal(journal).write("stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
