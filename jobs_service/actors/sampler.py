@@ -24,6 +24,7 @@ _MOST_TYPES = 1000
 # Timeouts beyond these are sampled as if they were these.
 _SHORTEST = 0.001
 _LONGEST = 1e7
+_AT_ONCE = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Sampled:
         self.keys = keys
         self.quiet = False
         self.removed = False
-        self.next_tick = -math.inf
+        self.next_tick = _AT_ONCE
         self.timeout: float | None = None
         self.stamp: bytes | None = None
         self._listener = listener
@@ -97,7 +98,7 @@ class Sampler:
     def hurry(self, sampled: Sampled) -> None:
         """Take the type's next sample at once, and tell of it whatever it is."""
         self._unschedule(sampled)
-        self._schedule(sampled, -math.inf)
+        self._schedule(sampled, _AT_ONCE)
         sampled.quiet = False
         self._hurry.set()
 
@@ -121,7 +122,8 @@ class Sampler:
         for sampled, (timeout, stamp) in zip(due, found, strict=True):
             if sampled.removed:
                 continue
-            if timeout != sampled.timeout:
+            # Who got in a hurry during the read is sampled again at once, whatever this one shows.
+            if timeout != sampled.timeout and sampled.next_tick != _AT_ONCE:
                 self._unschedule(sampled)
                 self._schedule(sampled, self._next_tick(now, timeout))
             sampled.take(Sample(timeout, stamp, now))
