@@ -1,0 +1,236 @@
+"""The queue's keys: a job is found again behind any priority, and every way of looking at a queue agrees."""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import Any
+
+import fdb.tuple
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs_service.layer import pending
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
+from jobs_service.layer.pending import Terms
+from jobs_service.layer.unit import Unit
+from tests.layer.support import Layer, add, layer
+from tests.layer.tuples import IDS, NAMES
+from tests.virtual_time import EPOCH, in_virtual_time, run_virtual
+
+ALL = Terms(1000, None, None, 1, 100)
+
+PRIORITIES: list[Any] = [
+    0,
+    1,
+    -1,
+    255,
+    256,
+    -255,
+    -256,
+    (1 << 64) - 1,
+    1 << 64,
+    1 - (1 << 64),
+    -(1 << 64),
+    1 << 2000,
+    -(1 << 2000),
+    "",
+    "a",
+    "a\x00b",
+    "\x00",
+    "\x00\xff",
+    "3" * 20,
+    b"",
+    b"\x00",
+    b"\x00\xff\x00",
+    b"\x33" * 13,
+    b"\xff" * 4,
+    (),
+    (None,),
+    (None, None, "a\x00"),
+    (((),), ((None,), ())),
+    (True, False),
+    (1.5, -0.0, float("inf"), float("nan")),
+    (fdb.tuple.SingleFloat(1.25),),
+    (uuid.UUID(int=1 << 100),),
+    (b"\x33" * 13, (1 << 80, ("\x00", (None, True)))),
+    ((1 << 72,), -(1 << 72)),
+]
+
+
+@pytest.mark.parametrize("priority", PRIORITIES, ids=range(len(PRIORITIES)))
+@pytest.mark.parametrize("id", ["a", "", "\x00", b"\x33" * 13, "a\x00\xff"])
+def test_the_id_is_found_behind_any_kind_of_priority(priority: Any, id: str | bytes) -> None:
+    keys = Keyspace(b"\x15\x07").of(("t", 1))
+    seq = b"\x33\x00\xff" * 4
+    packed = pack_priority(priority)
+    key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
+    assert pending._place(keys, key) == ((packed, 0, STAMP_CODE + seq), id)
+
+
+@given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
+def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: Any, id: str | bytes, seq: bytes) -> None:
+    keys = Keyspace(b"").of(type)
+    packed = pack_priority(priority)
+    key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
+    assert pending._place(keys, key) == ((packed, 0, STAMP_CODE + seq), id)
+
+
+async def accepted(found: Layer, terms: Terms = ALL) -> list[Any]:
+    """Accept jobs and return their ids in order."""
+
+    async def work(unit: Unit) -> list[Any]:
+        taken, _ = await pending.accept(unit, found.keys, terms)
+        return [entry.id for entry in taken]
+
+    return await found.transact(work)
+
+
+@in_virtual_time
+async def test_jobs_of_every_kind_of_priority_come_in_the_order_of_the_tuple_layer() -> None:
+    async with layer() as found:
+        for number, priority in enumerate(PRIORITIES):
+            await found.add(str(number), priority=priority)
+        await found.assert_sound()
+        wanted = sorted(range(len(PRIORITIES)), key=lambda number: pack_priority(PRIORITIES[number]))
+        assert await accepted(found) == [str(number) for number in wanted]
+        await found.assert_sound()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(NAMES, st.sampled_from([None, EPOCH - 5, EPOCH + 5, EPOCH + 50])), max_size=8),
+    NAMES,
+    st.sampled_from([None, EPOCH - 10, EPOCH, EPOCH + 10, EPOCH + 100]),
+)
+def test_max_priority_and_due_by_draw_the_same_line_for_jobs_stored_and_jobs_of_this_transaction(
+    jobs: list[tuple[Any, float | None]], most: Any, due_by: float | None
+) -> None:
+    terms = Terms(1000, pack_priority(most), due_by, 1, 100)
+    limit = EPOCH if due_by is None else due_by
+
+    def wanted() -> set[str]:
+        return {
+            str(number)
+            for number, (priority, run_at) in enumerate(jobs)
+            if pack_priority(priority) <= pack_priority(most) and (run_at is None or run_at <= limit)
+        }
+
+    async def stored() -> list[Any]:
+        async with layer() as found:
+            for number, (priority, run_at) in enumerate(jobs):
+                await found.add(str(number), priority=priority, run_at=run_at)
+            taken = await accepted(found, terms)
+            await found.assert_sound()
+            return taken
+
+    async def here() -> list[Any]:
+        async with layer() as found:
+
+            async def work(unit: Unit) -> list[Any]:
+                for number, (priority, run_at) in enumerate(jobs):
+                    await add(unit, found.place(str(number)), priority=priority, run_at=run_at)
+                taken, _ = await pending.accept(unit, found.keys, terms)
+                return [entry.id for entry in taken]
+
+            taken = await found.transact(work)
+            await found.assert_sound()
+            return taken
+
+    in_store, in_transaction = run_virtual(stored()), run_virtual(here())
+    assert set(in_store) == set(in_transaction) == wanted()
+    ranks = [pack_priority(jobs[int(id)][0]) for id in in_store]
+    assert ranks == sorted(ranks)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from([None, EPOCH - 5, EPOCH + 5, EPOCH + 5, EPOCH + 50]), max_size=12),
+    st.sampled_from([None, EPOCH - 5, EPOCH, EPOCH + 5, EPOCH + 100]),
+    st.integers(1, 5),
+)
+def test_counting_page_by_page_counts_every_pending_job_once(
+    run_ats: list[float | None], due_by: float | None, page: int
+) -> None:
+    async def scenario() -> int:
+        async with layer() as found:
+            for number, run_at in enumerate(run_ats):
+                await found.add(str(number), run_at=run_at)
+            counted = 0
+            after: bytes | None = None
+            for _ in range(100):
+                more, after = await found.store.read(
+                    partial(pending.count, keys=found.keys, due_by=due_by, limit=page, after=after)
+                )
+                counted += more
+                if after is None:
+                    return counted
+            raise AssertionError("counting does not end")
+
+    wanted = [run_at for run_at in run_ats if due_by is None or run_at is None or run_at <= due_by]
+    assert run_virtual(scenario()) == len(wanted)
+
+
+@in_virtual_time
+async def test_the_next_scheduled_job_is_the_earliest() -> None:
+    async with layer() as found:
+        assert await found.store.read(lambda tr: pending.next_scheduled(tr, found.keys)) is None
+        for number, run_at in enumerate([EPOCH + 9, EPOCH + 3, EPOCH + 6]):
+            await found.add(str(number), run_at=run_at)
+        assert await found.store.read(lambda tr: pending.next_scheduled(tr, found.keys)) == EPOCH + 3
+
+
+@in_virtual_time
+async def test_negative_times_are_due_and_in_order() -> None:
+    async with layer() as found:
+        for id, run_at in (("later", -1.0), ("earlier", -1e9), ("at zero", 0.0)):
+            await found.add(id, run_at=run_at)
+        assert await accepted(found) == ["later", "earlier", "at zero"]  # ready at once: in the order of the calls
+        assert pack_seconds(-1e9) < pack_seconds(-1.0) < pack_seconds(0.0)
+
+
+@in_virtual_time
+async def test_queues_whose_types_begin_alike_are_not_mixed() -> None:
+    types: list[Any] = ["a", "a\x00", "a\x00\xff", b"", b"\x00", (), (None,), (1,), (True,), ("a",), 1]
+    async with layer() as found:
+        queues = [found.keyspace.of(type) for type in types]
+
+        async def fill(unit: Unit) -> None:
+            for number, keys in enumerate(queues):
+                unit.existing_types.add(keys)
+                await add(unit, (keys, str(number), pack_id(str(number))), priority="\x00")
+
+        await found.transact(fill)
+        for number, keys in enumerate(queues):
+            found.keys = keys
+            assert await accepted(found) == [str(number)]
+
+
+@in_virtual_time
+async def test_more_due_jobs_than_one_look_makes_ready_are_said_to_be_more() -> None:
+    async with layer() as found:
+        for number in range(5):
+            await found.add(str(number), run_at=EPOCH + 1)
+        found.sources.wall_time = lambda: EPOCH + 2
+
+        async def look(unit: Unit) -> tuple[int, bool]:
+            taken, more = await pending.accept(unit, found.keys, Terms(10, None, None, 1, 2))
+            return len(taken), more
+
+        assert [await found.transact(look) for _ in range(4)] == [(2, True), (2, True), (1, True), (0, False)]
+
+
+@in_virtual_time
+async def test_a_worker_that_goes_without_learns_when_the_next_job_is_due() -> None:
+    async with layer() as found:
+        await found.add("a", run_at=EPOCH + 30)
+
+        async def wait(unit: Unit) -> float | None:
+            watch, due_in = await pending.wait_for_more(unit, found.keys)
+            watch.cancel()
+            return due_in
+
+        assert await found.transact(wait) == 30
+        found.sources.wall_time = lambda: EPOCH + 31
+        assert await found.transact(wait) is None

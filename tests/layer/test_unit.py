@@ -1,0 +1,546 @@
+"""The unit of work: each touched job is written once, in the order of the operations, and re-runs know their own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from jobs_service import JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError
+from jobs_service.errors import TransactionTooLarge
+from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer.creation import Spec
+from jobs_service.layer.keyspace import AFTER, pack_id
+from jobs_service.layer.pending import Terms
+from jobs_service.layer.record import READY, Record
+from jobs_service.layer.unit import Call, Entry, Unit, run
+from jobs_service.model import UNSET
+from jobs_service.sources import Sources
+from tests.layer.support import Layer, Writes, add, layer
+from tests.virtual_time import EPOCH, in_virtual_time
+
+ONE = Terms(1, None, None, 1, 100)
+Work = Callable[[Unit], Awaitable[Any]]
+
+
+async def accept(unit: Unit, found: Layer) -> Entry:
+    """Accept the job at the front."""
+    [entry], _ = await pending.accept(unit, found.keys, ONE)
+    return entry
+
+
+def lock_of(entry: Entry) -> bytes:
+    """Return the lock of a running job."""
+    assert entry.record is not None
+    assert entry.record.lock is not None
+    return entry.record.lock
+
+
+async def writes_of(found: Layer, work: Work) -> list[tuple[str, bytes]]:
+    """Run work in a transaction that commits, and return what it wrote."""
+    transaction = found.store.begin()
+    try:
+        writes = Writes(transaction)
+        await run(writes, found.keyspace, found.call(), work)
+        transaction.commit()
+        return writes.keys
+    finally:
+        transaction.end()
+
+
+def of_section(found: Layer, writes: list[tuple[str, bytes]], section: bytes) -> list[str]:
+    """Return how the keys of a section were written."""
+    return [how for how, key in writes if key.startswith(section)]
+
+
+# each job once
+
+
+@in_virtual_time
+async def test_a_job_that_goes_through_everything_is_written_once() -> None:
+    async with layer() as found:
+        place = found.place("a")
+
+        async def work(unit: Unit) -> None:
+            await add(unit, place, 1, priority=5, run_at=EPOCH + 9)
+            await creation.resubmit(unit, place, Spec(2, 0, None))
+            lock = lock_of(await accept(unit, found))
+            await processing.update(unit, place, lock, b"3")
+            await processing.resubmit(unit, place, lock, Spec(UNSET, 7, None))
+            await processing.finish(unit, place, lock, b"4", Outcome.SUCCEEDED)
+
+        writes = await writes_of(found, work)
+        assert of_section(found, writes, found.keys.data) == ["stamp value"]
+        assert of_section(found, writes, found.keys.ready) == ["stamp key"]
+        assert of_section(found, writes, found.keys.watch_pending) == ["add"]
+        assert of_section(found, writes, found.keys.watch_activity) == ["stamp value"]
+        # The entry in SCHEDULED, where the job was for a moment, is cleared and never written.
+        assert of_section(found, writes, found.keys.scheduled) == ["clear"]
+        assert not of_section(found, writes, found.keys.activity)
+        await found.assert_sound()
+        [(key, raw)] = await found.pairs(found.keys.data, found.keys.data + AFTER)
+        assert (key, Record.decode(raw).json, Record.decode(raw).priority) == (
+            found.keys.data + place[2],
+            b"4",
+            b"\x15\x07",
+        )
+
+
+@in_virtual_time
+async def test_each_of_many_jobs_is_written_once_and_the_type_is_told_once() -> None:
+    async with layer() as found:
+
+        async def work(unit: Unit) -> None:
+            for number in range(10):
+                await add(unit, found.place(str(number)))
+            for _ in range(4):
+                await accept(unit, found)
+
+        writes = await writes_of(found, work)
+        assert of_section(found, writes, found.keys.data) == ["stamp value"] * 10
+        assert of_section(found, writes, found.keys.ready) == ["stamp key"] * 6
+        assert of_section(found, writes, found.keys.activity) == ["stamp key"] * 4
+        assert of_section(found, writes, found.keys.watch_pending) == ["add"]
+        assert of_section(found, writes, found.keys.watch_activity) == ["stamp value"]
+        await found.assert_sound()
+
+
+@in_virtual_time
+async def test_a_job_added_and_removed_is_not_written() -> None:
+    async with layer() as found:
+        before = await found.pairs()
+
+        async def work(unit: Unit) -> None:
+            await add(unit, found.place("a"))
+            await creation.remove(unit, found.place("a"), False)
+
+        writes = await writes_of(found, work)
+        assert not of_section(found, writes, found.keys.data)
+        assert not of_section(found, writes, found.keys.ready)
+        watches = (found.keys.watch_pending, found.keys.watch_activity)
+        assert [pair for pair in await found.pairs() if pair[0] not in watches] == before
+
+
+@in_virtual_time
+async def test_what_was_only_looked_at_is_not_written() -> None:
+    async with layer() as found:
+        await found.add("a", 1)
+
+        async def work(unit: Unit) -> None:
+            await unit.load(found.place("a"))
+            await unit.load(found.place("missing"))
+            await creation.add(unit, found.place("a"), Spec(1, 0, None), "resubmit")
+            with pytest.raises(JobExists):
+                await add(unit, found.place("a"))
+
+        assert await writes_of(found, work) == []
+
+
+@in_virtual_time
+async def test_a_moved_job_leaves_no_index_entry_behind() -> None:
+    async with layer() as found:
+        place = found.place("a")
+        await found.add("a", priority=1)
+        await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, 2, EPOCH + 50)))
+        await found.assert_sound()
+        await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, None)))
+        await found.assert_sound()
+        lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
+        await found.assert_sound()
+        for _ in range(2):
+            await found.transact(lambda unit: processing.update(unit, place, lock, None))
+            await found.assert_sound()
+        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.FAILED))
+        await found.assert_sound()
+        assert len(await found.pairs(found.keys.ready, found.keys.ready + AFTER)) == 0
+        assert len(await found.pairs(found.keys.activity, found.keys.activity + AFTER)) == 0
+
+
+@in_virtual_time
+async def test_a_job_is_read_once_however_often_it_is_touched() -> None:
+    async with layer() as found:
+        await found.add("a")
+
+        async def work(unit: Unit) -> bool:
+            one = await unit.load(found.place("a"))
+            [two] = await unit.load_many(found.keys, ["a"])
+            await unit.prefetch([found.place("a")])
+            return one is two is await unit.load(found.place("a"))
+
+        assert await found.transact(work)
+
+
+# order
+
+
+@in_virtual_time
+async def test_jobs_queue_in_the_order_of_the_operations_of_a_transaction_and_of_the_commits() -> None:
+    async with layer() as found:
+
+        def adding(*ids: str) -> Work:
+            async def work(unit: Unit) -> None:
+                for id in ids:
+                    await add(unit, found.place(id))
+
+            return work
+
+        await found.transact(adding("c", "a"))
+        await found.transact(adding("z", "b"))
+
+        async def move(unit: Unit) -> None:
+            await creation.resubmit(unit, found.place("c"), Spec(UNSET, 1, UNSET))
+            await creation.resubmit(unit, found.place("c"), Spec(UNSET, 0, UNSET))
+
+        await found.transact(move)
+        entries = await found.pairs(found.keys.ready, found.keys.ready + AFTER)
+        assert [key[len(found.keys.ready) + 14 :] for key, _ in entries] == [pack_id(id) for id in "azbc"]
+
+
+@in_virtual_time
+async def test_seqs_of_one_transaction_grow_and_are_known_after_the_commit() -> None:
+    async with layer() as found:
+
+        async def work(unit: Unit) -> list[Entry]:
+            entries = [await add(unit, found.place(id)) for id in "cab"]
+            assert all(entry.record is not None and entry.record.seq_bytes is None for entry in entries)
+            return entries
+
+        seqs = [entry.record.seq_bytes for entry in await found.transact(work) if entry.record is not None]
+        assert seqs == sorted(set(seqs), key=lambda seq: seq or b"")
+        assert len({seq[:10] for seq in seqs if seq}) == 1
+        entries = await found.pairs(found.keys.ready, found.keys.ready + AFTER)
+        start = len(found.keys.ready) + 2
+        assert [key[start : start + 12] for key, _ in entries] == seqs
+
+
+@in_virtual_time
+async def test_a_transaction_that_moves_more_jobs_than_it_can_order_is_too_large() -> None:
+    async with layer() as found:
+
+        async def work(unit: Unit) -> None:
+            for _ in range(65_536):
+                unit.new_seq()
+            with pytest.raises(TransactionTooLarge, match="more than 65536 jobs; split it"):
+                unit.new_seq()
+
+        await found.transact(work)
+
+
+# limits
+
+
+@in_virtual_time
+async def test_a_record_over_the_limit_names_job_size_and_limit() -> None:
+    async with layer() as found:
+        with pytest.raises(
+            JobTooLarge, match=r"job 't'/'a': its record takes 1000\d\d bytes; .* limit is 100000"
+        ) as caught:
+            await found.add("a", "x" * 100_000)
+        assert (caught.value.type, caught.value.id) == ("t", "a")
+        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []
+
+
+@in_virtual_time
+async def test_a_key_over_the_limit_names_job_size_and_limit() -> None:
+    async with layer() as found:
+        for id, priority in (("a" * 10_000, 0), ("a", "p" * 10_000), ("a" * 5000, "p" * 5000)):
+            with pytest.raises(
+                JobTooLarge, match=r"make a key of 10\d\d\d bytes; the store's limit is 10000"
+            ) as caught:
+                await found.add(id, priority=priority)
+            assert (caught.value.type, caught.value.id) == ("t", id)
+
+
+@in_virtual_time
+async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
+    async with layer() as found:
+        id = "a" * 4000
+        place = found.place(id)
+        priority = "p" * 5900
+        biggest = 100_000 - 48 - 16 - 10 - 2 * 5902
+        await found.add(id, "x" * (biggest - 2), priority=priority)
+        lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
+        await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
+        await found.transact(lambda unit: creation.remove(unit, place, False))
+        await found.assert_sound()
+        await found.transact(lambda unit: processing.release(unit, place, lock))
+        await found.assert_sound()
+        with pytest.raises(JobTooLarge):
+            await found.add("b" * 4000, "x" * (biggest - 1), priority=priority)
+
+
+@in_virtual_time
+async def test_a_type_that_is_missing_takes_no_job_and_nothing_is_written() -> None:
+    async with layer() as found:
+        found.keys = found.keyspace.of("other")
+        with pytest.raises(NoTypeTimeout):
+            await found.add("a")
+
+        async def made_here(unit: Unit) -> None:
+            await activity.set_type_timeout(unit, found.keys, 5.0)
+            await add(unit, found.place("a"))
+            await activity.clear_type_timeout(unit, found.keys)
+            with pytest.raises(NoTypeTimeout):
+                await add(unit, found.place("b"))
+
+        await found.transact(made_here)
+        assert len(await found.pairs(found.keys.data, found.keys.data + AFTER)) == 1
+
+
+@in_virtual_time
+async def test_as_many_jobs_are_taken_as_a_transaction_can_hold_and_never_none() -> None:
+    async with layer() as found:
+        for number in range(40):
+            await found.add(f"{number:02}", "x" * 90_000)
+
+        async def take(unit: Unit) -> int:
+            taken, more = await pending.accept(unit, found.keys, Terms(1000, None, None, 1, 100))
+            assert more
+            return len(taken)
+
+        assert 20 <= await found.transact(take) <= 30
+
+        async def fit(unit: Unit) -> int:
+            entry = Entry(found.keys, "a", pack_id("a"), None)
+            entry.record = Record(None, READY, b"s" * 12, b"\x14", None, None, False, None, b"", b"", b"x" * 3_000_000)
+            return len(unit.fitting([entry, entry]))
+
+        assert await found.transact(fit) == 1
+
+
+# re-runs
+
+
+class Rerun:
+    """One call that is run twice: its first run commits, or not; then others write; then it is run again.
+
+    Attributes:
+        runs: how often the work itself was done.
+    """
+
+    def __init__(self, found: Layer, work: Work) -> None:
+        self.found = found
+        self.runs = 0
+        self._work = work
+        self._call: Call[Any] = found.call()
+
+    async def _counted(self, unit: Unit) -> Any:
+        self.runs += 1
+        return await self._work(unit)
+
+    async def once(self, *, commit: bool, unsure: bool = True) -> Any:
+        """Run the call in a transaction, and end that."""
+        transaction = self.found.store.begin()
+        transaction.unsure = unsure and self.runs > 0
+        try:
+            result = await run(transaction, self.found.keyspace, self._call, self._counted)
+            if commit:
+                transaction.commit()
+            return result
+        finally:
+            transaction.end()
+
+
+def removing(found: Layer, id: str) -> Work:
+    return lambda unit: creation.remove(unit, found.place(id), True)
+
+
+def adding(found: Layer, id: str, data: Any = None) -> Work:
+    return lambda unit: add(unit, found.place(id), data)
+
+
+@in_virtual_time
+async def test_a_run_whose_writes_are_there_is_not_done_again_and_its_result_stays() -> None:
+    async with layer() as found:
+        rerun = Rerun(found, adding(found, "a", 1))
+        first = await rerun.once(commit=True)
+        before = await found.pairs()
+        assert await rerun.once(commit=True) is first
+        assert rerun.runs == 1
+        assert await found.pairs() == before
+
+
+@in_virtual_time
+async def test_a_run_whose_writes_are_not_there_is_done_again() -> None:
+    async with layer() as found:
+        rerun = Rerun(found, adding(found, "a", 1))
+        await rerun.once(commit=False)
+        await rerun.once(commit=True)
+        assert rerun.runs == 2
+        await found.assert_sound()
+
+
+@in_virtual_time
+async def test_a_run_after_a_conflict_is_done_again_whatever_is_stored() -> None:
+    async with layer() as found:
+        rerun = Rerun(found, removing(found, "a"))
+        await found.add("a")
+        await rerun.once(commit=False)
+        await found.transact(removing(found, "a"))
+        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
+            await rerun.once(commit=True, unsure=False)
+        assert rerun.runs == 2
+
+
+@in_virtual_time
+async def test_a_run_that_wrote_nothing_is_done_again() -> None:
+    async with layer() as found:
+        await found.add("a")
+
+        async def look(unit: Unit) -> Any:
+            return (await unit.load(found.place("a"))).record
+
+        rerun = Rerun(found, look)
+        await rerun.once(commit=True)
+        await rerun.once(commit=True)
+        assert rerun.runs == 2
+
+
+@in_virtual_time
+async def test_a_job_that_is_gone_speaks_for_the_run_that_removed_it() -> None:
+    async with layer() as found:
+        await found.add("a")
+        rerun = Rerun(found, removing(found, "a"))
+        await rerun.once(commit=True)
+        await rerun.once(commit=True)
+        assert rerun.runs == 1
+
+
+@in_virtual_time
+async def test_a_job_made_anew_speaks_for_the_run_that_removed_it() -> None:
+    async with layer() as found:
+        await found.add("a")
+        rerun = Rerun(found, removing(found, "a"))
+        await rerun.once(commit=True)
+        await found.add("a", "another")
+        await rerun.once(commit=True)
+        assert rerun.runs == 1
+        assert len(await found.pairs(found.keys.data, found.keys.data + AFTER)) == 1
+
+
+@in_virtual_time
+async def test_an_unchanged_job_speaks_against_the_run_that_was_to_change_it() -> None:
+    async with layer() as found:
+        await found.add("a")
+        await found.add("b")
+
+        async def both(unit: Unit) -> None:
+            await creation.remove(unit, found.place("a"), False)
+            await creation.remove(unit, found.place("b"), False)
+
+        rerun = Rerun(found, both)
+        await rerun.once(commit=False)
+        # One of the two is gone, but the other one is as it was: that was somebody else.
+        await found.transact(removing(found, "a"))
+        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
+            await rerun.once(commit=True)
+        assert rerun.runs == 2
+
+
+@in_virtual_time
+async def test_one_mark_speaks_for_all_that_a_run_has_written() -> None:
+    async with layer() as found:
+        await found.add("a")
+
+        async def work(unit: Unit) -> None:
+            await creation.remove(unit, found.place("a"), False)
+            await add(unit, found.place("b"))
+
+        rerun = Rerun(found, work)
+        await rerun.once(commit=True)
+        await found.add("a")
+        await rerun.once(commit=True)
+        assert rerun.runs == 1
+
+
+@in_virtual_time
+async def test_others_who_have_written_since_do_not_speak_for_a_run() -> None:
+    async with layer() as found:
+        await found.add("a")
+        rerun = Rerun(found, lambda unit: creation.resubmit(unit, found.place("a"), Spec("mine", UNSET, UNSET)))
+        await rerun.once(commit=False)
+        await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), Spec("theirs", UNSET, UNSET)))
+        await rerun.once(commit=True)
+        assert rerun.runs == 2
+
+
+@pytest.mark.parametrize("how", ["accept", "update", "finish", "release", "resubmit"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_workers_run_is_known_by_its_mark(how: str, commit: bool) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        async with layer() as found:
+            place = found.place("a")
+            await found.add("a")
+            lock = b"" if how == "accept" else lock_of(await found.transact(lambda unit: accept(unit, found)))
+            works: dict[str, Work] = {
+                "accept": lambda unit: accept(unit, found),
+                "update": lambda unit: processing.update(unit, place, lock, b"1"),
+                "finish": lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED),
+                "release": lambda unit: processing.release(unit, place, lock),
+                "resubmit": lambda unit: processing.resubmit(unit, place, lock, Spec(UNSET, 3, UNSET)),
+            }
+            rerun = Rerun(found, works[how])
+            first = await rerun.once(commit=commit)
+            again = await rerun.once(commit=True)
+            assert rerun.runs == (1 if commit else 2)
+            if how == "accept":
+                assert lock_of(first) == lock_of(again)
+            await found.assert_sound()
+
+    scenario()
+
+
+@in_virtual_time
+async def test_a_release_is_known_though_another_worker_runs_the_job() -> None:
+    async with layer() as found:
+        place = found.place("a")
+        await found.add("a")
+        lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
+        rerun = Rerun(found, lambda unit: processing.release(unit, place, lock))
+        await rerun.once(commit=True)
+        other = lock_of(await found.transact(lambda unit: accept(unit, found)))
+        await rerun.once(commit=True)
+        assert rerun.runs == 1
+        await found.transact(lambda unit: processing.update(unit, place, other, None))
+
+
+@in_virtual_time
+async def test_a_run_that_takes_another_path_is_judged_by_its_own_writes() -> None:
+    async with layer() as found:
+        # The second run finds another job than the first, and only that one counts for the third.
+        await found.add("a")
+        await found.add("b")
+        rerun = Rerun(found, lambda unit: accept(unit, found))
+        await rerun.once(commit=False)
+        await found.transact(removing(found, "a"))
+        second = await rerun.once(commit=True)
+        third = await rerun.once(commit=True)
+        assert (rerun.runs, second.id, third.id) == (2, "b", "b")
+
+
+def test_locks_are_drawn_once_and_are_the_same_in_every_run() -> None:
+    call: Call[None] = Call(Sources(1), b"t" * 8)
+    first = [call.lock() for _ in range(3)]
+    call.begin()
+    assert [call.lock() for _ in range(4)][:3] == first
+    assert len(set(first)) == 3
+    assert {len(lock) for lock in first} == {16}
+
+
+@in_virtual_time
+async def test_a_damaged_record_stops_the_operation_and_nothing_is_written() -> None:
+    async with layer() as found:
+        place = found.place("a")
+
+        async def damage(transaction: Any) -> None:
+            transaction.set(found.keys.data + place[2], b"\x01damaged")
+
+        await found.store.transact(damage)
+        for work in (adding(found, "a"), removing(found, "a")):
+            with pytest.raises(StoreError, match="a job's record is damaged"):
+                await found.transact(work)
+        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == [
+            (found.keys.data + place[2], b"\x01damaged")
+        ]
