@@ -1,0 +1,305 @@
+"""The activity monitor when the store is not at its best: batches that shrink and grow, and a store that is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import StoreUnavailable
+from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
+from jobs_service.actors.context import Context
+from jobs_service.actors.sampler import Sampler
+from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
+from jobs_service.layer import activity, creation, pending
+from jobs_service.layer.creation import Spec
+from jobs_service.layer.keyspace import pack_id
+from jobs_service.layer.pending import Terms
+from jobs_service.layer.unit import Unit
+from jobs_service.store.memory import Faults, MemoryTransaction
+from jobs_service.supervision import UnknownMessage
+from tests.actors.support import counted, opened, set_timeout
+from tests.checker import assert_sound
+from tests.virtual_time import EPOCH, in_virtual_time
+
+TIMEOUT = 4.0
+BOUND = 1.5 * TIMEOUT + 1
+
+Events = list[MutableMapping[str, Any]]
+
+
+class AtMost(Faults):
+    """A store that refuses transactions that write more than so many keys.
+
+    Attributes:
+        most: keys.
+        sizes: how many keys each commit was to write.
+    """
+
+    def __init__(self, most: int, error: type[StoreError]) -> None:
+        self.most = most
+        self.sizes: list[int] = []
+        self._error = error
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        size = len(transaction.log)
+        self.sizes.append(size)
+        if size > self.most:
+            raise self._error("too much")
+
+
+class Away(Faults):
+    """A store that is away until it is told to come back."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.refused: list[float] = []
+
+    async def before_begin(self) -> None:
+        if self.away:
+            self.refused.append(asyncio.get_running_loop().time())
+            raise StoreUnavailable("away")
+
+
+@asynccontextmanager
+async def monitored(context: Context) -> AsyncIterator[ActivityMonitor]:
+    """Run a sampler and the monitor of type "t"."""
+    sampler = Sampler(context)
+    task = asyncio.create_task(sampler.run())
+    monitor = ActivityMonitor(context, context.keyspace.of("t"), sampler)
+    await monitor.start()
+    try:
+        yield monitor
+    finally:
+        await monitor.stop()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def run_jobs(context: Context, count: int) -> None:
+    """Add jobs and accept them all."""
+    keys = context.keyspace.of("t")
+    await set_timeout(context, "t", TIMEOUT)
+
+    async def work(unit: Unit) -> None:
+        for number in range(count):
+            id = f"{number:05}"
+            await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
+        await pending.accept(unit, keys, Terms(count, None, None, 1, 100))
+
+    await context.transact(work)
+
+
+async def active(context: Context) -> int:
+    """Return how many jobs run."""
+    keys = context.keyspace.of("t")
+    faults, counted(context).faults = counted(context).faults, None
+    try:
+        return len(await context.read(lambda transaction: activity.active_ids(transaction, keys, None, 0)))
+    finally:
+        counted(context).faults = faults
+
+
+def named(events: Events, name: str) -> Events:
+    """Return the events of a name."""
+    return [event for event in events if event["event"] == name]
+
+
+# batches
+
+
+@pytest.mark.parametrize("error", [TransactionTooLarge, TransactionTooOld])
+def test_batches_shrink_until_they_fit_and_then_grow_again(error: type[StoreError]) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        settings: dict[str, Any] = {"activity_batch": 100, "activity_batch_factor": 0.5, "activity_batch_increment": 10}
+        async with opened(**settings) as context:
+            await run_jobs(context, 300)
+            # Three writes per job: 35 jobs fit, 50 do not.
+            faults = counted(context).faults = AtMost(3 * 35 + 5, error)
+            with capture_logs() as events:
+                async with monitored(context):
+                    await asyncio.sleep(BOUND)
+            assert await active(context) == 0
+            lost = [event["count"] for event in named(events, "jobs_lost")]
+            shrunk = named(events, "activity_batch_shrunk")
+            assert sum(lost) == 300
+            # 100 and 50 are too much; 25 and 35 fit, 45 is too much, 22 and 32 fit, 42 is too much, and so on.
+            assert lost[:6] == [25, 35, 22, 32, 21, 31]
+            assert [event["size"] for event in shrunk][:4] == [50, 25, 22, 21]
+            assert {(event["type"], event["error"], event["log_level"]) for event in shrunk} == {
+                ("t", "too much", "warning")
+            }
+            assert max(faults.sizes) > faults.most
+            # No store error that passes by itself: nobody waits.
+            assert not named(events, "store_retry")
+            await assert_sound(context.store, now=context.sources.wall_time())
+
+    scenario()
+
+
+@in_virtual_time
+async def test_a_batch_that_has_grown_is_where_the_next_loss_begins() -> None:
+    async with opened(activity_batch=10, activity_batch_increment=10) as context:
+        await run_jobs(context, 25)
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(BOUND)
+                assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15]
+                keys = context.keyspace.of("t")
+                await context.transact(lambda unit: pending.accept(unit, keys, Terms(25, None, None, 1, 100)))
+                await asyncio.sleep(BOUND)
+        assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15, 20, 5]
+
+
+@in_virtual_time
+async def test_a_single_job_that_is_too_much_ends_the_monitor_with_that_error() -> None:
+    async with opened(activity_batch=4, activity_batch_factor=0.5) as context:
+        await run_jobs(context, 3)
+        counted(context).faults = AtMost(0, TransactionTooLarge)
+        with capture_logs() as events:
+            async with monitored(context) as monitor:
+                assert isinstance(await monitor.ended(), TransactionTooLarge)
+        assert [event["size"] for event in named(events, "activity_batch_shrunk")] == [2, 1]
+        assert await active(context) == 3
+
+
+@in_virtual_time
+async def test_lost_jobs_are_named_in_the_log_but_not_all_of_many() -> None:
+    async with opened() as context:
+        await run_jobs(context, 30)
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(BOUND)
+        [event] = named(events, "jobs_lost")
+        assert event == {
+            "event": "jobs_lost",
+            "log_level": "warning",
+            "type": "t",
+            "count": 30,
+            "ids": [f"{number:05}" for number in range(10)],
+        }
+
+
+# a store that is away
+
+
+@in_virtual_time
+async def test_while_the_store_is_away_the_monitor_tries_again_with_growing_pauses() -> None:
+    async with opened(retry_backoff=0.1, retry_backoff_max=1.0) as context:
+        await run_jobs(context, 5)
+        faults = Away()
+        with capture_logs() as events:
+            async with monitored(context) as monitor:
+                await asyncio.sleep(1)
+                counted(context).faults = faults
+                await asyncio.sleep(60)
+                assert await active(context) == 5
+                faults.away = False
+                await asyncio.sleep(BOUND)
+                assert monitor.cause is None
+        assert await active(context) == 0
+        retries = named(events, "store_retry")
+        assert [event["pause"] for event in retries[:6]] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+        assert {(event["error"], event["log_level"]) for event in retries} == {("away", "warning")}
+        gaps = [after - before for before, after in zip(faults.refused, faults.refused[1:], strict=False)]
+        assert max(gaps) == pytest.approx(1.0)
+        await assert_sound(context.store, now=context.sources.wall_time())
+
+
+@in_virtual_time
+async def test_a_store_that_goes_away_while_jobs_are_re_enqueued_loses_none() -> None:
+    class AwayAtCommit(Faults):
+        left = 6
+
+        async def before_commit(self, transaction: MemoryTransaction) -> None:
+            if self.left:
+                self.left -= 1
+                raise StoreUnavailable("away")
+
+    async with opened(activity_batch=10, activity_batch_increment=0, retry_backoff=0.05) as context:
+        await run_jobs(context, 35)
+        counted(context).faults = AwayAtCommit()
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(BOUND + 10)
+        assert [event["count"] for event in named(events, "jobs_lost")] == [10, 10, 10, 5]
+        retries = named(events, "store_retry")
+        assert [event["type"] for event in retries] == ["t"] * 6
+        assert await active(context) == 0
+
+
+@in_virtual_time
+async def test_scheduled_jobs_come_due_after_the_store_has_come_back() -> None:
+    async with opened() as context:
+        keys = context.keyspace.of("t")
+        await set_timeout(context, "t", TIMEOUT)
+
+        async def schedule(unit: Unit) -> None:
+            for number in range(5):
+                id = str(number)
+                await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, EPOCH + 10 + number), "error")
+
+        await context.transact(schedule)
+        faults = Away()
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(5)
+                counted(context).faults = faults
+                await asyncio.sleep(30)
+                faults.away = False
+                await asyncio.sleep(5)
+        assert named(events, "store_retry")
+        assert sum(event["count"] for event in named(events, "jobs_due")) == 5
+        assert await context.read(lambda transaction: pending.next_scheduled(transaction, keys)) is None
+        await assert_sound(context.store, now=context.sources.wall_time())
+
+
+@in_virtual_time
+async def test_an_error_that_does_not_pass_ends_the_monitor() -> None:
+    class Broken(Faults):
+        async def before_commit(self, transaction: MemoryTransaction) -> None:
+            raise StoreError("broken for good")
+
+    async with opened() as context:
+        await run_jobs(context, 1)
+        counted(context).faults = Broken()
+        with capture_logs():
+            async with monitored(context) as monitor:
+                cause = await monitor.ended()
+        assert isinstance(cause, StoreError)
+        assert str(cause) == "broken for good"
+
+
+# messages
+
+
+@in_virtual_time
+async def test_a_message_that_the_monitor_does_not_know_ends_it() -> None:
+    async with opened() as context:
+        with capture_logs():
+            async with monitored(context) as monitor:
+                monitor.cast("what is this")
+                assert isinstance(await monitor.ended(), UnknownMessage)
+
+
+@in_virtual_time
+async def test_a_changed_timeout_that_it_is_told_of_counts_at_once() -> None:
+    async with opened() as context:
+        await run_jobs(context, 3)
+        await set_timeout(context, "t", 3600)
+        with capture_logs() as events:
+            async with monitored(context) as monitor:
+                await asyncio.sleep(1)
+                await set_timeout(context, "t", 1)
+                monitor.cast(LOOK_AGAIN)
+                await asyncio.sleep(0.99)
+                assert not named(events, "jobs_lost")
+                await asyncio.sleep(1.51)
+                assert named(events, "jobs_lost")
+        assert await active(context) == 0
