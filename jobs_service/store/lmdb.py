@@ -42,6 +42,8 @@ T = TypeVar("T")
 _STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
 _MAX_BATCH: Final = 4000
 _MAX_BATCH_BYTES: Final = 16_000_000
+_READER_CHECK_PERIOD: Final = 64
+"""Commits between two looks for processes that were killed while they read: what those saw would be kept for ever."""
 
 
 class LmdbStore(Store):
@@ -234,6 +236,8 @@ class LmdbStore(Store):
     def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
         """Run requests from the front of the batch in one LMDB transaction, commit it, and return whom to wake."""
         transaction = environment.begin(write=True)
+        if transaction.id() % _READER_CHECK_PERIOD == 0:
+            environment.reader_check()
         watched: list[Watch] = []
         try:
             state = State(transaction)
@@ -266,7 +270,8 @@ class LmdbStore(Store):
             if place:
                 transaction.put(_STAMP_KEY, stamp_head)
                 transaction.commit()
-                self._own_commits.append(number)
+                if self._watches:  # otherwise the reader, which takes them out, is asleep
+                    self._own_commits.append(number)
             else:
                 transaction.abort()
         except BaseException:
