@@ -45,6 +45,9 @@ async def obey(store: LmdbStore, command: str, arguments: list[str]) -> str:
         case "hold", [key]:
             await hold(store, key.encode())
             return "done"
+        case "hold_read", [key]:
+            await hold(store, key.encode(), read_only=True)
+            return "done"
         case "fill", [size]:
             return await fill(store, int(size))
         case "close", []:
@@ -64,18 +67,21 @@ async def log(store: LmdbStore, entry: bytes) -> None:
     await store.transact(function)
 
 
-async def hold(store: LmdbStore, key: bytes) -> None:
-    """Set a key, and hold the write lock until the next line comes."""
+async def hold(store: LmdbStore, key: bytes, *, read_only: bool = False) -> None:
+    """Set a key, or read it, and stay in the transaction until the next line comes."""
     loop = asyncio.get_running_loop()
     holding = asyncio.Event()
     let_go = threading.Event()
 
     async def function(tr: Transaction) -> None:
-        tr.set(key, b"1")
+        if read_only:
+            await tr.get(key)
+        else:
+            tr.set(key, b"1")
         loop.call_soon_threadsafe(holding.set)
         let_go.wait()
 
-    call = asyncio.create_task(store.transact(function))
+    call = asyncio.create_task(store.read(function) if read_only else store.transact(function))
     await holding.wait()
     print("holding", flush=True)
     await asyncio.to_thread(sys.stdin.readline)

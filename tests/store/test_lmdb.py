@@ -136,6 +136,8 @@ async def test_a_store_is_open_once_in_a_process(path: Path, spelling: str, monk
         await store.close()
         await second.open()
         assert await value_of(second, b"a") == b"1"
+        await write(second, {b"a": b"2"})
+        assert await value_of(second, b"a") == b"2"
         await second.close()
 
 
@@ -254,6 +256,65 @@ async def test_a_reader_never_waits_for_the_writer(path: Path) -> None:
             let_go.set()
         await writing
         assert await value_of(store, b"a") == b"2"
+
+
+async def test_a_commit_between_looking_and_watching_fires_the_watch(path: Path) -> None:
+    """The reader is held up in the middle of its function, and the writer overtakes it."""
+    async with opened(path) as store:
+        loop = asyncio.get_running_loop()
+        let_go = threading.Event()
+        begun = asyncio.Event()
+
+        async def slow(tr: Transaction) -> tuple[bytes | None, Watch]:
+            value = await tr.get(b"a")
+            loop.call_soon_threadsafe(begun.set)
+            let_go.wait()
+            return value, tr.watch(b"a")
+
+        await write(store, {b"a": b"old"})
+        await value_of(store, b"a")
+        looking = asyncio.create_task(store.read(slow))
+        await begun.wait()
+        await write(store, {b"a": b"new"})
+        let_go.set()
+        value, watch = await looking
+        assert value == b"old"
+        async with patience():
+            await watch.wait()
+
+
+async def test_who_is_cancelled_in_the_queue_has_not_run(path: Path) -> None:
+    async with opened(path) as store:
+        loop = asyncio.get_running_loop()
+        let_go = threading.Event()
+        begun = asyncio.Event()
+        ran: list[Transaction] = []
+        told: list[object] = []
+
+        async def slow(tr: Transaction) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            let_go.wait()
+
+        async def function(tr: Transaction) -> None:
+            ran.append(tr)
+            tr.set(b"a", b"1")
+
+        for call in (store.transact, store.read):
+            let_go.clear()
+            begun.clear()
+            first = asyncio.create_task(call(slow))
+            await begun.wait()
+            waiting = [store.transact(function, abandoned=told.append) if call == store.transact else call(function)]
+            queued = asyncio.create_task(waiting[0])
+            await asyncio.sleep(0)
+            queued.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await queued
+            let_go.set()
+            await first
+        assert await contents(store) == {}
+        assert not ran
+        assert not told
 
 
 # Group commit
