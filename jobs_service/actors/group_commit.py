@@ -230,6 +230,9 @@ class GroupCommit:
             answers: list[tuple[Any, Exception | None]] = []
             await unit.prefetch([operation.place for operation in batch if operation.place is not None])
             for operation in batch:
+                if operation.withdrawn():  # while the store kept it waiting
+                    answers.append((([], []), None))
+                    continue
                 try:
                     answers.append((await operation.run(unit), None))
                 except Exception as error:

@@ -161,7 +161,7 @@ class LmdbStore(Store):
         try:
             return await request.future
         except asyncio.CancelledError:
-            request.take()
+            deadlines.withdraw(request)
             raise
 
     async def backup(self, path: str) -> int:

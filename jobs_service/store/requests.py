@@ -40,6 +40,25 @@ class Request(Generic[T]):
         except IndexError:
             return False
 
+    def withdraw(self, answered: asyncio.Future[Any]) -> bool:
+        """Claim the request so that nobody runs it; return whether that was in time.
+
+        What it refers to is let go, because its thread may not come by for hours: another process can hold the lock.
+
+        Args:
+            answered: a future that is done, to stand in for the request's own.
+        """
+        if not self.take():
+            return False
+        self.function = _nothing
+        self.abandoned = None
+        self.future = answered
+        return True
+
+
+async def _nothing(transaction: Any) -> Any:
+    """What a withdrawn request would run."""
+
 
 class Answer:
     """What became of one request."""
@@ -62,6 +81,8 @@ class Deadlines:
         self._seconds = seconds
         self._what = what
         self._waiting: deque[Request[Any]] = deque()
+        self._answered = loop.create_future()
+        self._answered.cancel()
         self._timer: asyncio.TimerHandle | None = None
 
     def watch_over(self, request: Request[Any]) -> None:
@@ -69,6 +90,10 @@ class Deadlines:
         self._waiting.append(request)
         if self._timer is None:
             self._timer = self._loop.call_at(request.deadline, self._expire)
+
+    def withdraw(self, request: Request[Any]) -> None:
+        """Take back a request whose caller has gone, if no thread has begun it."""
+        request.withdraw(self._answered)
 
     def forget_answered(self) -> None:
         """Drop the answered requests at the front."""
@@ -88,10 +113,11 @@ class Deadlines:
         self.forget_answered()
         while self._waiting and self._waiting[0].deadline <= now:
             request = self._waiting.popleft()
-            if request.future.done():
+            future = request.future
+            if future.done():
                 continue
-            begun = "" if request.take() else "; it had begun and may still take effect"
-            request.future.set_exception(
+            begun = "" if request.withdraw(self._answered) else "; it had begun and may still take effect"
+            future.set_exception(
                 StoreUnavailable(
                     f"{self._what} did not answer within {self._seconds:g} s{begun}. Another process may hold its "
                     "write lock, or the disk is slow; try again later"
