@@ -89,11 +89,6 @@ async def active_ids(
     return [(key[len(head) :], unpack_id(value)) for key, value in found]
 
 
-async def any_silent(transaction: Snapshot, keys: TypeKeys, until: bytes) -> bool:
-    """Whether a running job was last active at or before a stamp."""
-    return bool(await transaction.get_range(*_until(keys, until), limit=1))
-
-
 async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> list[JobId]:
     """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
 

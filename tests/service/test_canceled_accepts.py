@@ -1,0 +1,70 @@
+"""An accept that is canceled at any moment: it returns its job, or the job is pending again without its timeout."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobs_service import JobsService, JobState, JobTransaction, Settings
+from tests.checker import assert_sound
+from tests.service.support import T1, TIMEOUT, empty, eventually, new_jobs
+from tests.stores import StoreKind
+
+
+async def nothing(tx: JobTransaction) -> None:
+    """Do nothing, but as a transaction that writes."""
+    tx.kv[b"own/barrier"] = b""
+
+
+@pytest.mark.parametrize("timeout", [0, None])
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_a_job_of_an_accept_that_was_canceled_is_pending_again(
+    quiet: JobsService, workers: int, timeout: float | None
+) -> None:
+    canceled = 0
+    for turns in range(25):
+        await quiet.add_many(T1, new_jobs("a", "b"))
+        tasks = [asyncio.create_task(quiet.accept(T1, timeout=timeout)) for _ in range(workers)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        tasks[0].cancel()
+        [first] = await asyncio.gather(tasks[0], return_exceptions=True)
+        canceled += isinstance(first, asyncio.CancelledError)
+        for task in tasks[1:]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        held = [job for job in results if job is not None and not isinstance(job, BaseException)]
+
+        async def only_they_are_held(held: int = len(held)) -> bool:
+            return len(await quiet.active_ids(T1)) == held and await quiet.pending_count(T1) == 2 - held
+
+        # Whatever the canceled ones had begun has ended when a transaction that came later has.
+        await quiet.transact(nothing)
+        await eventually(only_they_are_held)
+        await assert_sound(quiet.store)
+        for id in "ab":
+            await quiet.remove(T1, id, force=True)
+    assert canceled
+
+
+async def test_what_was_accepted_for_nobody_is_given_back_before_the_service_is_left(
+    store_kind: StoreKind, address: str
+) -> None:
+    if not store_kind.persistent:
+        pytest.skip("what it holds is gone when it is left")
+    for turns in range(15):
+        async with JobsService(address, settings=Settings(), supervise=False) as jobs:
+            if store_kind.shared:
+                await empty(jobs)
+            await jobs.set_type_timeout(T1, TIMEOUT)
+            await jobs.add(T1, "a", if_exists="ignore")
+            task = asyncio.create_task(jobs.accept(T1, timeout=0))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+        [result] = await asyncio.gather(task, return_exceptions=True)
+        async with JobsService(address, settings=Settings(), supervise=False) as jobs:
+            wanted = JobState.PENDING if isinstance(result, asyncio.CancelledError) else JobState.RUNNING
+            assert (await jobs.get(T1, "a")).state is wanted
+            await jobs.remove(T1, "a", force=True)
