@@ -272,6 +272,7 @@ async def test_a_commit_between_looking_and_watching_fires_the_watch(path: Path)
             return value, tr.watch(b"a")
 
         await write(store, {b"a": b"old"})
+        other = await store.read(watching(b"other"))
         await value_of(store, b"a")
         looking = asyncio.create_task(store.read(slow))
         await begun.wait()
@@ -281,6 +282,7 @@ async def test_a_commit_between_looking_and_watching_fires_the_watch(path: Path)
         assert value == b"old"
         async with patience():
             await watch.wait()
+        assert not other.fired
 
 
 async def test_who_is_cancelled_in_the_queue_has_not_run(path: Path) -> None:
