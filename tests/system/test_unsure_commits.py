@@ -1,0 +1,560 @@
+"""Commits of unknown outcome and conflicts, one after the other: no operation doubles, loses or wrongly refuses.
+
+Every cell of the operations table is met, each time in one group commit with other callers' operations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+import pytest
+
+from jobs_service import (
+    Job,
+    JobCanceled,
+    JobExists,
+    JobNotFound,
+    JobsService,
+    JobState,
+    JobTransaction,
+    NewJob,
+    Outcome,
+    Removal,
+    RunningJob,
+    Settings,
+    WorkerConflict,
+)
+from jobs_service.errors import CommitUnknown, TransactionConflict
+from jobs_service.sources import Sources
+from jobs_service.store import Transaction
+from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from tests.checker import assert_sound
+from tests.virtual_time import VirtualTimeLoop, run_virtual
+
+T = TypeVar("T")
+
+T1 = "t1"
+ONE = (1).to_bytes(8, "little")
+PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
+
+
+class Fates(Faults):
+    """Decides what becomes of commits: each takes the next fate, and is an ordinary commit when there are no more.
+
+    Attributes:
+        coming: "lost" (it does not happen, and nobody knows), "unanswered" (it happens, and nobody knows), "conflict".
+    """
+
+    def __init__(self) -> None:
+        self.coming: deque[str] = deque()
+        self._present = ""
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        self._present = self.next() if transaction.log else ""
+        if self._present == "lost":
+            raise CommitUnknown("commit_unknown_result (1021)")
+        if self._present == "conflict":
+            raise TransactionConflict("not_committed (1020)")
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        if self._present == "unanswered":
+            raise CommitUnknown("commit_unknown_result (1021)")
+
+    def next(self) -> str:
+        """Return the next fate, "" for an ordinary commit."""
+        return self.coming.popleft() if self.coming else ""
+
+
+class Stage:
+    """A service whose next operation meets its fates together with those of others.
+
+    Attributes:
+        jobs: the service.
+    """
+
+    def __init__(self, jobs: JobsService, faults: Fates, fates: list[str]) -> None:
+        self.jobs = jobs
+        self._faults = faults
+        self._fates = fates
+        self._count = 0
+
+    async def act(self, operation: Awaitable[T]) -> T:
+        """Do something in one group commit with others, which must find that their own operations went well."""
+        self._count += 1
+        name = f"neighbour {self._count}"
+        jobs = self.jobs
+        await jobs.set_type_timeout("others", 60)
+        await jobs.add_many("others", [NewJob(f"{name} {role}") for role in ("worked", "finished", "removed")])
+        worked, finished, _ = await jobs.accept_many("others", 3, timeout=0)
+        await jobs.remove("others", f"{name} removed", force=True)
+        await jobs.add("others", f"{name} removed", run_at=4e9)
+        self._faults.coming.extend(self._fates)
+        added, result, updated, ended, removed = await asyncio.gather(
+            jobs.add("others", f"{name} added", "new"),
+            _caught(operation),
+            worked.update("updated"),
+            finished.finish("finished"),
+            jobs.remove("others", f"{name} removed"),
+        )
+        assert not self._faults.coming, "the fates were not met"
+        assert (added.state, updated.data, ended.state, removed) == (PENDING, "updated", FINISHED, Removal.REMOVED)
+        assert (await jobs.get("others", f"{name} added")).data == "new"
+        assert (await jobs.get("others", f"{name} worked")).data == "updated"
+        assert (await jobs.get("others", f"{name} finished")).data == "finished"
+        with pytest.raises(JobNotFound):
+            await jobs.get("others", f"{name} removed")
+        for job in await jobs.accept_many("others", 10, timeout=0):
+            assert job.id == added.id
+            await job.finish()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    async def accept(self) -> RunningJob:
+        """Accept the job that must be there."""
+        job = await self.jobs.accept(T1, timeout=0)
+        assert job is not None
+        return job
+
+    async def running(self, data: Any = None) -> RunningJob:
+        """Return a running job."""
+        await self.jobs.add(T1, "a", data)
+        return await self.accept()
+
+    async def runs_left(self) -> int:
+        """Run all that is pending, and return how many runs that took."""
+        runs = 0
+        while (job := await self.jobs.accept(T1, timeout=0)) is not None:
+            await job.finish()
+            runs += 1
+        return runs
+
+
+async def _caught(operation: Awaitable[T]) -> T | Exception:
+    try:
+        return await operation
+    except Exception as error:
+        return error
+
+
+Cell: TypeAlias = Callable[[Stage], Coroutine[Any, Any, None]]
+CELLS: dict[str, Cell] = {}
+
+
+def cell(function: Cell) -> Cell:
+    """Note a function that plays one cell of the operations table."""
+    CELLS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+@cell
+async def add_missing(stage: Stage) -> None:
+    job = await stage.act(stage.jobs.add(T1, "a", "data", priority=2))
+    assert (job.state, job.data, job.priority, job.resubmit) == (PENDING, "data", 2, False)
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def add_scheduled(stage: Stage) -> None:
+    job = await stage.act(stage.jobs.add(T1, "a", run_at=4e9))
+    assert (job.state, await stage.jobs.pending_count(T1)) == (PENDING, 1)
+    assert await stage.runs_left() == 0
+
+
+@cell
+async def add_existing(stage: Stage) -> None:
+    await stage.jobs.add(T1, "a", "old")
+    with pytest.raises(JobExists):
+        await stage.act(stage.jobs.add(T1, "a", "new"))
+    assert (await stage.jobs.get(T1, "a")).data == "old"
+
+
+@cell
+async def add_or_ignore(stage: Stage) -> None:
+    await stage.jobs.add(T1, "a", "old")
+    assert (await stage.act(stage.jobs.add(T1, "a", "new", if_exists="ignore"))).data == "old"
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def add_or_resubmit_missing(stage: Stage) -> None:
+    job = await stage.act(stage.jobs.add(T1, "a", "new", if_exists="resubmit"))
+    assert (job.state, job.data, job.resubmit) == (PENDING, "new", False)
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def add_or_resubmit_pending(stage: Stage) -> None:
+    await stage.jobs.add(T1, "a", "old", priority=1)
+    job = await stage.act(stage.jobs.add(T1, "a", "new", priority=3, if_exists="resubmit"))
+    assert (job.state, job.data, job.priority, job.resubmit) == (PENDING, "new", 3, False)
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def resubmit_running(stage: Stage) -> None:
+    worker = await stage.running("kept")
+    job = await stage.act(stage.jobs.resubmit(T1, "a", data="new", priority=3))
+    assert (job.state, job.data, job.resubmit) == (RUNNING, "kept", True)
+    await worker.finish()
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def resubmit_finished(stage: Stage) -> None:
+    await (await stage.running()).finish()
+    job = await stage.act(stage.jobs.resubmit(T1, "a", data="new"))
+    assert (job.state, job.data, job.outcome, job.resubmit) == (PENDING, "new", None, False)
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def resubmit_missing(stage: Stage) -> None:
+    with pytest.raises(JobNotFound):
+        await stage.act(stage.jobs.resubmit(T1, "a"))
+
+
+@cell
+async def remove_pending(stage: Stage) -> None:
+    await stage.jobs.add(T1, "a")
+    assert await stage.act(stage.jobs.remove(T1, "a")) is Removal.REMOVED
+    assert [job async for job in stage.jobs.list(T1)] == []
+
+
+@cell
+async def remove_running(stage: Stage) -> None:
+    worker = await stage.running()
+    assert await stage.act(stage.jobs.remove(T1, "a")) is Removal.CANCELED
+    assert (await worker.finish()).outcome is Outcome.CANCELED
+
+
+@cell
+async def remove_running_by_force(stage: Stage) -> None:
+    worker = await stage.running()
+    assert await stage.act(stage.jobs.remove(T1, "a", force=True)) is Removal.REMOVED
+    with pytest.raises(WorkerConflict):
+        await worker.finish()
+
+
+@cell
+async def remove_finished(stage: Stage) -> None:
+    await (await stage.running()).finish()
+    assert await stage.act(stage.jobs.remove(T1, "a")) is Removal.REMOVED
+    assert [job async for job in stage.jobs.list(T1)] == []
+
+
+@cell
+async def remove_missing(stage: Stage) -> None:
+    with pytest.raises(JobNotFound):
+        await stage.act(stage.jobs.remove(T1, "a"))
+
+
+@cell
+async def accept_one(stage: Stage) -> None:
+    await stage.jobs.add_many(T1, [NewJob("a"), NewJob("b")])
+    job = await stage.act(stage.jobs.accept(T1, timeout=0))
+    assert job is not None
+    assert (job.id, await stage.jobs.active_ids(T1)) == ("a", ["a"])
+    assert (await job.finish()).state is FINISHED
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def accept_by_several_workers(stage: Stage) -> None:
+    await stage.jobs.add_many(T1, [NewJob("a"), NewJob("b"), NewJob("c")])
+    accepting = asyncio.gather(*(stage.jobs.accept(T1, timeout=0, spread=spread) for spread in (1, 1, 5)))
+    workers = await stage.act(accepting)
+    assert sorted(str(worker.id) for worker in workers if worker is not None) == ["a", "b", "c"]
+    for worker in workers:
+        assert worker is not None
+        await worker.finish()
+    assert await stage.jobs.active_ids(T1) == []
+
+
+@cell
+async def accept_while_waiting(stage: Stage) -> None:
+    waiting = asyncio.create_task(stage.jobs.accept(T1))
+    await asyncio.sleep(1)
+    await stage.act(stage.jobs.add(T1, "a"))
+    worker = await waiting
+    assert worker is not None
+    assert await stage.jobs.active_ids(T1) == ["a"]
+    await worker.finish()
+
+
+@cell
+async def accept_many(stage: Stage) -> None:
+    await stage.jobs.add_many(T1, [NewJob(f"{number}") for number in range(5)])
+    taken = await stage.act(stage.jobs.accept_many(T1, 3, timeout=0, spread=4))
+    assert len(taken) == 3
+    assert sorted(await stage.jobs.active_ids(T1)) == sorted(job.id for job in taken)
+    for job in taken:
+        await job.finish()
+    assert await stage.runs_left() == 2
+
+
+@cell
+async def accept_a_scheduled_job(stage: Stage) -> None:
+    await stage.jobs.add_many(T1, [NewJob("a", run_at=1e9), NewJob("b", run_at=1e9 + 1)])
+    worker = await stage.act(stage.jobs.accept(T1, timeout=0))
+    assert worker is not None
+    assert (worker.id, await stage.jobs.pending_count(T1)) == ("a", 1)
+    await worker.finish()
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def update(stage: Stage) -> None:
+    worker = await stage.running("old")
+    assert (await stage.act(worker.update("new"))).data == "new"
+    assert (await worker.finish()).data == "new"
+
+
+@cell
+async def update_canceled(stage: Stage) -> None:
+    worker = await stage.running("old")
+    await stage.jobs.remove(T1, "a")
+    with pytest.raises(JobCanceled):
+        await stage.act(worker.update("new"))
+    assert (await worker.finish()).data == "old"
+
+
+@cell
+async def update_by_a_stale_worker(stage: Stage) -> None:
+    stale = await stage.running()
+    await stale.release()
+    worker = await stage.accept()
+    with pytest.raises(WorkerConflict):
+        await stage.act(stale.update("stale"))
+    assert (await worker.finish()).data is None
+
+
+@cell
+async def finish(stage: Stage) -> None:
+    worker = await stage.running()
+    job = await stage.act(worker.finish("result", outcome=Outcome.FAILED))
+    assert (job.state, job.data, job.outcome) == (FINISHED, "result", Outcome.FAILED)
+    with pytest.raises(WorkerConflict):
+        await worker.finish("again")
+    assert await stage.runs_left() == 0
+
+
+@cell
+async def finish_flagged(stage: Stage) -> None:
+    worker = await stage.running()
+    await stage.jobs.resubmit(T1, "a")
+    job = await stage.act(worker.finish("result"))
+    assert (job.state, job.resubmit) == (PENDING, False)
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def finish_canceled(stage: Stage) -> None:
+    worker = await stage.running()
+    await stage.jobs.remove(T1, "a")
+    assert (await stage.act(worker.finish("last"))).outcome is Outcome.CANCELED
+
+
+@cell
+async def finish_twice(stage: Stage) -> None:
+    worker = await stage.running()
+    await worker.finish("result")
+    with pytest.raises(WorkerConflict):
+        await stage.act(worker.finish("again"))
+    assert (await stage.jobs.get(T1, "a")).data == "result"
+
+
+@cell
+async def finish_twice_at_the_same_time(stage: Stage) -> None:
+    worker = await stage.running()
+    both = asyncio.gather(_caught(worker.finish("one")), _caught(worker.finish("other")))
+    first, second = await stage.act(both)
+    assert isinstance(first, Job)
+    assert isinstance(second, WorkerConflict)
+    assert (await stage.jobs.get(T1, "a")).data == "one"
+
+
+@cell
+async def resubmit_by_the_worker(stage: Stage) -> None:
+    worker = await stage.running()
+    assert bool((await stage.act(worker.resubmit(priority=3))).resubmit)
+    assert (await worker.finish()).priority == 3
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def release(stage: Stage) -> None:
+    worker = await stage.running()
+    assert (await stage.act(worker.release())).state is PENDING
+    assert await stage.runs_left() == 1
+
+
+@cell
+async def release_canceled(stage: Stage) -> None:
+    worker = await stage.running()
+    await stage.jobs.remove(T1, "a")
+    assert (await stage.act(worker.release())).outcome is Outcome.CANCELED
+
+
+@pytest.mark.parametrize(
+    "fates",
+    [
+        ["lost"],
+        ["unanswered"],
+        ["conflict"],
+        ["lost", "lost", "unanswered"],
+        ["conflict", "unanswered"],
+        ["lost", "conflict", "lost"],
+    ],
+    ids="-".join,
+)
+@pytest.mark.parametrize("name", CELLS)
+def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(name: str, fates: list[str]) -> None:
+    async def scenario() -> None:
+        async for stage in stages(fates):
+            await CELLS[name](stage)
+            await assert_sound(stage.jobs.store)
+
+    run_virtual(scenario())
+
+
+async def stages(fates: list[str]) -> AsyncIterator[Stage]:
+    """Yield a stage on a store of its own."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    store = MemoryStore(settings=Settings(), sources=Sources(1))
+    store.faults = faults = Fates()
+    async with JobsService(store, supervise=False, sources=Sources(1, wall_time=loop.wall_time)) as jobs:
+        await jobs.set_type_timeout(T1, 60)
+        yield Stage(jobs, faults, fates)
+    assert store.versions.kept == 0
+
+
+# lives
+
+
+class Weather(Fates):
+    """Fates at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._choose = random.Random(seed)
+        self.met: Counter[str] = Counter()
+
+    def next(self) -> str:
+        fate = self._choose.choice(["", "", "", "lost", "unanswered", "conflict"])
+        self.met[fate] += 1
+        return fate
+
+
+class Life:
+    """The jobs of one type, which nobody else touches: every answer is known beforehand."""
+
+    def __init__(self, jobs: JobsService, type: str, choose: random.Random) -> None:
+        self._jobs = jobs
+        self._type = type
+        self._choose = choose
+        self.effects: Counter[str] = Counter()
+
+    async def live(self, steps: int) -> None:
+        """Bring one job after the other through a life of random operations."""
+        await self._jobs.set_type_timeout(self._type, 3600)
+        for number in range(steps):
+            await self._one(f"{self._type} {number}")
+
+    async def _one(self, id: str) -> None:
+        jobs, type, choose = self._jobs, self._type, self._choose
+        if choose.random() < 0.5:
+            await jobs.add(type, id, 0)
+        else:
+            await self._with_effect(id, lambda tx: tx.add(type, id, 0))
+        if choose.random() < 0.3:
+            with pytest.raises(JobExists):
+                await jobs.add(type, id, "other")
+        rounds = 1
+        while rounds:
+            rounds -= 1
+            worker = await jobs.accept(type, timeout=choose.choice([0, None]), spread=choose.choice([1, 3]))
+            assert worker is not None
+            assert worker.id == id
+            if choose.random() < 0.3:
+                await worker.release()
+                rounds += 1
+                continue
+            if choose.random() < 0.5:
+                mark = choose.random()
+                await self._with_effect(id, lambda tx, job=worker, mark=mark: tx.update(job, mark))  # type: ignore[misc]
+                assert (await jobs.get(type, id)).data == mark
+            if choose.random() < 0.3:
+                flagged = await worker.resubmit()
+                assert bool(flagged.resubmit)
+                rounds += 1
+            if choose.random() < 0.2:
+                assert await jobs.remove(type, id) is Removal.CANCELED
+                rounds = 0
+                with pytest.raises(JobCanceled):
+                    await worker.update()
+            mark = choose.random()
+            await self._with_effect(id, lambda tx, job=worker, mark=mark: tx.finish(job, mark))  # type: ignore[misc]
+            job = await jobs.get(type, id)
+            assert (job.data, job.state) == (mark, PENDING if rounds else FINISHED)
+            with pytest.raises(WorkerConflict):
+                await worker.finish()
+            if not rounds and choose.random() < 0.3:
+                assert (await jobs.resubmit(type, id, data=1)).state is PENDING
+                rounds = 1
+        if choose.random() < 0.5:
+            assert await jobs.remove(type, id) is Removal.REMOVED
+            with pytest.raises(JobNotFound):
+                await jobs.remove(type, id)
+
+    async def _with_effect(self, id: str, operation: Callable[[JobTransaction], Awaitable[object]]) -> None:
+        """Do something and count it, in one transaction."""
+
+        async def function(tx: JobTransaction) -> None:
+            tx.kv.add(b"effects/" + id.encode(), ONE)
+            await operation(tx)
+
+        await self._jobs.transact(function)
+        self.effects[id] += 1
+
+
+def test_the_lives_of_many_jobs_go_as_they_must_in_any_weather() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+
+    async def effects(tr: Transaction) -> Counter[str]:
+        pairs = await tr.get_range(b"effects/", b"effects0")
+        return Counter({key[8:].decode(): int.from_bytes(value, "little") for key, value in pairs})
+
+    async def scenario() -> Counter[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        store = MemoryStore(settings=Settings(transaction_timeout=600), sources=Sources(seed))
+        await store.open()
+        choose = random.Random(seed)
+        sources = [Sources(f"{seed} {number}", wall_time=loop.wall_time) for number in range(2)]
+        async with JobsService(store, sources=sources[0]) as one, JobsService(store, sources=sources[1]) as other:
+            store.faults = weather = Weather(seed)
+            lives = [Life(choose.choice([one, other]), f"t{n}", random.Random(choose.random())) for n in range(20)]
+            async with asyncio.TaskGroup() as group:
+                for life in lives:
+                    group.create_task(life.live(15))
+            store.faults = None
+            expected: Counter[str] = Counter()
+            for life in lives:
+                expected += life.effects
+            assert await store.read(effects) == expected
+            assert [job async for job in one.list(state="running")] == []
+            await assert_sound(store, now=loop.wall_time())
+        await store.close()
+        assert store.versions.kept == 0
+        return weather.met
+
+    met = run_virtual(scenario())
+    print(met)
+    assert min(met.values()) > 300
