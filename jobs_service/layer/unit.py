@@ -65,7 +65,7 @@ class Call(Generic[T]):
         """Whether the run before this one has taken effect, from what is stored now where that one wrote.
 
         A record with a mark of this call proves it, an unchanged one disproves it. Where others have written since,
-        only a job that was to be removed still speaks for it: by being gone, or made anew.
+        only the jobs that were to be removed still speak for it: by being gone, or made anew.
         """
         if not transaction.unsure or not self.wrote:
             return False
@@ -75,7 +75,8 @@ class Call(Generic[T]):
             return True
         if any(raw == entry.raw for entry, raw in now):
             return False
-        return any(entry.record is None for entry in self.wrote)
+        removed = [(entry.raw, raw) for entry, raw in now if entry.record is None and entry.raw is not None]
+        return bool(removed) and all(_is_gone(before, raw) for before, raw in removed)
 
     def _marks(self, record: Record) -> bool:
         return (
@@ -83,6 +84,11 @@ class Call(Generic[T]):
             or record.lock in self._locks
             or record.previous in self.ended
         )
+
+
+def _is_gone(before: bytes, now: bytes | None) -> bool:
+    """Whether a stored record is no later state of the same job."""
+    return now is None or Record.decode(now).creator != Record.decode(before).creator
 
 
 Place: TypeAlias = tuple[TypeKeys, JobId, bytes]

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
@@ -400,6 +401,60 @@ async def release_canceled(stage: Stage) -> None:
     assert (await stage.act(worker.release())).outcome is Outcome.CANCELED
 
 
+class Between(Faults):
+    """Loses one commit without saying so, and lets others act before its function is run again."""
+
+    def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
+        self._act: Callable[[], Awaitable[object]] | None = act
+        self._lost = False
+
+    async def before_begin(self) -> None:
+        if self._lost and self._act is not None:
+            act, self._act = self._act, None
+            await act()
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if transaction.log and not self._lost:
+            self._lost = True
+            raise CommitUnknown("commit_unknown_result (1021)")
+
+
+def test_a_lost_removal_of_a_job_that_shows_signs_of_life_meanwhile_is_done_again() -> None:
+    async def scenario() -> None:
+        async with staged([]) as stage:
+            jobs = stage.jobs
+            worker = await stage.running()
+            assert isinstance(jobs.store, MemoryStore)
+            jobs.store.faults = Between(lambda: worker.update("alive"))
+            assert await jobs.remove(T1, "a", force=True) is Removal.REMOVED
+            assert [job async for job in jobs.list(T1)] == []
+
+    run_virtual(scenario())
+
+
+def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done_again() -> None:
+    async def both(tx: JobTransaction) -> None:
+        for id in ("a", "b"):
+            await tx.remove(T1, id, force=True)
+
+    async def scenario() -> None:
+        async with staged([]) as stage:
+            jobs = stage.jobs
+            await jobs.add_many(T1, [NewJob("a"), NewJob("b")])
+
+            async def meanwhile() -> None:
+                await jobs.remove(T1, "a")
+                await jobs.accept(T1)
+
+            assert isinstance(jobs.store, MemoryStore)
+            jobs.store.faults = Between(meanwhile)
+            with pytest.raises(JobNotFound):
+                await jobs.transact(both)
+            assert [job.id async for job in jobs.list(T1)] == ["b"]
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize(
     "fates",
     [
@@ -415,15 +470,16 @@ async def release_canceled(stage: Stage) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(name: str, fates: list[str]) -> None:
     async def scenario() -> None:
-        async for stage in stages(fates):
+        async with staged(fates) as stage:
             await CELLS[name](stage)
             await assert_sound(stage.jobs.store)
 
     run_virtual(scenario())
 
 
-async def stages(fates: list[str]) -> AsyncIterator[Stage]:
-    """Yield a stage on a store of its own."""
+@asynccontextmanager
+async def staged(fates: list[str]) -> AsyncIterator[Stage]:
+    """Set a stage on a store of its own."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     store = MemoryStore(settings=Settings(), sources=Sources(1))
