@@ -653,3 +653,9 @@ async def test_a_watch_that_is_made_after_a_cancelled_close_is_lost_at_once() ->
         watch = await call
         with pytest.raises(StoreError, match="closed"):
             await watch.wait()
+
+
+async def test_it_has_no_file_to_copy() -> None:
+    async with opened() as store:
+        with pytest.raises(StoreError, match="an lmdb: store can"):
+            await store.backup("copy")
