@@ -78,8 +78,10 @@ class Waiting(Generic[T]):
         """
         line = self._lines.setdefault(key, _Line())
         number = line.enter()
+        queued = False
         try:
             while True:
+                queued = False
                 found = await attempt()
                 if not isinstance(found, Nothing):
                     line.wake(2)
@@ -87,12 +89,14 @@ class Waiting(Generic[T]):
                 if line.watched:
                     if found.watch is not None:
                         found.watch.cancel()
+                    queued = True
                     await self._queue(line, number)
                 elif found.watch is not None:
                     await self._watch(line, found.watch, found.due_in)
         except BaseException:
             # The turn passes on: this one may have been woken for a job that it will not take.
-            line.wake(1)
+            if not queued:
+                line.wake(1)
             raise
         finally:
             line.inside -= 1
@@ -104,9 +108,13 @@ class Waiting(Generic[T]):
         line.behind.insert(bisect(line.behind, number, key=itemgetter(0)), (number, turn))
         try:
             await turn
-        finally:
-            if not turn.done():
-                line.behind.remove((number, turn))
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                with contextlib.suppress(ValueError):  # a wake may have passed it over already
+                    line.behind.remove((number, turn))
+            else:
+                line.wake(1)  # canceled as its turn came
+            raise
 
     async def _watch(self, line: _Line, watch: Watch, due_in: float | None) -> None:
         line.watched = True

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import random
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob, Settings
+from jobs_service import JobsService, JobState, NewJob, RunningJob, Settings
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from tests.checker import assert_sound
 from tests.stores import EVERY_STORE, StoreKind
 from tests.virtual_time import in_virtual_time, run_virtual
 
@@ -112,3 +116,114 @@ async def test_workers_that_spread_over_the_queue_do_not_run_into_each_other(spr
         assert len({worker.id for worker in taken if worker is not None}) == workers
         assert (runs.count > workers) is collisions
     await store.close()
+
+
+class Writes(Faults):
+    """Interferes with nothing; counts the transactions that write or look at the queue."""
+
+    count = 0
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        self.count += 1
+
+
+@in_virtual_time
+async def test_workers_that_wait_again_and_again_wake_no_others_and_leave_nothing_behind() -> None:
+    store = MemoryStore(settings=Settings(), sources=Sources(1))
+    async with JobsService(store, supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 60)
+        patient = [asyncio.create_task(jobs.accept(T1)) for _ in range(3)]
+        await asyncio.sleep(1)
+        store.faults = looks = Writes()
+        tracemalloc.start()
+        try:
+            held = []
+            for _ in range(4):
+                for _ in range(500):
+                    assert await jobs.accept(T1, timeout=1) is None
+                gc.collect()
+                held.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        assert looks.count == 4 * 500
+        assert held[-1] - held[1] < 20_000
+        # A job still finds every one of those that wait.
+        for number in range(3):
+            await jobs.add(T1, f"{number}")
+        assert None not in await asyncio.gather(*patient)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_waiting_worker_gets_a_job_whoever_gives_up_meanwhile(seed: int) -> None:
+    async def scenario() -> None:
+        choose = random.Random(seed)
+        got: list[object] = []
+
+        async def wait(service: JobsService, seconds: float | None) -> None:
+            job = await service.accept(T1, timeout=seconds)
+            if job is not None:
+                got.append(job.id)
+
+        async with JobsService("memory:", supervise=False, sources=Sources(seed)) as jobs:
+            await jobs.set_type_timeout(T1, 600)
+            for round in range(30):
+                steady = [asyncio.create_task(wait(jobs, None)) for _ in range(5)]
+                fickle = [asyncio.create_task(wait(jobs, choose.choice([0.5, 1, 1.5, None]))) for _ in range(10)]
+                got.clear()
+                added = 0
+                while not all(task.done() for task in [*steady, *fickle]):
+                    for _ in range(choose.randrange(3)):
+                        await jobs.add(T1, f"{round} {added}")
+                        added += 1
+                    choose.choice(fickle).cancel()
+                    await asyncio.sleep(choose.choice([0, 0, 0.001, 0.5]))
+                    if await jobs.pending_count(T1):
+                        await asyncio.sleep(0.1)  # a worker that waits has had its chance
+                        waiting = sum(not task.done() for task in [*steady, *fickle])
+                        assert not (waiting and await jobs.pending_count(T1)), "a job waits, and so does a worker"
+                await asyncio.gather(*steady)
+                await asyncio.sleep(1)
+                # What came for a worker that had gone was given back.
+                left = await jobs.accept_many(T1, 1000, timeout=0)
+                assert sorted([*map(str, got), *(str(job.id) for job in left)]) == sorted(
+                    f"{round} {number}" for number in range(added)
+                )
+
+    run_virtual(scenario())
+
+
+async def test_workers_canceled_at_random_moments_strand_no_job(tmp_path: Path) -> None:
+    """On the embedded store, whose answers come from a thread at any time."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+    address = f"lmdb:{tmp_path / 'store'}"
+    taken: set[object] = set()
+
+    async def work(jobs: JobsService) -> None:
+        for _ in range(60):
+            if choose.random() < 0.3:
+                accepting = asyncio.create_task(jobs.accept_many(T1, 3, timeout=choose.choice([0, 0.001, None])))
+            else:
+                accepting = asyncio.create_task(_listed(jobs.accept(T1, timeout=choose.choice([0, 0.001, None]))))
+            for _ in range(choose.randrange(6)):
+                await asyncio.sleep(0)
+            await asyncio.sleep(choose.choice([0, 0, 0.0005, 0.002, 0.02]))
+            accepting.cancel()
+            with suppress(asyncio.CancelledError):
+                taken.update(job.id for job in await accepting)
+
+    async with JobsService(address, supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 600)
+        await jobs.add_many(T1, [NewJob(f"{number}") for number in range(500)])
+        await asyncio.gather(*(work(jobs) for _ in range(10)))
+    async with JobsService(address, supervise=False) as jobs:
+        assert set(await jobs.active_ids(T1)) == taken
+        assert await jobs.pending_count(T1) == 500 - len(taken)
+        assert 0 < len(taken) < 500
+        await assert_sound(jobs.store)
+
+
+async def _listed(accepting: Awaitable[RunningJob | None]) -> list[RunningJob]:
+    job = await accepting
+    return [] if job is None else [job]
