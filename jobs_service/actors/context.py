@@ -48,12 +48,16 @@ class Context:
         """Run a function in a transaction that only reads."""
         return await self.store.read(function)
 
-    async def transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
+    async def transact(
+        self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
+    ) -> T:
         """Run an operation on a unit of work in a transaction of its own; see Store.transact."""
         self._token = token = (self._token + 1) & 0xFFFF_FFFF_FFFF_FFFF
         call: Call[T] = Call(self.sources, token.to_bytes(_TOKEN_BYTES, "big"))
         keyspace = self.keyspace
-        return await self.store.transact(lambda transaction: run(transaction, keyspace, call, operation))
+        return await self.store.transact(
+            lambda transaction: run(transaction, keyspace, call, operation), abandoned=abandoned
+        )
 
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any

@@ -31,7 +31,7 @@ Of several who come back without jobs together, only the first gets the watch. N
 in the queue: look again. Who did not ask for a watch gets an empty list when there is nothing.
 """
 
-Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]]], Awaitable[Any]]
+Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
 
 
 class _Operation(Protocol):
@@ -147,7 +147,8 @@ class GroupCommit:
     """Collects the operations of one turn of the loop and runs them in few transactions.
 
     Args:
-        transact: runs a function on a unit of work in a transaction.
+        transact: runs a function on a unit of work in a transaction; takes the function, and what is to be called with
+            its result when that comes after the call has failed (`abandoned` of Store.transact).
         give_back: called with a job that was accepted for somebody who has gone.
     """
 
@@ -239,8 +240,13 @@ class GroupCommit:
                     answers.append((None, error))
             return answers
 
+        def answer(answers: list[tuple[Any, Exception | None]]) -> None:
+            for operation, (result, failure) in zip(batch, answers, strict=True):
+                operation.answer(result, failure)
+
         try:
-            answers = await self._transact(work)
+            # An answer that comes too late still tells which jobs are to be given back.
+            answer(await self._transact(work, answer))
         except (TransactionTooLarge, StoreFull) as error:
             # Alone, only those fail that ask for too much.
             if len(batch) == 1:
@@ -252,9 +258,6 @@ class GroupCommit:
             # Each caller gets an error of its own: raising one adds to its traceback.
             for operation in batch:
                 operation.answer(None, copy.copy(error))
-        else:
-            for operation, (result, failure) in zip(batch, answers, strict=True):
-                operation.answer(result, failure)
 
 
 def _is_accept(operation: _Operation) -> bool:

@@ -38,9 +38,9 @@ class Group:
         self.runs = 0
         self.commit = GroupCommit(self._transact, self._give_back)
 
-    async def _transact(self, function: Callable[[Unit], Awaitable[Any]]) -> Any:
+    async def _transact(self, function: Callable[[Unit], Awaitable[Any]], abandoned: Callable[[Any], None]) -> Any:
         self.runs += 1
-        return await self.context.transact(function)
+        return await self.context.transact(function, abandoned)
 
     def _give_back(self, entry: Entry) -> None:
         self.given_back.append(entry.id)
@@ -359,7 +359,7 @@ async def test_an_accept_that_is_too_much_or_refused_tells_each_caller() -> None
     async with opened() as context:
         await set_timeout(context, "t", 60)
 
-        async def refuse(function: Callable[[Unit], Awaitable[Any]]) -> Any:
+        async def refuse(function: Callable[[Unit], Awaitable[Any]], abandoned: Callable[[Any], None]) -> Any:
             raise TransactionTooLarge("too much")
 
         commit = GroupCommit(refuse, lambda entry: None)

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import threading
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from jobs_service import (
     JobsError,
     JobsService,
     JobState,
+    JobTransaction,
     RunningJob,
     Settings,
     StoreFull,
@@ -333,6 +335,51 @@ async def locked_later(forks: ForkServer, directory: Path, address: str) -> Asyn
     for thread in set(threading.enumerate()) - before:
         thread.join(PATIENCE)
     assert set(threading.enumerate()) == before
+
+
+async def test_a_job_accepted_too_late_for_its_worker_is_given_back(address: str) -> None:
+    """The commit takes longer than the worker waits for it: another one in the same commit holds it up."""
+
+    async def slow(tx: JobTransaction) -> None:
+        time.sleep(0.4)  # noqa: ASYNC251 - on the writer's thread
+        tx.kv[b"slow"] = b"done"
+
+    async with JobsService(address, settings=Settings(transaction_timeout=0.5), supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 600)
+        await jobs.add(T1, "a")
+        first = asyncio.create_task(jobs.transact(slow))  # the writer is busy, so that the next two come together
+        await asyncio.sleep(0.1)
+        accepting = asyncio.create_task(jobs.accept(T1))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(jobs.transact(slow))
+        results = await asyncio.gather(accepting, first, second, return_exceptions=True)
+        assert isinstance(results[0], StoreUnavailable)
+        async with asyncio.timeout(PATIENCE):
+            again = await jobs.accept(T1)
+        assert again is not None
+        await assert_sound(jobs.store)
+
+
+class Slow(Faults):
+    """Commits that are answered too late."""
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        if transaction.committed:
+            await asyncio.sleep(60)
+
+
+@in_virtual_time
+async def test_no_job_stays_locked_by_a_worker_that_was_told_that_the_store_is_unavailable() -> None:
+    store = MemoryStore(settings=Settings(transaction_timeout=10), sources=Sources(1))
+    async with JobsService(store, supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 600)
+        await jobs.add(T1, "a")
+        store.faults = Slow()
+        held = None
+        with suppress(StoreUnavailable):
+            held = await jobs.accept(T1)
+        store.faults = None
+        assert ((await jobs.get(T1, "a")).state is JobState.RUNNING) is (held is not None)
 
 
 async def test_calls_that_fail_while_the_store_is_unreachable_leave_nothing_in_memory(
