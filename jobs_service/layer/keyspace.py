@@ -223,8 +223,16 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
     return seconds
 
 
+def _holds_versionstamp(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_holds_versionstamp, value))
+    return isinstance(value, fdb.tuple.Versionstamp)
+
+
 def _pack(what: str, value: Any) -> bytes:
     try:
+        if _holds_versionstamp(value):
+            raise ValueError("a versionstamp, which only a commit makes")
         packed: bytes = fdb.tuple.pack((value,))
     except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, struct.error) as error:
         raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {error}") from None

@@ -333,3 +333,10 @@ def test_a_time_that_no_datetime_can_hold_is_refused(time: float) -> None:
 def test_a_datetime_at_the_very_end_of_all_is_refused(moment: datetime) -> None:
     with pytest.raises(InvalidJob, match="allowed are times of the years 1 to 9999"):
         to_seconds(moment.replace(tzinfo=UTC))
+
+
+def test_a_versionstamp_is_no_part_of_a_type_or_a_priority() -> None:
+    stamp = fdb.tuple.Versionstamp(b"0123456789", 1)
+    for pack in (pack_type, pack_priority):
+        with pytest.raises(InvalidJob, match="versionstamp"):
+            pack(("nested", (stamp,)))
