@@ -39,10 +39,11 @@ class Nothing:
 class _Line:
     """Those who wait for the same jobs."""
 
-    __slots__ = ("behind", "entered", "inside", "watched")
+    __slots__ = ("behind", "entered", "inside", "watch")
 
     def __init__(self) -> None:
-        self.watched = False
+        # What the first in line waits for.
+        self.watch: Watch | None = None
         self.entered = 0
         self.inside = 0
         # (how many had entered before, their turn), in that order
@@ -86,7 +87,7 @@ class Waiting(Generic[T]):
                 if not isinstance(found, Nothing):
                     line.wake(2)
                     return found
-                if line.watched:
+                if line.watch is not None:
                     if found.watch is not None:
                         found.watch.cancel()
                     queued = True
@@ -103,6 +104,13 @@ class Waiting(Generic[T]):
             if not line.inside:
                 del self._lines[key]
 
+    def wake_all(self) -> None:
+        """Let everybody try, who will then find out that the service is closed."""
+        for line in self._lines.values():
+            if line.watch is not None:
+                line.watch.fire()
+            line.wake(len(line.behind))
+
     async def _queue(self, line: _Line, number: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.behind.insert(bisect(line.behind, number, key=itemgetter(0)), (number, turn))
@@ -117,12 +125,12 @@ class Waiting(Generic[T]):
             raise
 
     async def _watch(self, line: _Line, watch: Watch, due_in: float | None) -> None:
-        line.watched = True
+        line.watch = watch
         try:
             # In time or not, lost or not: one looks again.
             with contextlib.suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(due_in):
                     await watch.wait()
         finally:
-            line.watched = False
+            line.watch = None
             watch.cancel()

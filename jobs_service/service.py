@@ -766,6 +766,7 @@ class JobsService:
         self._failure = error
         self._usable = False
         self._hub.close(error)
+        self._waiting.wake_all()
         if self._host is not None and not self._host.done():
             self._host_canceled = self._host.cancel("the supervisor tree failed")
 
@@ -792,6 +793,8 @@ class JobsService:
             await self._store.close()
         self._entered = self._usable = False
         self._tree_task = None
+        # A store that stays open would let them wait for ever.
+        self._waiting.wake_all()
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it to its end, whoever cancels the caller meanwhile; the cancellation is passed on afterwards."""

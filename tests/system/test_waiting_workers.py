@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob, RunningJob, Settings
+from jobs_service import JobsError, JobsService, JobState, NewJob, RunningJob, Settings, SupervisorFailed
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
+from tests.service.support import kill
 from tests.stores import EVERY_STORE, StoreKind
 from tests.virtual_time import in_virtual_time, run_virtual
 
@@ -116,6 +117,38 @@ async def test_workers_that_spread_over_the_queue_do_not_run_into_each_other(spr
         assert len({worker.id for worker in taken if worker is not None}) == workers
         assert (runs.count > workers) is collisions
     await store.close()
+
+
+@in_virtual_time
+async def test_workers_that_wait_are_told_when_their_service_is_left_though_the_store_stays_open() -> None:
+    store = MemoryStore(settings=Settings(), sources=Sources(1))
+    await store.open()
+    async with JobsService(store, supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 60)
+        waiting = [asyncio.create_task(jobs.accept(T1, max_priority=priority)) for priority in (None, 0, 0, 0)]
+        await asyncio.sleep(1)
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(error, JobsError)
+        assert "not open" in str(error)
+    await store.close()
+
+
+@in_virtual_time
+async def test_workers_that_wait_are_told_when_the_tree_has_failed() -> None:
+    waiting: list[asyncio.Task[RunningJob | None]] = []
+
+    async def live() -> None:
+        async with JobsService("memory:", settings=Settings(max_restarts=0)) as jobs:
+            await jobs.set_type_timeout(T1, 60)
+            waiting.append(asyncio.create_task(jobs.accept(T1)))
+            await asyncio.sleep(1)
+            kill("type server")
+            await asyncio.sleep(1)
+
+    with pytest.raises(SupervisorFailed):
+        await live()
+    with pytest.raises(SupervisorFailed):
+        await waiting[0]
 
 
 class Writes(Faults):
