@@ -26,6 +26,7 @@ LOOK_AGAIN: Final = "look again"
 """The message that the type's timeout may have changed."""
 
 _PENDING_CHANGED: Final = "pending changed"
+_SAMPLED: Final = "sampled"
 _CLOCK_CHECK = 5.0
 _QUEUE_HOLDOFF = 0.05
 _SHOWN_IDS = 10
@@ -52,10 +53,11 @@ class ActivityMonitor(Actor):
         self._history: deque[Sample] = deque()
         self._clean = b""
         self._batch = float(context.settings.activity_batch)
+        self._sample: Sample | None = None
         self._watch: Watch | None = None
 
     async def init(self) -> None:
-        self._sampled = self._sampler.add(self._keys, self.cast)
+        self._sampled = self._sampler.add(self._keys, self._keep_sample)
 
     async def run(self) -> None:
         time = asyncio.get_running_loop().time
@@ -68,8 +70,10 @@ class ActivityMonitor(Actor):
             wait = min(look_at_queue - time(), until_due)
             message = await self.receive(None if wait == _NEVER else wait)
             if message is not None:
-                if isinstance(message.body, Sample):
-                    await self._check(message.body)
+                if message.body == _SAMPLED:
+                    sample, self._sample = self._sample, None
+                    assert sample is not None
+                    await self._check(sample)
                 elif message.body == _PENDING_CHANGED:
                     look_at_queue = min(look_at_queue, time() + _QUEUE_HOLDOFF)
                 elif message.body == LOOK_AGAIN:
@@ -89,6 +93,12 @@ class ActivityMonitor(Actor):
             self._watch.cancel()
 
     # Lost jobs
+
+    def _keep_sample(self, sample: Sample) -> None:
+        """Keep the newest sample only: while the monitor waits for the store to take a write, samples go on."""
+        if self._sample is None:
+            self.cast(_SAMPLED)
+        self._sample = sample
 
     async def _check(self, sample: Sample) -> None:
         """Re-enqueue what a sample shows to be lost."""

@@ -165,6 +165,32 @@ async def test_the_tree_outlives_a_full_store_and_goes_on_when_there_is_room() -
         await assert_sound(store, now=loop.wall_time())
 
 
+@in_virtual_time
+async def test_hours_without_room_costs_no_memory_and_no_job() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    store = MemoryStore(settings=Settings(), sources=Sources(1))
+    settings = Settings(retry_backoff_max=60)
+    async with JobsService(store, settings=settings, sources=Sources(1, wall_time=loop.wall_time)) as jobs:
+        await jobs.set_type_timeout(T1, 10)
+        await jobs.add(T1, "lost")
+        assert await jobs.accept(T1) is not None
+        store.faults = Full()
+        tracemalloc.start()
+        try:
+            await asyncio.sleep(900)
+            before, _ = tracemalloc.get_traced_memory()
+            await asyncio.sleep(2 * 3600)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert after - before < 100_000
+        store.faults = None
+        await asyncio.sleep(80)
+        assert (await jobs.get(T1, "lost")).state is JobState.PENDING
+        assert restarts(jobs) == 0
+
+
 # unreachable
 
 
