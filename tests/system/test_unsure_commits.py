@@ -143,30 +143,21 @@ async def _caught(operation: Awaitable[T]) -> T | Exception:
 
 
 Cell: TypeAlias = Callable[[Stage], Coroutine[Any, Any, None]]
-CELLS: dict[str, Cell] = {}
+"""Plays one cell of the operations table."""
 
 
-def cell(function: Cell) -> Cell:
-    """Note a function that plays one cell of the operations table."""
-    CELLS[function.__name__.replace("_", " ")] = function
-    return function
-
-
-@cell
 async def add_missing(stage: Stage) -> None:
     job = await stage.act(stage.jobs.add(T1, "a", "data", priority=2))
     assert (job.state, job.data, job.priority, job.resubmit) == (PENDING, "data", 2, False)
     assert await stage.runs_left() == 1
 
 
-@cell
 async def add_scheduled(stage: Stage) -> None:
     job = await stage.act(stage.jobs.add(T1, "a", run_at=4e9))
     assert (job.state, await stage.jobs.pending_count(T1)) == (PENDING, 1)
     assert await stage.runs_left() == 0
 
 
-@cell
 async def add_existing(stage: Stage) -> None:
     await stage.jobs.add(T1, "a", "old")
     with pytest.raises(JobExists):
@@ -174,21 +165,18 @@ async def add_existing(stage: Stage) -> None:
     assert (await stage.jobs.get(T1, "a")).data == "old"
 
 
-@cell
 async def add_or_ignore(stage: Stage) -> None:
     await stage.jobs.add(T1, "a", "old")
     assert (await stage.act(stage.jobs.add(T1, "a", "new", if_exists="ignore"))).data == "old"
     assert await stage.runs_left() == 1
 
 
-@cell
 async def add_or_resubmit_missing(stage: Stage) -> None:
     job = await stage.act(stage.jobs.add(T1, "a", "new", if_exists="resubmit"))
     assert (job.state, job.data, job.resubmit) == (PENDING, "new", False)
     assert await stage.runs_left() == 1
 
 
-@cell
 async def add_or_resubmit_pending(stage: Stage) -> None:
     await stage.jobs.add(T1, "a", "old", priority=1)
     job = await stage.act(stage.jobs.add(T1, "a", "new", priority=3, if_exists="resubmit"))
@@ -196,7 +184,6 @@ async def add_or_resubmit_pending(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def resubmit_running(stage: Stage) -> None:
     worker = await stage.running("kept")
     job = await stage.act(stage.jobs.resubmit(T1, "a", data="new", priority=3))
@@ -205,7 +192,6 @@ async def resubmit_running(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def resubmit_finished(stage: Stage) -> None:
     await (await stage.running()).finish()
     job = await stage.act(stage.jobs.resubmit(T1, "a", data="new"))
@@ -213,27 +199,23 @@ async def resubmit_finished(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def resubmit_missing(stage: Stage) -> None:
     with pytest.raises(JobNotFound):
         await stage.act(stage.jobs.resubmit(T1, "a"))
 
 
-@cell
 async def remove_pending(stage: Stage) -> None:
     await stage.jobs.add(T1, "a")
     assert await stage.act(stage.jobs.remove(T1, "a")) is Removal.REMOVED
     assert [job async for job in stage.jobs.list(T1)] == []
 
 
-@cell
 async def remove_running(stage: Stage) -> None:
     worker = await stage.running()
     assert await stage.act(stage.jobs.remove(T1, "a")) is Removal.CANCELED
     assert (await worker.finish()).outcome is Outcome.CANCELED
 
 
-@cell
 async def remove_running_by_force(stage: Stage) -> None:
     worker = await stage.running()
     assert await stage.act(stage.jobs.remove(T1, "a", force=True)) is Removal.REMOVED
@@ -241,20 +223,17 @@ async def remove_running_by_force(stage: Stage) -> None:
         await worker.finish()
 
 
-@cell
 async def remove_finished(stage: Stage) -> None:
     await (await stage.running()).finish()
     assert await stage.act(stage.jobs.remove(T1, "a")) is Removal.REMOVED
     assert [job async for job in stage.jobs.list(T1)] == []
 
 
-@cell
 async def remove_missing(stage: Stage) -> None:
     with pytest.raises(JobNotFound):
         await stage.act(stage.jobs.remove(T1, "a"))
 
 
-@cell
 async def accept_one(stage: Stage) -> None:
     await stage.jobs.add_many(T1, [NewJob("a"), NewJob("b")])
     job = await stage.act(stage.jobs.accept(T1, timeout=0))
@@ -264,7 +243,6 @@ async def accept_one(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def accept_by_several_workers(stage: Stage) -> None:
     await stage.jobs.add_many(T1, [NewJob("a"), NewJob("b"), NewJob("c")])
     accepting = asyncio.gather(*(stage.jobs.accept(T1, timeout=0, spread=spread) for spread in (1, 1, 5)))
@@ -276,7 +254,6 @@ async def accept_by_several_workers(stage: Stage) -> None:
     assert await stage.jobs.active_ids(T1) == []
 
 
-@cell
 async def accept_while_waiting(stage: Stage) -> None:
     waiting = asyncio.create_task(stage.jobs.accept(T1))
     await asyncio.sleep(1)
@@ -287,7 +264,6 @@ async def accept_while_waiting(stage: Stage) -> None:
     await worker.finish()
 
 
-@cell
 async def accept_many(stage: Stage) -> None:
     await stage.jobs.add_many(T1, [NewJob(f"{number}") for number in range(5)])
     taken = await stage.act(stage.jobs.accept_many(T1, 3, timeout=0, spread=4))
@@ -298,7 +274,6 @@ async def accept_many(stage: Stage) -> None:
     assert await stage.runs_left() == 2
 
 
-@cell
 async def accept_a_scheduled_job(stage: Stage) -> None:
     await stage.jobs.add_many(T1, [NewJob("a", run_at=1e9), NewJob("b", run_at=1e9 + 1)])
     worker = await stage.act(stage.jobs.accept(T1, timeout=0))
@@ -308,14 +283,12 @@ async def accept_a_scheduled_job(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def update(stage: Stage) -> None:
     worker = await stage.running("old")
     assert (await stage.act(worker.update("new"))).data == "new"
     assert (await worker.finish()).data == "new"
 
 
-@cell
 async def update_canceled(stage: Stage) -> None:
     worker = await stage.running("old")
     await stage.jobs.remove(T1, "a")
@@ -324,7 +297,6 @@ async def update_canceled(stage: Stage) -> None:
     assert (await worker.finish()).data == "old"
 
 
-@cell
 async def update_by_a_stale_worker(stage: Stage) -> None:
     stale = await stage.running()
     await stale.release()
@@ -334,7 +306,6 @@ async def update_by_a_stale_worker(stage: Stage) -> None:
     assert (await worker.finish()).data is None
 
 
-@cell
 async def finish(stage: Stage) -> None:
     worker = await stage.running()
     job = await stage.act(worker.finish("result", outcome=Outcome.FAILED))
@@ -344,7 +315,6 @@ async def finish(stage: Stage) -> None:
     assert await stage.runs_left() == 0
 
 
-@cell
 async def finish_flagged(stage: Stage) -> None:
     worker = await stage.running()
     await stage.jobs.resubmit(T1, "a")
@@ -353,14 +323,12 @@ async def finish_flagged(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def finish_canceled(stage: Stage) -> None:
     worker = await stage.running()
     await stage.jobs.remove(T1, "a")
     assert (await stage.act(worker.finish("last"))).outcome is Outcome.CANCELED
 
 
-@cell
 async def finish_twice(stage: Stage) -> None:
     worker = await stage.running()
     await worker.finish("result")
@@ -369,7 +337,6 @@ async def finish_twice(stage: Stage) -> None:
     assert (await stage.jobs.get(T1, "a")).data == "result"
 
 
-@cell
 async def finish_twice_at_the_same_time(stage: Stage) -> None:
     worker = await stage.running()
     both = asyncio.gather(_caught(worker.finish("one")), _caught(worker.finish("other")))
@@ -379,7 +346,6 @@ async def finish_twice_at_the_same_time(stage: Stage) -> None:
     assert (await stage.jobs.get(T1, "a")).data == "one"
 
 
-@cell
 async def resubmit_by_the_worker(stage: Stage) -> None:
     worker = await stage.running()
     assert bool((await stage.act(worker.resubmit(priority=3))).resubmit)
@@ -387,18 +353,50 @@ async def resubmit_by_the_worker(stage: Stage) -> None:
     assert await stage.runs_left() == 1
 
 
-@cell
 async def release(stage: Stage) -> None:
     worker = await stage.running()
     assert (await stage.act(worker.release())).state is PENDING
     assert await stage.runs_left() == 1
 
 
-@cell
 async def release_canceled(stage: Stage) -> None:
     worker = await stage.running()
     await stage.jobs.remove(T1, "a")
     assert (await stage.act(worker.release())).outcome is Outcome.CANCELED
+
+
+CELLS: tuple[Cell, ...] = (
+    add_missing,
+    add_scheduled,
+    add_existing,
+    add_or_ignore,
+    add_or_resubmit_missing,
+    add_or_resubmit_pending,
+    resubmit_running,
+    resubmit_finished,
+    resubmit_missing,
+    remove_pending,
+    remove_running,
+    remove_running_by_force,
+    remove_finished,
+    remove_missing,
+    accept_one,
+    accept_by_several_workers,
+    accept_while_waiting,
+    accept_many,
+    accept_a_scheduled_job,
+    update,
+    update_canceled,
+    update_by_a_stale_worker,
+    finish,
+    finish_flagged,
+    finish_canceled,
+    finish_twice,
+    finish_twice_at_the_same_time,
+    resubmit_by_the_worker,
+    release,
+    release_canceled,
+)
 
 
 class Between(Faults):
@@ -467,11 +465,11 @@ def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done
     ],
     ids="-".join,
 )
-@pytest.mark.parametrize("name", CELLS)
-def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(name: str, fates: list[str]) -> None:
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.__name__)
+def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(cell: Cell, fates: list[str]) -> None:
     async def scenario() -> None:
         async with staged(fates) as stage:
-            await CELLS[name](stage)
+            await cell(stage)
             await assert_sound(stage.jobs.store)
 
     run_virtual(scenario())
