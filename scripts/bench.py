@@ -2,12 +2,14 @@
 
 Every figure is measured through the public interface only. `--against DIR` measures another checkout of this
 repository as well, in turn with this one, and prints the ratio: so a change is shown before and after in one run.
+The garbage collector is set as `jobs-service serve` sets it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import statistics
@@ -23,6 +25,7 @@ from pathlib import Path
 import structlog
 
 from jobs_service import JobsService, JobTransaction, NewJob, Settings
+from jobs_service.cli.daemon import GC_THRESHOLDS
 
 TYPE = "bench"
 TIMEOUT = 300.0
@@ -335,6 +338,8 @@ def _measure(names: list[str], store: str | None, scale: float) -> Iterator[Figu
 def _measure_there(checkout: Path, names: list[str], arguments: argparse.Namespace) -> list[Figure]:
     """Measure another checkout of the repository with this very program."""
     command = [sys.executable, __file__, "--json", "--scale", str(arguments.scale), *names]
+    if arguments.default_gc:
+        command.append("--default-gc")
     if arguments.store:
         command += ["--store", arguments.store]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
@@ -365,6 +370,11 @@ def main() -> None:
     parser.add_argument("--store", help="a store address; an embedded store in a temporary directory by default")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of jobs")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to measure in turn")
+    parser.add_argument(
+        "--default-gc",
+        action="store_true",
+        help="leave Python's garbage collector as it is, unlike `jobs-service serve`",
+    )
     parser.add_argument("--other", metavar="ADDRESS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.other:
@@ -374,6 +384,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    if not arguments.default_gc:
+        gc.set_threshold(*GC_THRESHOLDS)
     names = arguments.measurements or MEASUREMENTS
     if not arguments.json:
         print(f"{'figure':22} {'value':>12}     {'goal':>10}   what")
