@@ -14,7 +14,7 @@ from jobs_service import JobsService
 from jobs_service.cli import signals
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
-"""The process is the service's alone. Jobs come and go by the thousand: collecting after every 700 objects costs a fifth."""
+"""The process is the service's alone, and jobs come and go by the thousand: collecting every 700 costs a fifth."""
 
 
 async def run(service: JobsService) -> None:
