@@ -116,7 +116,8 @@ class Keyspace:
             if len(self._by_packed) >= _MAX_TYPES:
                 self._by_packed.clear()
                 self._by_name.clear()
-            keys = self._by_packed[packed] = TypeKeys(type, packed, self.sections)
+            # Transaction functions run on other threads, and types are compared by identity: the first one stays.
+            keys = self._by_packed.setdefault(packed, TypeKeys(type, packed, self.sections))
             if type.__class__ is str:
                 self._by_name[type] = keys
         return keys

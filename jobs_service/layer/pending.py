@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import fdb.tuple
@@ -11,11 +13,12 @@ from jobs_service.layer.record import READY, SCHEDULED, NewSeq
 from jobs_service.layer.unit import Entry, Unit, ready_key
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
-from jobs_service.store.base import KeyValue, Snapshot, Watch
+from jobs_service.store.base import Snapshot, Watch
 
 _SEQ_BYTES: Final = 12
 _TIME_BYTES: Final = 9
 _PAGE: Final = 256
+_LONG_PAGE: Final = 2000
 # The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
 _SMALLEST_INT: Final = 0x0C
 _ZERO: Final = 0x14
@@ -171,15 +174,26 @@ async def _ready_in_store(
 async def _scheduled_by(
     unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
 ) -> list[tuple[_Rank, JobId]]:
-    """Return scheduled jobs that are due by a time in the future that the caller named."""
+    """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
+
+    They are stored in the order of time, not of priority: all of them must be looked at.
+    """
+    reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
+    begin = keys.scheduled
     end = keys.scheduled + pack_seconds(due_by) + AFTER
-    found: list[KeyValue] = await unit.transaction.get_range(keys.scheduled, end, limit=max(wanted, _PAGE))
     offset = len(keys.scheduled)
-    return [
-        ((priority, 2, key[offset:]), unpack_id(key[offset + _TIME_BYTES :]))
-        for key, priority in found
-        if terms.max_priority is None or priority <= terms.max_priority
-    ]
+    first: list[tuple[_Rank, JobId]] = []
+    while True:
+        found = await reads.get_range(begin, end, limit=_LONG_PAGE)
+        ranked = [
+            ((priority, 2, key[offset:]), unpack_id(key[offset + _TIME_BYTES :]))
+            for key, priority in found
+            if terms.max_priority is None or priority <= terms.max_priority
+        ]
+        first = heapq.nsmallest(wanted, first + ranked, key=itemgetter(0))
+        if len(found) < _LONG_PAGE:
+            return first
+        begin = found[-1][0] + b"\x00"
 
 
 def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[tuple[_Rank, JobId]]:

@@ -199,6 +199,20 @@ async def test_jobs_with_much_data_lost_at_once_are_found_in_batches_that_shrink
         assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
 
 
+async def test_of_very_many_scheduled_jobs_a_worker_ahead_of_time_takes_those_of_the_lowest_priority() -> None:
+    far, count = 4e9, 5000
+    async with JobsService("memory:", supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 60)
+        await jobs.add_many(T1, [NewJob(id_of(n), priority=5 + n % 2, run_at=far + n) for n in range(count)])
+        for id in ("first", "second"):
+            await jobs.add(T1, id, priority=0, run_at=far + 2 * count)
+        due_by = far + 3 * count
+        assert [job.id for job in await jobs.accept_many(T1, 1, max_priority=0, due_by=due_by, timeout=0)] == ["first"]
+        expected = ["second", id_of(0), id_of(2), id_of(4)]
+        assert [job.id for job in await jobs.accept_many(T1, 4, due_by=due_by, timeout=0)] == expected
+        await assert_sound(jobs.store)
+
+
 # many types
 
 
