@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -12,3 +14,6 @@ def pytest_configure(config: pytest.Config) -> None:
         unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.register_profile("unhurried", unhurried)
         settings.load_profile("unhurried")
+    # A shell that starts the tests in the background has them ignore Ctrl-C, and every process they start as well.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
