@@ -245,7 +245,6 @@ class LmdbStore(Store):
             version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
             stamp_head = version.to_bytes(8, "big")
             written: dict[bytes, bytes | None] = {}
-            cleared: list[tuple[bytes, bytes]] = []
             place = size = 0
             while batch and size < _MAX_BATCH_BYTES:
                 request = batch.popleft()
@@ -264,7 +263,7 @@ class LmdbStore(Store):
                     answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
                     place += 1
                     size += own.size
-                    apply_log(transaction, own, stamp, written, cleared)
+                    apply_log(transaction, own, stamp, written)
             if watched:
                 self._watches.register(watched, number if place else number - 1)
             if place:
@@ -289,7 +288,7 @@ class LmdbStore(Store):
         for answer in answers:
             if answer.stamp is not None and answer.transaction is not None:
                 answer.transaction.stamp.value = answer.stamp
-        return self._watches.changed(written, cleared, number)
+        return self._watches.changed(written, number)
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and note its result or its error."""

@@ -100,9 +100,8 @@ def apply_log(
     own: LmdbTransaction,
     stamp: bytes,
     written: dict[bytes, bytes | None],
-    cleared: list[tuple[bytes, bytes]],
 ) -> None:
-    """Write one transaction's log into the LMDB transaction, and note what each key holds now."""
+    """Write one transaction's log into the LMDB transaction, and note what each key holds now (None: nothing)."""
     put = transaction.put
     for operation, key, argument, last in own.log:
         if operation == SET:
@@ -117,7 +116,6 @@ def apply_log(
             value = added(transaction.get(key), argument)
         elif operation == CLEAR_RANGE:
             _clear_range(transaction, key, argument, written)
-            cleared.append((key, argument))
             continue
         else:
             key = key + stamp + argument

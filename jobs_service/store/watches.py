@@ -30,17 +30,12 @@ class Watches:
         with self._lock:
             self._drop(watch)
 
-    def changed(
-        self, written: dict[bytes, bytes | None], cleared: list[tuple[bytes, bytes]], number: int
-    ) -> list[Watch]:
+    def changed(self, written: dict[bytes, bytes | None], number: int) -> list[Watch]:
         """Take out and return the watches whose keys this commit has given another value."""
         if not self._by_key:
             return []
         with self._lock:
-            values = {key: written[key] for key in self._by_key.keys() & written.keys()}
-            for begin, end in cleared:
-                values.update((key, None) for key in self._by_key if begin <= key < end and key not in written)
-            return self._take(values, number)
+            return self._take({key: written[key] for key in self._by_key.keys() & written.keys()}, number)
 
     def changed_in(self, state: BaseState, number: int, keys: list[bytes] | None = None) -> list[Watch]:
         """Take out and return the watches (on these keys, or all) whose keys have another value in this state."""
