@@ -1,0 +1,106 @@
+"""Every random draw of a simulated world, from one seed. Floor: testing.
+
+Each concern has a stream of its own, and what is left out still consumes its draws: so a run from which an operation, a
+fault or a deviation of the schedule was taken stays nearly the same run, which is what makes shrinking work.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run: all that a seed draws, or a part of it.
+
+    Attributes:
+        seed: of everything.
+        operations: numbers of the operations that are carried out; None for all.
+        faults: the faults that hit, as "kind:number"; None for all that the seed draws.
+        deviations: numbers of the schedule's picks that may deviate from first come, first served; None for all.
+    """
+
+    seed: int
+    operations: frozenset[int] | None = None
+    faults: frozenset[str] | None = None
+    deviations: frozenset[int] | None = None
+
+
+class Choices:
+    """The draws of one run, and a record of those that mattered.
+
+    Args:
+        plan: the seed, and what of it is left out.
+
+    Attributes:
+        rates: the probability of each kind of fault, every time that it could hit; kinds that are missing never hit.
+        disorder: the probability that the schedule picks any of the callbacks that are ready, not the first.
+        operations, faults, deviations: what was carried out, hit and deviated, in the form of Plan's attributes.
+    """
+
+    def __init__(self, plan: Plan, *, rates: Mapping[str, float] | None = None, disorder: float = 0.0) -> None:
+        self.plan = plan
+        self.rates = dict(rates or {})
+        self.disorder = disorder
+        self.operations: list[int] = []
+        self.faults: list[str] = []
+        self.deviations: list[int] = []
+        self._streams: dict[str, random.Random] = {}
+        self._chances: dict[str, int] = {}
+        self._numbered = 0
+        self._picks = 0
+        self._draw_pick = self.stream("schedule").random
+
+    def stream(self, name: str) -> random.Random:
+        """Return the source of randomness of one concern; the same object for the same name."""
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = self._streams[name] = random.Random(f"{self.plan.seed}/{name}")
+        return stream
+
+    def operation(self) -> bool:
+        """Return whether the next operation is carried out."""
+        number = self._numbered
+        self._numbered = number + 1
+        if self.plan.operations is not None and number not in self.plan.operations:
+            return False
+        self.operations.append(number)
+        return True
+
+    def fault(self, kind: str) -> float | None:
+        """Return None when no fault of this kind hits here, else a number from 0 up to 1 that says how hard."""
+        rate = self.rates.get(kind)
+        if not rate:
+            return None
+        number = self._chances.get(kind, 0)
+        self._chances[kind] = number + 1
+        drawn = self.stream(kind).random()
+        if drawn >= rate:
+            return None
+        name = f"{kind}:{number}"
+        if self.plan.faults is not None and name not in self.plan.faults:
+            return None
+        self.faults.append(name)
+        return drawn / rate
+
+    def pick(self, count: int) -> int:
+        """Return which of the callbacks that are ready (at least two) runs next, 0 for the first that came."""
+        if not self.disorder:
+            return 0
+        number = self._picks
+        self._picks = number + 1
+        drawn = self._draw_pick()
+        if drawn >= self.disorder:
+            return 0
+        index = int(drawn / self.disorder * count)
+        if index:
+            if self.plan.deviations is not None and number not in self.plan.deviations:
+                return 0
+            self.deviations.append(number)
+        return index
+
+    def calm(self) -> None:
+        """Have no fault hit from now on."""
+        self.rates.clear()

@@ -1,0 +1,201 @@
+"""An event loop on virtual time whose schedule is drawn from a seed. Floor: testing; knows nothing of jobs.
+
+Its clock stands still while anything is ready, and then jumps to the next timer: two hours of timers run in
+milliseconds. Among the callbacks that are ready the seed picks the next one, where asyncio would take the first, so that
+every interleaving can happen. There are no threads, sockets or signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any, Final, Protocol, TypeVar
+
+from jobs_service.testing.choices import Choices
+
+T = TypeVar("T")
+
+_MOST_CANCELED: Final = 200
+
+
+class Owner(Protocol):
+    """The simulated process that callbacks belong to.
+
+    Attributes:
+        running: whether its callbacks run; while they do not, they are handed to `hold`.
+    """
+
+    running: bool
+
+    def hold(self, handle: asyncio.Handle) -> None:
+        """Take a callback that is not to run now."""
+
+
+OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
+"""The process that the present code belongs to; inherited by tasks and callbacks, as every context variable is."""
+
+
+class Deadlock(Exception):
+    """Nothing is ready and no timer is set: the world would stand still for ever. Says who waits where."""
+
+
+class Livelock(Exception):
+    """More steps than the world may take: something goes round in circles. Says who ran last."""
+
+
+class SimulatedTask(asyncio.Task[Any]):
+    """A task with a number, by which sets order tasks: by address, two runs of one seed would differ."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], *, number: int, **options: Any) -> None:
+        self.number = number
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """The loop.
+
+    Args:
+        choices: picks among what is ready.
+        most_steps: callbacks that may run before it is a Livelock.
+
+    Attributes:
+        steps: how many callbacks have run.
+        trace: called with each callback before it runs; None for nobody.
+    """
+
+    def __init__(self, choices: Choices, *, most_steps: int = 10_000_000) -> None:
+        super().__init__()
+        self.set_debug(False)
+        self.steps = 0
+        self.trace: Callable[[asyncio.Handle], object] | None = None
+        self._pick = choices.pick
+        self._most_steps = most_steps
+        self._now = 0.0
+        self._tasks = 0
+        self._ready: list[asyncio.Handle] = []
+        self._scheduled: list[asyncio.TimerHandle] = []
+        self._timer_cancelled_count = 0
+        self._recent: deque[str] = deque(maxlen=20)
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop was made."""
+        return self._now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """Run the function later, on the loop: in a deterministic world there are no threads."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = func(*args)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self.call_soon(work)
+        return future
+
+    def take_back(self, handles: list[asyncio.Handle]) -> None:
+        """Have callbacks that were held run after all."""
+        self._ready += handles
+
+    def drop_timers(self, unwanted: Callable[[Context], bool]) -> None:
+        """Forget the timers of these contexts."""
+        self._scheduled = [timer for timer in self._scheduled if not unwanted(timer._context)]  # type: ignore[attr-defined]
+        heapq.heapify(self._scheduled)
+
+    def describe_tasks(self) -> str:
+        """Return one line per task that waits, naming the innermost line of code that it waits in."""
+        waiting = sorted(f"  {task.get_name()}: {_innermost(task.get_coro())}" for task in asyncio.all_tasks(self))
+        return "\n".join(waiting)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: Context | None = None, **options: Any
+    ) -> SimulatedTask:
+        self._tasks += 1
+        options.setdefault("name", f"task {self._tasks}")
+        return SimulatedTask(coroutine, number=self._tasks, loop=loop, context=context, **options)
+
+    def _run_once(self) -> None:
+        """Run one callback. Called by asyncio's run_forever until the loop is to stop."""
+        ready = self._ready
+        scheduled = self._scheduled
+        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now or not ready):  # type: ignore[attr-defined]
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if timer._cancelled:  # type: ignore[attr-defined]
+                self._timer_cancelled_count -= 1
+                continue
+            self._now = max(self._now, timer._when)  # type: ignore[attr-defined]
+            ready.append(timer)
+        if not ready:
+            raise Deadlock(f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}")
+        if self._timer_cancelled_count > _MOST_CANCELED:
+            self._drop_canceled()
+        count = len(ready)
+        handle = ready.pop(self._pick(count)) if count > 1 else ready.pop()
+        if handle._cancelled:
+            return
+        owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
+        if owner is not None and not owner.running:
+            owner.hold(handle)
+            return
+        self.steps += 1
+        if self.steps > self._most_steps - 20:
+            self._note_or_give_up(handle)
+        if self.trace is not None:
+            self.trace(handle)
+        handle._run()
+
+    def _drop_canceled(self) -> None:
+        for timer in self._scheduled:
+            if timer._cancelled:  # type: ignore[attr-defined]
+                timer._scheduled = False  # type: ignore[attr-defined]
+        self._scheduled = [timer for timer in self._scheduled if not timer._cancelled]  # type: ignore[attr-defined]
+        heapq.heapify(self._scheduled)
+        self._timer_cancelled_count = 0
+
+    def _note_or_give_up(self, handle: asyncio.Handle) -> None:
+        self._recent.append(describe(handle))
+        if self.steps > self._most_steps:
+            raise Livelock(
+                f"more than {self._most_steps} steps at {self._now:.3f} s; the last ones:\n" + "\n".join(self._recent)
+            )
+
+    # What asyncio's base class leaves to its subclasses.
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Called by call_soon_threadsafe to wake the selector; here nothing sleeps."""
+
+
+def describe(handle: asyncio.Handle) -> str:
+    """Return what a callback is, without addresses: the same in every run."""
+    callback = handle._callback  # type: ignore[attr-defined]
+    task = getattr(callback, "__self__", None)
+    if isinstance(task, asyncio.Task):
+        return f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '')}"
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
+
+
+def _innermost(awaitable: Any) -> str:
+    where = type(awaitable).__name__
+    while (frame := getattr(awaitable, "cr_frame", None)) is not None:
+        where = f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+        awaitable = awaitable.cr_await
+    return where
