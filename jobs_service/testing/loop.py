@@ -47,10 +47,19 @@ class Livelock(Exception):
 
 
 class SimulatedTask(asyncio.Task[Any]):
-    """A task with a number, by which sets order tasks: by address, two runs of one seed would differ."""
+    """A task with a number, by which sets order tasks: by address, two runs of one seed would differ.
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], *, number: int, **options: Any) -> None:
+    Attributes:
+        number: how many were made before it, and it.
+        owner: the process that it belongs to.
+    """
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], *, number: int, context: Context | None, **options: Any
+    ) -> None:
         self.number = number
+        self.owner = OWNER.get() if context is None else context.get(OWNER)
+        options["context"] = context
         super().__init__(coroutine, **options)
 
     def __hash__(self) -> int:
@@ -142,7 +151,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._now = max(self._now, timer._when)  # type: ignore[attr-defined]
             ready.append(timer)
         if not ready:
-            raise Deadlock(f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}")
+            raise Deadlock(
+                f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}"
+            )
         if self._timer_cancelled_count > _MOST_CANCELED:
             self._drop_canceled()
         count = len(ready)

@@ -1,0 +1,26 @@
+"""A deterministic world for tests: virtual time, simulated processes and a simulated cluster, all from one seed.
+
+Floor: top, beside the command line. What it is for, and how to test your own workers in it, says the README.
+"""
+
+from jobs_service.testing.choices import Choices, Plan
+from jobs_service.testing.cluster import FAULTS, Cluster, Observer, SimulatedStore, SimulatedTransaction
+from jobs_service.testing.loop import Deadlock, Livelock, SimulatedLoop
+from jobs_service.testing.world import EPOCH, Clock, Process, World
+
+__all__ = [
+    "EPOCH",
+    "FAULTS",
+    "Choices",
+    "Clock",
+    "Cluster",
+    "Deadlock",
+    "Livelock",
+    "Observer",
+    "Plan",
+    "Process",
+    "SimulatedLoop",
+    "SimulatedStore",
+    "SimulatedTransaction",
+    "World",
+]

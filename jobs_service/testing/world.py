@@ -1,0 +1,331 @@
+"""A simulated world: processes with clocks of their own on one simulated cluster, all from one seed. Floor: testing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from jobs_service.service import JobsService
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.base import Limits
+from jobs_service.testing.choices import Choices, Plan
+from jobs_service.testing.cluster import Cluster, SimulatedStore
+from jobs_service.testing.loop import OWNER, SimulatedLoop, SimulatedTask
+
+T = TypeVar("T")
+
+EPOCH: Final = 1_700_000_000.0
+"""The wall-clock time, seconds since the epoch, at which a world begins."""
+
+_KEPT_EVENTS: Final = 400
+_MOST_CLOSES: Final = 100
+
+
+class Clock:
+    """The wall clock of one process.
+
+    Attributes:
+        ahead: seconds by which it is ahead of the world's; negative when it is behind. Change it, and it jumps.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ahead: float = 0.0) -> None:
+        self.ahead = ahead
+        self._loop = loop
+
+    def wall_time(self) -> float:
+        """Return seconds since the epoch."""
+        return EPOCH + self._loop.time() + self.ahead
+
+
+class Process:
+    """A simulated process: what it runs ends at the next await when it is killed, and stands still while paused.
+
+    Attributes:
+        name: its name; a process that is started again has the same one.
+        incarnation: which of those with that name it is, from 1.
+        clock: its wall clock.
+        store: its connection to the cluster.
+        sources: wall time, randomness and ids of this process.
+        running: whether its code runs: it lives and is not paused.
+        alive: whether it has neither ended nor been killed.
+        failure: what its program raised; None while it runs, and when it returned or was stopped.
+    """
+
+    def __init__(self, world: World, name: str, incarnation: int, *, clock: Clock, settings: Settings) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.clock = clock
+        self.settings = settings
+        self.sources = Sources(f"{world.choices.plan.seed}/{name}/{incarnation}", wall_time=clock.wall_time)
+        self.running = True
+        self.alive = True
+        self.failure: BaseException | None = None
+        self.context = Context()
+        self.context.run(OWNER.set, self)
+        self.store = SimulatedStore(world.cluster, self, settings=settings, sources=self.sources, context=self.context)
+        self._world = world
+        self._held: list[asyncio.Handle] = []
+        self._end = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def service(self, *, settings: Settings | None = None, supervise: bool = True) -> JobsService:
+        """Return a JobsService on this process's connection, clock and randomness; enter it with `async with`."""
+        return JobsService(self.store, settings=settings or self.settings, supervise=supervise, sources=self.sources)
+
+    def kill(self) -> None:
+        """Have it end here and now, as SIGKILL does: no code of it runs any more, not even a `finally`."""
+        if not self.alive:
+            return
+        self._world.note("killed", self)
+        self.running = self.alive = False
+        self._world._bury(self)
+        self._end.set()
+
+    def pause(self) -> None:
+        """Have it stand still, as SIGSTOP does; the world goes on."""
+        if self.alive and self.running:
+            self._world.note("paused", self)
+            self.running = False
+
+    def go_on(self) -> None:
+        """Have a paused process run again."""
+        if self.alive and not self.running:
+            self._world.note("goes on", self)
+            self.running = True
+            self._world.loop.take_back(self._held)
+            self._held = []
+
+    def request_stop(self) -> None:
+        """Cancel its program, as a SIGTERM that is handled well."""
+        if self.alive and self._task is not None:
+            self._world.loop.call_soon(self._task.cancel, context=self.context)
+
+    async def ended(self) -> None:
+        """Wait until it has returned, failed, or was killed."""
+        await self._end.wait()
+
+    def hold(self, handle: asyncio.Handle) -> None:
+        """Keep a callback that came while it was paused; forget it when the process is dead."""
+        if self.alive:
+            self._held.append(handle)
+
+    def begin(self, program: Callable[[Process], Awaitable[Any]]) -> None:
+        """Run its program; called once, by the world."""
+        self._task = self._world.loop.create_task(self._run(program), name=str(self), context=self.context)  # type: ignore[call-arg]
+
+    async def _run(self, program: Callable[[Process], Awaitable[Any]]) -> None:
+        try:
+            await program(self)
+        except asyncio.CancelledError:
+            pass  # Asked to stop.
+        except Exception as error:
+            self.failure = error
+            self._world.note(f"failed: {error!r}", self)
+        self._world.note("ended", self)
+        self.alive = False
+        self._world.cluster.disconnect(self)
+        self._end.set()
+
+    def __str__(self) -> str:
+        return f"{self.name}.{self.incarnation}"
+
+
+class World:
+    """A loop, a cluster, and processes. The same plan and the same program give the same run, event for event.
+
+    Args:
+        plan: the seed, or a plan.
+        rates: how likely each fault of `cluster.FAULTS` is each time that it could hit; none by default.
+        disorder: how often the schedule picks any ready callback, not the first: 0 never, 1 always.
+        latency: seconds that a request to the cluster takes at most.
+        limits: of transactions.
+        most_steps: callbacks that may run before the run is given up as a Livelock.
+        log_level: a bound of what is noted of the services' own log: 10 for everything, 30 for warnings and errors.
+
+    Attributes:
+        loop, choices, cluster: what it is made of.
+        events: the last events, each a line with its time; `note` adds to them.
+        unhandled: exceptions that reached nobody.
+    """
+
+    def __init__(
+        self,
+        plan: Plan | int = 0,
+        *,
+        rates: Mapping[str, float] | None = None,
+        disorder: float = 1.0,
+        latency: float = 0.0,
+        limits: Limits | None = None,
+        most_steps: int = 10_000_000,
+        log_level: int = 30,
+    ) -> None:
+        self.choices = Choices(Plan(plan) if isinstance(plan, int) else plan, rates=rates, disorder=disorder)
+        self.loop = SimulatedLoop(self.choices, most_steps=most_steps)
+        self.cluster = Cluster(self.loop, self.choices, limits=limits)
+        self.cluster.latency = latency
+        self.events: deque[str] = deque(maxlen=_KEPT_EVENTS)
+        self.unhandled: list[str] = []
+        self._log_level = log_level
+        self._settings = Settings()
+        self._incarnations: dict[str, int] = {}
+        self._processes: list[Process] = []
+        self._graves: list[SimulatedTask] = []
+        self._over = False
+
+    def note(self, text: str, process: Process | None = None) -> None:
+        """Add an event, with the time and the process that it happened in."""
+        if self._over:
+            return
+        self.events.append(f"{self.loop.time():10.4f} {process or '-'}: {text}")
+
+    def start(
+        self,
+        name: str,
+        program: Callable[[Process], Awaitable[Any]],
+        *,
+        settings: Settings | None = None,
+        ahead: float = 0.0,
+    ) -> Process:
+        """Start a process.
+
+        Args:
+            name: for people; the same name again is the next incarnation.
+            program: what it runs, given the process: usually `async with process.service() as jobs: ...`.
+            settings: of its services and its connection.
+            ahead: seconds by which its wall clock is ahead of the world's.
+        """
+        incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        process = Process(self, name, incarnation, clock=Clock(self.loop, ahead), settings=settings or self._settings)
+        self._processes.append(process)
+        self.note("started", process)
+        process.begin(program)
+        return process
+
+    def run(self, main: Callable[[World], Coroutine[Any, Any, T]]) -> T:
+        """Run `main` in this world to its end, stop the processes that are left, and return its result. Once only.
+
+        Raises:
+            Exception: what main raised.
+            Deadlock, Livelock: it would never have ended.
+        """
+        loop = self.loop
+        loop.set_exception_handler(self._unhandled)
+        with self._captured_log(), _without_garbage_collection():
+            try:
+                result = loop.run_until_complete(loop.create_task(main(self), name="main"))
+                loop.run_until_complete(self._stop_all())
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                return result
+            finally:
+                self._dispose()
+
+    def left_behind(self) -> list[str]:
+        """Return the names of the tasks of living processes that have not ended; for checks within `main`."""
+        current = asyncio.current_task()
+        return sorted(
+            task.get_name()
+            for task in asyncio.all_tasks(self.loop)
+            if task is not current and isinstance(task, SimulatedTask) and task not in self._graves
+        )
+
+    async def _stop_all(self) -> None:
+        for process in self._processes:
+            process.go_on()
+            process.request_stop()
+        for process in self._processes:
+            await process.ended()
+
+    def _bury(self, process: Process) -> None:
+        """Keep a dead process's tasks till the end: were they let go, their `finally` blocks would run."""
+        for task in sorted(asyncio.all_tasks(self.loop), key=hash):
+            if isinstance(task, SimulatedTask) and task.owner is process:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._graves.append(task)
+        process.hold = _forget  # type: ignore[method-assign]
+        self.loop.drop_timers(lambda context: context.get(OWNER) is process)
+        self.cluster.disconnect(process)
+
+    def _dispose(self) -> None:
+        """End what never ran on. Its `finally` blocks run here, when nobody sees what they do any more."""
+        loop = self.loop
+        self._over = True
+        asyncio._set_running_loop(loop)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                while left := [*asyncio.all_tasks(loop)]:
+                    for task in left:
+                        task._log_destroy_pending = False  # type: ignore[attr-defined]
+                        _close(task.get_coro())
+                        asyncio._unregister_task(task)
+                self._graves.clear()
+        finally:
+            asyncio._set_running_loop(None)
+            loop.close()
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if self._over:
+            return
+        error = context.get("exception")
+        text = f"{context['message']}: {error!r}" if error is not None else str(context["message"])
+        self.note(f"unhandled: {text}", OWNER.get())  # type: ignore[arg-type]
+        self.unhandled.append(text)
+
+    @contextmanager
+    def _captured_log(self) -> Iterator[None]:
+        """Note what the services log, instead of printing it."""
+        before = structlog.get_config() if structlog.is_configured() else None
+        structlog.configure(
+            processors=[self._log],
+            wrapper_class=structlog.make_filtering_bound_logger(self._log_level),
+            cache_logger_on_first_use=False,
+        )
+        try:
+            yield
+        finally:
+            structlog.reset_defaults()
+            if before is not None:
+                structlog.configure(**before)
+
+    def _log(self, logger: Any, method: str, event: Mapping[str, Any]) -> Any:
+        fields = {name: value for name, value in event.items() if name not in ("event", "exc_info")}
+        if isinstance(error := event.get("exc_info"), BaseException):
+            fields["error"] = repr(error)
+        shown = " ".join(f"{name}={value}" for name, value in fields.items())
+        self.note(f"{event['event']} {shown}", OWNER.get())  # type: ignore[arg-type]
+        raise structlog.DropEvent
+
+
+def _forget(handle: asyncio.Handle) -> None:
+    """Take a callback of a dead process."""
+
+
+def _close(coroutine: Any) -> None:
+    """End a suspended coroutine, however often it awaits something else while it unwinds."""
+    for _ in range(_MOST_CLOSES):
+        try:
+            coroutine.close()
+        except BaseException:
+            continue
+        return
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Collect cycles afterwards: when they are collected depends on what the Python process did before."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
