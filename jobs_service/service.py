@@ -116,8 +116,8 @@ class JobsService:
         self._owns_store = False
         self._entered = False
         self._usable = False
-        # The thread on which a transaction function is running just now.
-        self._inside: int | None = None
+        # Where transaction functions are running just now: tasks of this loop, or threads of the store.
+        self._inside: set[asyncio.Task[Any] | int | None] = set()
         self._failure: SupervisorFailed | None = None
         self._tree: Supervisor | None = None
         self._tree_task: asyncio.Task[None] | None = None
@@ -502,11 +502,12 @@ class JobsService:
         types_before = self._types_touched
 
         async def work(unit: Unit) -> T:
-            self._inside = threading.get_ident()
+            here = _here()
+            self._inside.add(here)
             try:
                 return await function(_ServiceTransaction(unit, self))
             finally:
-                self._inside = None
+                self._inside.discard(here)
 
         result = await self._transact(work)
         if self._types_touched != types_before:
@@ -603,14 +604,14 @@ class JobsService:
         return self._context.keyspace.of(type)
 
     def _check_open(self) -> None:
-        if self._usable and self._inside is None:
+        if self._usable and not self._inside:
             return
         if self._failure is not None:
             raise self._failure
         if not self._usable:
             raise JobsError("the service is not open: enter it with `async with`")
-        # A transaction function runs on this very thread, and it is what calls.
-        if self._inside == threading.get_ident():
+        # It is a transaction function that calls.
+        if _here() in self._inside:
             raise foreign_await("the service itself instead of the transaction that it was given")
 
     def _place(self, type: JobType, id: JobId) -> Place:
@@ -824,6 +825,14 @@ class _ServiceTransaction(JobTransaction):
     async def clear_type_timeout(self, type: JobType) -> None:
         await super().clear_type_timeout(type)
         self._service._types_touched += 1
+
+
+def _here() -> asyncio.Task[Any] | int | None:
+    """Return what tells the code that runs now from all other: its task, or, where no loop runs, its thread."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return threading.get_ident()
 
 
 def check_timeout(timeout: Any) -> float | None:

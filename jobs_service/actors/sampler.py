@@ -75,7 +75,8 @@ class Sampler:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._by_tick: dict[float, set[Sampled]] = {}
+        # Mappings to None are sets that keep their order: a simulated run can be repeated.
+        self._by_tick: dict[float, dict[Sampled, None]] = {}
         self._ticks: list[float] = []
         self._hurry: asyncio.Event = asyncio.Event()
 
@@ -153,14 +154,14 @@ class Sampler:
         sampled.next_tick = tick
         group = self._by_tick.get(tick)
         if group is None:
-            group = self._by_tick[tick] = set()
+            group = self._by_tick[tick] = {}
             heapq.heappush(self._ticks, tick)
-        group.add(sampled)
+        group[sampled] = None
 
     def _unschedule(self, sampled: Sampled) -> None:
         group = self._by_tick.get(sampled.next_tick)
         if group is not None:
-            group.discard(sampled)
+            group.pop(sampled, None)
 
     async def _until_next(self, now: float) -> None:
         loop = asyncio.get_running_loop()

@@ -97,7 +97,8 @@ class Hub:
     """All subscriptions of one service, by type and job."""
 
     def __init__(self) -> None:
-        self._targets: dict[TypeKeys, dict[bytes, set[Target]]] = {}
+        # Mappings to None are sets that keep their order: a simulated run can be repeated.
+        self._targets: dict[TypeKeys, dict[bytes, dict[Target, None]]] = {}
         self._listeners: dict[TypeKeys, Callable[[], None]] = {}
         self._start_notifier: Callable[[TypeKeys], None] | None = None
         self._failure: JobsError | None = JobsError("the service is not open: enter it with `async with`")
@@ -106,7 +107,7 @@ class Hub:
         """Return the types that somebody has subscribed to."""
         return list(self._targets)
 
-    def targets(self, keys: TypeKeys) -> dict[bytes, set[Target]]:
+    def targets(self, keys: TypeKeys) -> dict[bytes, dict[Target, None]]:
         """Return a type's targets by DATA key."""
         return self._targets.get(keys, {})
 
@@ -143,7 +144,7 @@ class Hub:
         if self._failure is not None:
             raise self._failure
         for target in targets:
-            self._targets.setdefault(target.keys, {}).setdefault(target.data_key, set()).add(target)
+            self._targets.setdefault(target.keys, {}).setdefault(target.data_key, {})[target] = None
         for keys in {target.keys: None for target in targets}:
             listener = self._listeners.get(keys)
             if listener is not None:
@@ -158,7 +159,7 @@ class Hub:
             return
         targets = by_key.get(target.data_key)
         if targets is not None:
-            targets.discard(target)
+            targets.pop(target, None)
             if not targets:
                 del by_key[target.data_key]
         if not by_key:

@@ -64,7 +64,8 @@ class Actor(Process):
         super().__init__(name)
         self._inbox: deque[Message] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        self._unanswered: set[asyncio.Future[Any]] = set()
+        # A set that keeps its order: callers are told in the order in which they asked.
+        self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._linked: set[asyncio.Task[Any]] = set()
         self._monitored: dict[Process, Callable[[], None]] = {}
         self._ending = False
@@ -109,12 +110,12 @@ class Actor(Process):
         if self._task is asyncio.current_task():
             raise RuntimeError(f"actor {self.name!r} calls itself")
         reply = self._loop.create_future()
-        self._unanswered.add(reply)
+        self._unanswered[reply] = None
         self._deliver(Message(message, reply))
         try:
             return await reply
         finally:
-            self._unanswered.discard(reply)
+            self._unanswered.pop(reply, None)
 
     def cast(self, message: Any) -> None:
         """Send a message without waiting for anything. It is dropped when the actor has ended."""
