@@ -228,7 +228,7 @@ async def test_calls_that_are_over_leave_nothing_with_the_actor() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await actor.call(2.0)
-        assert actor._unanswered == set()
+        assert actor._unanswered == {}
 
 
 @in_virtual_time
