@@ -1,0 +1,226 @@
+"""The command `scripts/simulate`: runs many seeds, or replays one, and shrinks what fails."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+
+from jobs_service.testing.choices import Plan
+from tests.simulation.explore import Run, Tally, explore, in_worker, run_guarded
+from tests.simulation.plans import parse_only, replay_command
+from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
+from tests.simulation.run import Report, simulate
+from tests.simulation.shrink import kind_of, shrink
+
+SEEDS = 300
+"""How many seeds are run when nothing says how many."""
+
+DETAILED = 3
+"""How many failing seeds, of violations of different kinds, are shrunk and printed with their events."""
+
+LISTED = 20
+"""How many further failing seeds are listed."""
+
+SHRINK_SECONDS = 120.0
+"""How long one failing seed is shrunk."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what a command line says; return the exit code: 0 no violation, 1 violations, 130 for a second Ctrl-C."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _check(parser, options)
+    run = partial(simulate, profile=options.profile, workloads=options.workload)
+    try:
+        if options.seed is not None:
+            return _replay(parser, options, run)
+        return _explore(options, run)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/simulate",
+        description="Runs the service in a deterministic world that breaks everything, once per seed.",
+        epilog="Exit codes: 0 no violation, 1 violations, 2 wrong usage. Ctrl-C ends with a summary.",
+    )
+    what = parser.add_argument_group("what is run")
+    what.add_argument("--seeds", type=_positive, metavar="N", help=f"run N seeds; {SEEDS} unless --minutes is given")
+    what.add_argument("--minutes", type=_minutes, metavar="M", help="run seeds until M minutes have passed")
+    what.add_argument("--first", type=int, metavar="S", help="the first seed; 0 by default")
+    what.add_argument("--random", action="store_true", help="begin with a random seed")
+    what.add_argument("--seed", type=int, metavar="S", help="replay one seed and print all its events")
+    what.add_argument("--only", metavar="TEXT", help="with --seed: a part of it, as printed for a shrunk run")
+    what.add_argument("--workload", action="append", metavar="NAME", help="run this workload only; can be repeated")
+    profile = what.add_mutually_exclusive_group()
+    profile.add_argument("--calm", dest="profile", action="store_const", const="calm", help="hardly any faults")
+    profile.add_argument("--stormy", dest="profile", action="store_const", const="stormy", help="many faults")
+    how = parser.add_argument_group("how")
+    how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")
+    how.add_argument("--no-shrink", action="store_true", help="do not look for the smallest part that fails")
+    how.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.only is not None and options.seed is None:
+        parser.error("--only needs --seed")
+    if options.random and options.first is not None:
+        parser.error("--random and --first exclude each other")
+    for name in ("seeds", "minutes", "first", "random"):
+        if options.seed is not None and getattr(options, name) not in (None, False):
+            parser.error(f"--seed and --{name} exclude each other")
+
+
+def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: Run) -> int:
+    """Run one seed in this very process, where breakpoints work."""
+    try:
+        plan = Plan(options.seed) if options.only is None else parse_only(options.seed, options.only)
+    except ValueError as error:
+        parser.error(f"--only: {error}")
+    began = time.process_time()
+    report = run_guarded(run, plan)
+    tally = Tally()
+    tally.add(report, time.process_time() - began)
+    if not options.json:
+        print_replay(report)
+    shrunk = [] if options.only is not None else _shrunk(options, run, tally.failures)
+    if options.json:
+        print_json(tally, first=plan.seed, interrupted=False, shrunk=shrunk, options=_replay_options(options))
+    return 1 if report.violations else 0
+
+
+def _explore(options: argparse.Namespace, run: Run) -> int:
+    first = _first_seed(options)
+    total = options.seeds or (None if options.minutes is not None else SEEDS)
+    seeds = itertools.count(first) if total is None else range(first, first + total)
+    deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    with progress(total) as seen, _Interruption.noticed() as interruption:
+        tally = explore(
+            run,
+            map(Plan, seeds),
+            jobs=options.jobs,
+            stopped=lambda: interruption.came or (deadline is not None and time.monotonic() >= deadline),
+            seen=seen,
+        )
+    interrupted = interruption.came
+    if not options.json:
+        print_summary(tally, first=first, interrupted=interrupted)
+    chosen = [] if interrupted else _of_different_kinds(tally.failures)
+    if not options.json:
+        _list(options, [report for report in tally.failures if report not in chosen])
+    shrunk = _shrunk(options, run, chosen)
+    if options.json:
+        print_json(tally, first=first, interrupted=interrupted, shrunk=shrunk, options=_replay_options(options))
+    return 1 if tally.failures else 0
+
+
+def _shrunk(options: argparse.Namespace, run: Run, failures: Sequence[Report]) -> list[Report]:
+    """Shrink failing runs and print them, as far as the options want that; return the smallest ones."""
+    shrunk = []
+    for report in failures:
+        if not options.json and options.seed is None:
+            print_failure(report, _replay_options(options))
+        if options.no_shrink:
+            continue
+        with in_worker(run, hang=SHRINK_SECONDS / 2) as run_there:
+            smaller = shrink(report, run_there, seconds=SHRINK_SECONDS, tell=_tell)[1]
+        if smaller.plan != report.plan:
+            shrunk.append(smaller)
+            if not options.json:
+                print_failure(smaller, _replay_options(options))
+    return shrunk
+
+
+def _list(options: argparse.Namespace, failures: Sequence[Report]) -> None:
+    for report in failures[:LISTED]:
+        print(f"seed {report.plan.seed}: {report.violations[0]}")
+        print(f"  replay: {replay_command(report.plan, _replay_options(options))}")
+    if len(failures) > LISTED:
+        print(f"and {len(failures) - LISTED} more failing seeds")
+
+
+def _of_different_kinds(failures: Sequence[Report]) -> list[Report]:
+    """Return the first failing runs of different kinds of violations."""
+    first_ones: dict[str, Report] = {}
+    for report in failures:
+        first_ones.setdefault(kind_of(report.violations[0]), report)
+    return list(first_ones.values())[:DETAILED]
+
+
+def _tell(line: str) -> None:
+    print(f"shrinking: {line}", file=sys.stderr, flush=True)
+
+
+def _replay_options(options: argparse.Namespace) -> list[str]:
+    """Return the options that a run depends on, beside its plan."""
+    profile = [] if options.profile is None else [f"--{options.profile}"]
+    return profile + [word for name in options.workload or () for word in ("--workload", name)]
+
+
+def _first_seed(options: argparse.Namespace) -> int:
+    if options.random:
+        return random.SystemRandom().randrange(1 << 32)
+    return options.first or 0
+
+
+class _Interruption:
+    """Whether Ctrl-C was pressed. Only the first one is noticed like this; a second one interrupts as usual.
+
+    Attributes:
+        came: whether it was.
+    """
+
+    came = False
+
+    @classmethod
+    @contextmanager
+    def noticed(cls) -> Iterator[_Interruption]:
+        """Notice Ctrl-C while the block runs, unless whoever started this process has it ignored."""
+        interruption = cls()
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.SIG_IGN:
+            yield interruption
+            return
+        signal.signal(signal.SIGINT, interruption._come)
+        try:
+            yield interruption
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("simulate: waiting for the runs under way; Ctrl-C again ends at once", file=sys.stderr)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no time to run")
+    return minutes
+
+
+if __name__ == "__main__":
+    sys.exit(main())
