@@ -1,0 +1,93 @@
+"""How the history's complaints name jobs, records, operations and what differs between them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from jobs_service import json_data
+from jobs_service.layer.pending import Terms
+from jobs_service.layer.record import LOCK_BYTES, Record
+from jobs_service.layer.record import READY as IS_READY
+from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
+from jobs_service.model import UNSET, JobId, JobType, unpack_priority
+from tests.simulation.journal import Entry
+from tests.simulation.model import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob
+
+_STATES: Final = {IS_READY: READY, IS_SCHEDULED: SCHEDULED, 0: FINISHED}
+_OF_INTEREST: Final = ("data", "priority", "run_at", "outcome", "next", "cancel", "lock")
+
+
+def observed(record: Record) -> ModelJob:
+    """Return a record as the model's job; its place and its last activity are unknown."""
+    return ModelJob(
+        RUNNING if record.lock is not None else _STATES.get(record.place, "damaged"),
+        record.json,
+        record.priority,
+        record.run_at,
+        record.outcome,
+        record.next,
+        record.cancel,
+        record.lock,
+        0,
+        None,
+    )
+
+
+def named(type: JobType, id: JobId) -> str:
+    """Return a job's type and id."""
+    return f"{type!r}/{id!r}"
+
+
+def called(entry: Entry) -> str:
+    """Return an operation with its arguments."""
+    arguments = ", ".join(_readable(argument) for argument in entry.arguments)
+    return f"{entry.name}({arguments})"
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, Change):
+        fields = zip(("data", "priority", "run_at"), value, strict=True)
+        return " ".join(f"{name}={_shown_field(name, part)}" for name, part in fields if part is not UNSET)
+    return value.hex() if isinstance(value, bytes) and len(value) == LOCK_BYTES else repr(value)
+
+
+def _shown_field(name: str, value: Any) -> str:
+    if isinstance(value, bytes):
+        if name == "data":
+            return repr(json_data.decode(value))
+        if name == "priority":
+            return repr(unpack_priority(value))
+        return value.hex()
+    if name == "next" and value is not None:
+        return f"({unpack_priority(value[0])!r}, {value[1]!r})"
+    return repr(value)
+
+
+def shown(value: Any) -> str:
+    """Return a job, a record or a result as complaints name it."""
+    if value is None:
+        return "missing"
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return value.__name__
+    if isinstance(value, Record):
+        value = observed(value)
+    if not isinstance(value, ModelJob):
+        return repr(value)
+    shown = [f"{name}={_shown_field(name, getattr(value, name))}" for name in _OF_INTEREST if getattr(value, name)]
+    return " ".join([value.state, *shown])
+
+
+def differences(job: ModelJob, record: Record) -> str:
+    """Return which fields of a record are not as they must be; empty when all are."""
+    found = zip(ModelJob._fields, job[:OBSERVED], observed(record), strict=False)
+    return ", ".join(
+        f"{name} is {_shown_field(name, stored)}, not {_shown_field(name, wanted)}"
+        for name, wanted, stored in found
+        if wanted != stored
+    )
+
+
+def shown_terms(terms: Terms, due_by: float) -> str:
+    """Return which jobs an accept may take."""
+    most = "" if terms.max_priority is None else f", max_priority={unpack_priority(terms.max_priority)!r}"
+    return f"limit={terms.limit}, spread={terms.spread}, due_by={due_by!r}{most}"

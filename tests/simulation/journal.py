@@ -1,0 +1,274 @@
+"""Notes every operation of the layer on the transaction that it is done in, for the simulation's history.
+
+While `recording()` is entered, the operations are found, under their own names, inside wrappers that append an Entry to
+`transaction.journal`; a transaction that has none is left alone. What is noted is what has really happened: the job's
+record after the call, or the class of the exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer.creation import Spec
+from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.record import Record
+from jobs_service.layer.unit import Entry as Touched
+from jobs_service.layer.unit import Place, Unit
+from jobs_service.model import UNSET, JobId, JobType
+from tests.simulation.model import Change
+
+
+class Unobserved:
+    """The result of an operation of which nobody has seen what it gave."""
+
+
+UNOBSERVED: Final = Unobserved()
+
+
+@dataclass(slots=True)
+class Entry:
+    """One operation.
+
+    Attributes:
+        name: see the table.
+        keys: of the type.
+        id: of the job, None for operations on a type or its queue.
+        arguments: see the table.
+        now: the transaction's wall-clock time, seconds since the epoch.
+        result: see the table; always an exception's class when the operation has raised.
+
+    | name              | arguments                                   | result                                       |
+    |-------------------|---------------------------------------------|----------------------------------------------|
+    | add               | Change, if_exists                           | the job's record afterwards, or UNOBSERVED   |
+    | add many          | [(id, Change), ...], if_exists              | only noted when it has raised                |
+    | resubmit          | Change                                      | the job's record afterwards                  |
+    | remove            | force                                       | Removal                                      |
+    | update            | lock, JSON or UNSET                         | the job's record afterwards                  |
+    | finish            | lock, JSON or UNSET, outcome                | the job's record afterwards                  |
+    | worker resubmit   | lock, Change                                | the job's record afterwards                  |
+    | release           | lock                                        | the job's record afterwards                  |
+    | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
+    | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
+    | lost              | until (a versionstamp), limit               | [(id, record afterwards), ...]: those lost   |
+    | set timeout       | seconds                                     | None                                         |
+    | clear timeout     |                                             | None                                         |
+    | cut               | how many jobs, how many of them fit         | None; it concerns the next entry of a queue  |
+    """
+
+    name: str
+    keys: TypeKeys
+    id: JobId | None
+    arguments: tuple[Any, ...]
+    now: float
+    result: Any
+
+    @property
+    def type(self) -> JobType:
+        """The job's type."""
+        return self.keys.type
+
+
+Operation: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Note operations until left; then what was in place before is in place again."""
+    wrappers: list[tuple[Any, str, Callable[[Any], Any]]] = [
+        (creation, "add", lambda original: _on_one_job("add", original, _of_add)),
+        (creation, "add_many", _add_many),
+        (creation, "resubmit", lambda original: _on_one_job("resubmit", original, _of_resubmit)),
+        (creation, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
+        (processing, "update", lambda original: _on_one_job("update", original, _of_worker)),
+        (processing, "finish", lambda original: _on_one_job("finish", original, _of_worker)),
+        (processing, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
+        (processing, "release", lambda original: _on_one_job("release", original, _as_they_are)),
+        (pending, "make_ready", _make_ready),
+        (pending, "accept", _accept),
+        (activity, "re_enqueue", _re_enqueue),
+        (activity, "set_type_timeout", lambda original: _on_a_type("set timeout", original)),
+        (activity, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
+        (Unit, "fitting", _fitting),
+    ]
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrappers]
+    try:
+        for owner, name, wrapper in wrappers:
+            setattr(owner, name, wrapper(getattr(owner, name)))
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+
+
+# Arguments as plain values
+
+
+def _as_they_are(*arguments: Any) -> tuple[Any, ...]:
+    return arguments
+
+
+def _change(spec: Spec) -> Change:
+    return Change(
+        UNSET if spec.json is None else spec.json, UNSET if spec.priority is None else spec.priority, spec.run_at
+    )
+
+
+def _of_add(spec: Spec, if_exists: str) -> tuple[Any, ...]:
+    return _change(spec), if_exists
+
+
+def _of_resubmit(spec: Spec) -> tuple[Any, ...]:
+    return (_change(spec),)
+
+
+def _of_worker(lock: bytes, json: bytes | None, *outcome: Any) -> tuple[Any, ...]:
+    return lock, UNSET if json is None else json, *outcome
+
+
+def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:
+    return lock, _change(spec)
+
+
+# Wrappers
+
+
+def _journal(unit: Unit) -> list[Entry] | None:
+    return getattr(unit.transaction, "journal", None)
+
+
+def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, ...]]) -> Operation:
+    async def noted(unit: Unit, place: Place, *arguments: Any) -> Any:
+        journal = _journal(unit)
+        if journal is None:
+            return await original(unit, place, *arguments)
+        try:
+            given = await original(unit, place, *arguments)
+        except Exception as error:
+            journal.append(Entry(name, place[0], place[1], plain(*arguments), unit.now, error.__class__))
+            raise
+        result = given.record if given.__class__ is Touched else given
+        journal.append(Entry(name, place[0], place[1], plain(*arguments), unit.now, result))
+        return given
+
+    return noted
+
+
+def _add_many(original: Operation) -> Operation:
+    async def noted(
+        unit: Unit, keys: TypeKeys, jobs: Sequence[Place], specs: Sequence[Spec], if_exists: str
+    ) -> list[Touched]:
+        journal = _journal(unit)
+        try:
+            added: list[Touched] = await original(unit, keys, jobs, specs, if_exists)
+        except Exception as error:
+            if journal is not None:
+                wanted = [(job[1], _change(spec)) for job, spec in zip(jobs, specs, strict=True)]
+                journal.append(Entry("add many", keys, None, (wanted, if_exists), unit.now, error.__class__))
+            raise
+        if journal is not None:
+            # Of a job that is in the list more than once, only what it is in the end can be seen.
+            last = {entry.id: position for position, entry in enumerate(added)}
+            for position, (entry, spec) in enumerate(zip(added, specs, strict=True)):
+                seen = entry.record if last[entry.id] == position else UNOBSERVED
+                journal.append(Entry("add", keys, entry.id, (_change(spec), if_exists), unit.now, seen))
+        return added
+
+    return noted
+
+
+def _make_ready(original: Operation) -> Operation:
+    async def noted(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+        journal = _journal(unit)
+        if journal is None:
+            return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
+        before = {entry: entry.record for entry in unit.entries.values()}
+        try:
+            moved: int = await original(unit, keys, until, limit)
+        except Exception as error:
+            journal.append(Entry("make ready", keys, None, (until, limit), unit.now, error.__class__))
+            raise
+        result = [
+            (entry.id, entry.record)
+            for entry in unit.entries.values()
+            if (entry.record is not before[entry] if entry in before else entry.changed)
+        ]
+        if len(result) > 1:
+            result.sort(key=_order_in_transaction)
+        journal.append(Entry("make ready", keys, None, (until, limit), unit.now, result))
+        return moved
+
+    return noted
+
+
+def _order_in_transaction(moved: tuple[JobId, Record | None]) -> bytes:
+    """Return what grows with every move of a transaction."""
+    seq = None if moved[1] is None else moved[1].seq
+    order: bytes = getattr(seq, "order", b"")
+    return order
+
+
+def _accept(original: Operation) -> Operation:
+    async def noted(unit: Unit, keys: TypeKeys, terms: pending.Terms) -> tuple[list[Touched], bool]:
+        journal = _journal(unit)
+        if journal is None:
+            return await original(unit, keys, terms)  # type: ignore[no-any-return]
+        try:
+            taken, more = await original(unit, keys, terms)
+        except Exception as error:
+            journal.append(Entry("accept", keys, None, (terms,), unit.now, error.__class__))
+            raise
+        result = [(entry.id, entry.record) for entry in taken]
+        journal.append(Entry("accept", keys, None, (terms,), unit.now, result))
+        return taken, more
+
+    return noted
+
+
+def _re_enqueue(original: Operation) -> Operation:
+    async def noted(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> list[JobId]:
+        journal = _journal(unit)
+        if journal is None:
+            return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
+        try:
+            lost: list[JobId] = await original(unit, keys, until, limit)
+        except Exception as error:
+            journal.append(Entry("lost", keys, None, (until, limit), unit.now, error.__class__))
+            raise
+        touched = [unit.entries[keys.data + pack_id(id)] for id in lost]
+        result = [(entry.id, entry.record) for entry in touched]
+        journal.append(Entry("lost", keys, None, (until, limit), unit.now, result))
+        return lost
+
+    return noted
+
+
+def _on_a_type(name: str, original: Operation) -> Operation:
+    async def noted(unit: Unit, keys: TypeKeys, *arguments: Any) -> None:
+        journal = _journal(unit)
+        try:
+            await original(unit, keys, *arguments)
+        except Exception as error:
+            if journal is not None:
+                journal.append(Entry(name, keys, None, arguments, unit.now, error.__class__))
+            raise
+        if journal is not None:
+            journal.append(Entry(name, keys, None, arguments, unit.now, None))
+
+    return noted
+
+
+def _fitting(original: Callable[[Unit, list[Touched]], list[Touched]]) -> Callable[..., list[Touched]]:
+    def noted(unit: Unit, entries: list[Touched]) -> list[Touched]:
+        fitting = original(unit, entries)
+        if len(fitting) < len(entries):
+            journal = _journal(unit)
+            if journal is not None:
+                sizes = (len(entries), len(fitting))
+                journal.append(Entry("cut", entries[0].keys, None, sizes, unit.now, None))
+        return fitting
+
+    return noted

@@ -1,0 +1,379 @@
+"""What jobs are and what every operation does to them: a plain, sequential model without keys, transactions or I/O.
+
+It is written from the operations table, not from the layer, so that a defect of one is not in the other. Priorities are
+compared as the tuple layer packs them, and data are opaque.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from jobs_service.errors import JobCanceled, JobExists, JobNotFound, JobsError, NoTypeTimeout, WorkerConflict
+from jobs_service.model import UNSET, JobId, JobType, Outcome, Removal
+
+READY: Final = "ready"
+SCHEDULED: Final = "scheduled"
+RUNNING: Final = "running"
+FINISHED: Final = "finished"
+
+Key: TypeAlias = tuple[JobType, JobId]
+"""A job's type and id."""
+
+
+class Change(NamedTuple):
+    """What a creator, or the job's worker, wants a job to be; UNSET for what stays as it is.
+
+    Attributes:
+        data: JSON bytes.
+        priority: packed.
+        run_at: seconds since the epoch, or None.
+    """
+
+    data: Any
+    priority: Any
+    run_at: Any
+
+
+class ModelJob(NamedTuple):
+    """One state of a job.
+
+    Attributes:
+        state: READY, SCHEDULED, RUNNING or FINISHED.
+        data: JSON bytes, empty for None.
+        priority: packed.
+        run_at: seconds since the epoch, or None.
+        outcome: how it ended, None unless finished.
+        next: priority and run_at of the run after this one, None when none was asked for.
+        cancel: whether a creator asked for the running job's removal.
+        lock: of its worker, None unless running.
+        place: when it came to where it is, as a number that grows with every move: its place in the queue.
+        active_at: time of its worker's last sign of life, None unless running.
+    """
+
+    state: str
+    data: bytes
+    priority: bytes
+    run_at: float | None
+    outcome: Outcome | None
+    next: tuple[bytes, float | None] | None
+    cancel: bool
+    lock: bytes | None
+    place: int
+    active_at: float | None
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for a worker."""
+        return self.state in (READY, SCHEDULED)
+
+
+OBSERVED: Final = 8
+"""The first so many fields of a ModelJob can be seen by an application."""
+
+Result: TypeAlias = ModelJob | type[JobsError]
+"""What an operation gives: the job as it is afterwards, or an error that has changed nothing."""
+
+Rank: TypeAlias = tuple[bytes, int, Any]
+"""A job's place among the candidates of an accept: priority, 0 ready or 1 scheduled, then place or (run_at, id)."""
+
+COLUMNS: Final = ("no type", "missing", "pending", "running", "flagged", "canceled", "elsewhere", "finished")
+"""What a job can be before an operation: running ones are `flagged` when they are to run again, and `elsewhere` when
+whoever acts does not hold their lock."""
+
+_OF_CREATORS = ("missing", "pending", "running", "flagged", "canceled", "finished")
+_OF_WORKERS = (*_OF_CREATORS, "elsewhere")
+
+CELLS: Final = frozenset(
+    [(name, "no type") for name in ("add", "add resubmit", "add ignore")]
+    + [
+        (name, column)
+        for name in ("add", "add resubmit", "add ignore", "resubmit", "remove", "remove force")
+        for column in _OF_CREATORS
+    ]
+    + [(name, column) for name in ("update", "finish", "worker resubmit", "release") for column in _OF_WORKERS]
+    + [("lost", column) for column in ("running", "flagged", "canceled")]
+    + [("accept", "pending"), ("make ready", "pending")]
+)
+"""All cells of the operations table: operation, and what the job is before it."""
+
+
+def column(job: ModelJob | None, lock: bytes | None = None) -> str:
+    """Return the column of the operations table that a job is in, for a worker with this lock."""
+    if job is None:
+        return "missing"
+    if job.state is FINISHED:
+        return "finished"
+    if job.state is not RUNNING:
+        return "pending"
+    if lock is not None and job.lock != lock:
+        return "elsewhere"
+    if job.cancel:
+        return "canceled"
+    return "running" if job.next is None else "flagged"
+
+
+class _Queue:
+    """The pending jobs of one type, in order."""
+
+    __slots__ = ("ready", "scheduled")
+
+    def __init__(self) -> None:
+        self.ready: list[tuple[bytes, int, Key]] = []
+        self.scheduled: list[tuple[float, tuple[bool, bytes], Key]] = []
+
+
+class Model:
+    """All jobs and types.
+
+    Attributes:
+        jobs: by type and id.
+        timeouts: of the types that exist, seconds.
+        places: the number of the last move.
+        log: of every change: the job, and what it was before.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[Key, ModelJob] = {}
+        self.timeouts: dict[JobType, float] = {}
+        self.places = 0
+        self.log: list[tuple[Key, ModelJob | None]] = []
+        self._queues: dict[JobType, _Queue] = {}
+
+    # Creators
+
+    def add(self, key: Key, change: Change, if_exists: str, now: float, *, type_exists: bool | None = None) -> Result:
+        """Add a job; `type_exists` overrides what the model knows of the type."""
+        job = self.jobs.get(key)
+        if job is None:
+            if not (key[0] in self.timeouts if type_exists is None else type_exists):
+                return NoTypeTimeout
+            return self._wait(key, None, change.data, change.priority, change.run_at, None, now)
+        if if_exists == "error":
+            return JobExists
+        return job if if_exists == "ignore" else self.resubmit(key, change, now)
+
+    def resubmit(self, key: Key, change: Change, now: float) -> Result:
+        """Have a job run again, as a creator."""
+        job = self.jobs.get(key)
+        if job is None:
+            return JobNotFound
+        if job.state is RUNNING:
+            following = _following(job, change)
+            return job if job.next == following else self.put(key, job._replace(next=following))
+        data = job.data if change.data is UNSET else change.data
+        priority = job.priority if change.priority is UNSET else change.priority
+        run_at = job.run_at if change.run_at is UNSET else change.run_at
+        if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
+            return job if data == job.data else self.put(key, job._replace(data=data))
+        return self._wait(key, job, data, priority, run_at, job.next, now)
+
+    def remove(self, key: Key, force: bool) -> Removal | type[JobsError]:
+        """Remove a job, or ask its worker to finish it."""
+        job = self.jobs.get(key)
+        if job is None:
+            return JobNotFound
+        if job.state is RUNNING and not force:
+            if not job.cancel:
+                self.put(key, job._replace(cancel=True))
+            return Removal.CANCELED
+        self.restore(key, None)
+        return Removal.REMOVED
+
+    # The queue
+
+    def due(self, type: JobType, max_priority: bytes | None, due_by: float, now: float) -> Iterator[tuple[Rank, Key]]:
+        """Yield the jobs that an accept may take, in order.
+
+        Scheduled jobs are among them only if `due_by` lies in the future; otherwise they must be made ready first.
+        """
+        queue = self._queues.get(type)
+        if queue is None:
+            return iter(())
+        ready = self._ready(queue, max_priority, due_by)
+        if due_by <= now or not queue.scheduled:
+            return ready
+        later = sorted(self._later(queue, max_priority, due_by))
+        return heapq.merge(ready, later) if later else ready
+
+    def first(
+        self, type: JobType, limit: int, max_priority: bytes | None, due_by: float, now: float
+    ) -> list[tuple[Rank, Key]]:
+        """Return the jobs that an accept in exact order takes."""
+        return list(islice(self.due(type, max_priority, due_by, now), limit))
+
+    def accept(self, key: Key, lock: bytes, time: float) -> ModelJob:
+        """Give a pending job to a worker."""
+        job = self.jobs[key]
+        self.places += 1
+        return self.put(
+            key,
+            ModelJob(RUNNING, job.data, job.priority, job.run_at, None, job.next, False, lock, self.places, time),
+        )
+
+    def scheduled(self, type: JobType) -> Iterator[Key]:
+        """Yield the type's scheduled jobs, the earliest first."""
+        queue = self._queues.get(type)
+        return iter(()) if queue is None else (key for _, _, key in queue.scheduled)
+
+    def make_ready(self, key: Key) -> ModelJob:
+        """Put a scheduled job that is due into the queue."""
+        self.places += 1
+        return self.put(key, self.jobs[key]._replace(state=READY, place=self.places))
+
+    # Workers
+
+    def update(self, key: Key, lock: bytes, data: Any, time: float) -> Result:
+        """Show that a job is alive, with new data or UNSET."""
+        job = self.jobs.get(key)
+        if job is None or job.lock != lock:
+            return WorkerConflict
+        if job.cancel:
+            return JobCanceled
+        self.places += 1
+        kept = job.data if data is UNSET else data
+        return self.put(key, job._replace(data=kept, place=self.places, active_at=time))
+
+    def finish(self, key: Key, lock: bytes, data: Any, outcome: Outcome, now: float) -> Result:
+        """End a run, with new data or UNSET."""
+        job = self.jobs.get(key)
+        if job is None or job.lock != lock:
+            return WorkerConflict
+        kept = job.data if data is UNSET else data
+        if job.cancel:
+            return self._end(key, job, kept, Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome)
+        if job.next is not None:
+            return self._wait(key, job, kept, *job.next, None, now)
+        return self._end(key, job, kept, outcome)
+
+    def worker_resubmit(self, key: Key, lock: bytes, change: Change, time: float) -> Result:
+        """Have a job run again after this run, as its worker."""
+        job = self.jobs.get(key)
+        if job is None or job.lock != lock:
+            return WorkerConflict
+        if job.cancel:
+            return JobCanceled
+        self.places += 1
+        data = job.data if change.data is UNSET else change.data
+        following = _following(job, change)
+        return self.put(key, job._replace(data=data, next=following, place=self.places, active_at=time))
+
+    def release(self, key: Key, lock: bytes, now: float) -> Result:
+        """Give a job back."""
+        job = self.jobs.get(key)
+        if job is None or job.lock != lock:
+            return WorkerConflict
+        return self.lose(key, now)
+
+    def lose(self, key: Key, now: float) -> ModelJob:
+        """Take a running job from its worker."""
+        job = self.jobs[key]
+        if job.cancel:
+            return self._end(key, job, job.data, Outcome.CANCELED)
+        return self._wait(key, job, job.data, job.priority, job.run_at, job.next, now)
+
+    # Changes
+
+    def _wait(
+        self,
+        key: Key,
+        job: ModelJob | None,
+        data: bytes,
+        priority: bytes,
+        run_at: Any,
+        following: tuple[bytes, float | None] | None,
+        now: float,
+    ) -> ModelJob:
+        """Make a job pending: at the end of its priority's queue, or scheduled for later."""
+        self.places += 1
+        run_at = None if run_at is UNSET else run_at
+        state = READY if run_at is None or run_at <= now else SCHEDULED
+        return self.put(key, ModelJob(state, data, priority, run_at, None, following, False, None, self.places, None))
+
+    def _end(self, key: Key, job: ModelJob, data: bytes, outcome: Outcome) -> ModelJob:
+        self.places += 1
+        return self.put(
+            key, ModelJob(FINISHED, data, job.priority, job.run_at, outcome, None, False, None, self.places, None)
+        )
+
+    def put(self, key: Key, job: ModelJob) -> ModelJob:
+        """Make this the job's present state, and return it."""
+        self.restore(key, job)
+        return job
+
+    def restore(self, key: Key, job: ModelJob | None) -> None:
+        """Make a job be in some state, None for gone."""
+        before = self.jobs.get(key)
+        self.log.append((key, before))
+        self._set(key, before, job)
+
+    def undo(self, position: int) -> list[tuple[Key, ModelJob | None]]:
+        """Take back all changes after a position of the log; return them, the newest first, for `restore`."""
+        undone: list[tuple[Key, ModelJob | None]] = []
+        while len(self.log) > position:
+            key, before = self.log.pop()
+            job = self.jobs.get(key)
+            undone.append((key, job))
+            self._set(key, job, before)
+        return undone
+
+    def _set(self, key: Key, before: ModelJob | None, job: ModelJob | None) -> None:
+        if before is not None and before.pending:
+            self._leave(key, before)
+        if job is None:
+            self.jobs.pop(key, None)
+            return
+        self.jobs[key] = job
+        if job.pending:
+            self._enter(key, job)
+
+    def _enter(self, key: Key, job: ModelJob) -> None:
+        queue = self._queues.get(key[0])
+        if queue is None:
+            queue = self._queues[key[0]] = _Queue()
+        if job.state is READY:
+            insort(queue.ready, (job.priority, job.place, key))
+        else:
+            assert job.run_at is not None
+            insort(queue.scheduled, (job.run_at, _order(key[1]), key))
+
+    def _leave(self, key: Key, job: ModelJob) -> None:
+        queue = self._queues[key[0]]
+        if job.state is READY:
+            del queue.ready[bisect_left(queue.ready, (job.priority, job.place, key))]
+        else:
+            assert job.run_at is not None
+            del queue.scheduled[bisect_left(queue.scheduled, (job.run_at, _order(key[1]), key))]
+
+    def _ready(self, queue: _Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
+        for priority, place, key in queue.ready:
+            if max_priority is not None and priority > max_priority:
+                return
+            run_at = self.jobs[key].run_at
+            if run_at is None or run_at <= due_by:
+                yield (priority, 0, place), key
+
+    def _later(self, queue: _Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
+        for run_at, order, key in queue.scheduled:
+            if run_at > due_by:
+                return
+            priority = self.jobs[key].priority
+            if max_priority is None or priority <= max_priority:
+                yield (priority, 1, (run_at, order)), key
+
+
+def _following(job: ModelJob, change: Change) -> tuple[bytes, float | None]:
+    """Return priority and run_at of a running job's next run."""
+    priority, run_at = job.next or (job.priority, job.run_at)
+    return (
+        priority if change.priority is UNSET else change.priority,
+        run_at if change.run_at is UNSET else change.run_at,
+    )
+
+
+def _order(id: JobId) -> tuple[bool, bytes]:
+    """Return what ids are sorted by: bytes before str, as in the keys."""
+    return (True, id.encode()) if isinstance(id, str) else (False, id)
