@@ -9,7 +9,7 @@ nothing, or are lost. Transaction functions run on the loop and may be suspended
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -82,6 +82,7 @@ class Cluster:
         latency: seconds that a request to the cluster takes at most, drawn anew for each.
         observers: told of commits.
         commits: how many there were.
+        calls: how often a transaction function was given to a connection.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, choices: Choices, *, limits: Limits | None = None) -> None:
@@ -92,12 +93,16 @@ class Cluster:
         self.latency = 0.0
         self.observers: list[Observer] = []
         self.commits = 0
+        self.calls = 0
         # What the cluster does belongs to no process, and goes on when one dies.
         self.context = Context()
         self._back_at = 0.0
+        self._back = asyncio.Event()
+        self._back.set()
         self._latency = choices.stream("latency")
         self._watches: dict[bytes, dict[Watch, SimulatedStore]] = {}
         self._transactions: dict[SimulatedTransaction, None] = {}
+        self._arrived: list[tuple[SimulatedTransaction, asyncio.Future[None]]] = []
 
     @property
     def idle(self) -> bool:
@@ -106,11 +111,23 @@ class Cluster:
 
     def go_away(self, seconds: float) -> None:
         """Answer nobody for so long."""
-        self._back_at = max(self._back_at, self.loop.time() + seconds)
+        until = self.loop.time() + seconds
+        if until > self._back_at:
+            self._back_at = until
+            self._back.clear()
+            self.loop.call_at(until, self._returns, until, context=self.context)
 
     def come_back(self) -> None:
-        """Answer again at once."""
+        """Answer again at once, also those who wait."""
         self._back_at = 0.0
+        self._back.set()
+        arrived, self._arrived = self._arrived, []
+        for transaction, answer in arrived:
+            self.loop.call_soon(self._commit, transaction, answer, context=self.context)
+
+    def _returns(self, until: float) -> None:
+        if until == self._back_at:
+            self.come_back()
 
     def disconnect(self, process: Process) -> None:
         """Forget what a dead process had open; a commit that is under way may or may not happen."""
@@ -125,11 +142,8 @@ class Cluster:
 
     async def reach(self) -> None:
         """Wait as long as a request takes to get here."""
-        while True:
-            away = self._back_at - self.loop.time()
-            if away <= 0:
-                break
-            await asyncio.sleep(away)
+        while not self._back.is_set():
+            await self._back.wait()
         if self.latency:
             await asyncio.sleep(self._latency.uniform(0, self.latency))
 
@@ -140,7 +154,7 @@ class Cluster:
             await asyncio.sleep(_how_slow(hard))
         elif fault("suspend") is not None:
             await asyncio.sleep(0)
-        if self._back_at:
+        if not self._back.is_set():
             await self.reach()
 
     def opened(self, transaction: SimulatedTransaction) -> None:
@@ -165,7 +179,6 @@ class Cluster:
         delay = 0.0 if hard is None else _how_slow(hard)
         if self.latency:
             delay += self._latency.uniform(0, self.latency)
-        delay = max(delay, self._back_at - self.loop.time())
         if delay > 0:
             self.loop.call_later(delay, self._commit, transaction, answer, context=self.context)
         else:
@@ -191,11 +204,14 @@ class Cluster:
     def _commit(self, transaction: SimulatedTransaction, answer: asyncio.Future[None]) -> None:
         if transaction.ended:
             return  # Its process has died.
+        if not self._back.is_set():
+            self._arrived.append((transaction, answer))
+            return
         fault = self.choices.fault
         error: StoreError | None = None
         written: dict[bytes, bytes | None] = {}
-        if self.loop.time() - transaction.began > self.limits.seconds or fault("too_old") is not None:
-            error = TransactionTooOld("transaction_too_old (1007): the simulated cluster keeps 5 s of the past")
+        if transaction.too_long or fault("too_old") is not None:
+            error = transaction.too_old()
         elif fault("conflict") is not None:
             error = TransactionConflict("not_committed (1020): for no reason")
         elif self.versions.conflict(transaction.version, transaction.conflicts.ranges):
@@ -270,8 +286,13 @@ class Cluster:
     def _fire(self, watch: Watch, error: StoreError | None) -> None:
         store = self._watches.get(watch.key, {}).get(watch)
         if store is not None:
+            self.loop.call_soon(self._deliver, watch, error, context=store.context)
+
+    def _deliver(self, watch: Watch, error: StoreError | None) -> None:
+        """Tell of a watch that has not been canceled on the way, and has not been told of."""
+        if watch in self._watches.get(watch.key, {}):
             self._forget(watch)
-            self.loop.call_soon(watch.fire, error, context=store.context)
+            watch.fire(error)
 
     def _forget(self, watch: Watch) -> None:
         group = self._watches.get(watch.key)
@@ -292,9 +313,10 @@ class SimulatedTransaction(BufferedTransaction):
         commit_version: the version that its writes made; None when it has written nothing, or not committed.
         written: what it wrote, once it has committed: keys, and what each holds now.
         journal: for whoever wants to note something of this run.
+        call: number of the call of `transact` or `read` that this is a run of, unique in the cluster.
     """
 
-    def __init__(self, store: SimulatedStore, *, read_only: bool) -> None:
+    def __init__(self, store: SimulatedStore, call: int, *, read_only: bool) -> None:
         cluster = store.cluster
         self.store = store
         self.process = store.process
@@ -303,11 +325,12 @@ class SimulatedTransaction(BufferedTransaction):
         self.commit_version: int | None = None
         self.written: dict[bytes, bytes | None] = {}
         self.journal: list[Any] = []
+        self.call = call
         self.submitted = False
         self.ended = False
         self.conflicts = _Reads()
         view = View(cluster.versions, self.version)
-        super().__init__(view, cluster.limits, reads=None if read_only else self.conflicts, read_only=read_only)
+        super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
         cluster.opened(self)
 
     @property
@@ -329,8 +352,19 @@ class SimulatedTransaction(BufferedTransaction):
     async def pause(self) -> None:
         """Wait for the cluster as every read does."""
         await self.store.cluster.read_pause()
-        if self.store.cluster.loop.time() - self.began > self.limits.seconds:
-            raise TransactionTooOld("transaction_too_old (1007): it began more than 5 s ago")
+        if self.too_long:
+            raise self.too_old()
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it began longer ago than a transaction may."""
+        return self.store.cluster.loop.time() - self.began > self.limits.seconds
+
+    def too_old(self) -> TransactionTooOld:
+        """Return the error for a transaction that is too old, or is said to be."""
+        return TransactionTooOld(
+            f"transaction_too_old (1007): the simulated cluster keeps {self.limits.seconds:g} s of the past"
+        )
 
     def end(self) -> None:
         """Let go of the version that it reads. Idempotent."""
@@ -424,11 +458,14 @@ class SimulatedStore(Store):
     async def read(self, function: TransactionFunction[T]) -> T:
         return await self._call(self._read(function))
 
-    async def _call(self, work: Awaitable[T]) -> T:
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a transaction within its time limit."""
         if not self._opened:
-            work.close()  # type: ignore[attr-defined]
+            work.close()
             raise StoreError(f"store {self.address} is not open")
+        if asyncio.get_running_loop() is not self.cluster.loop:
+            work.close()
+            raise StoreError(f"store {self.address} belongs to another event loop; use it there")
         self._enter()
         limit = self._settings.transaction_timeout
         try:
@@ -446,10 +483,12 @@ class SimulatedStore(Store):
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
         pause = _FIRST_PAUSE
         unsure = False
+        self.cluster.calls = call = self.cluster.calls + 1
         while True:
-            transaction = await self._begin(read_only=False)
-            transaction.unsure = unsure
+            transaction: SimulatedTransaction | None = None
             try:
+                transaction = await self._begin(call, read_only=False)
+                transaction.unsure = unsure
                 result = await function(transaction)
                 if not transaction.log:
                     self.cluster.commit_reads(transaction)
@@ -458,26 +497,31 @@ class SimulatedStore(Store):
                 return result
             except _RunAgain as again:
                 unsure = unsure or isinstance(again.__cause__, CommitUnknown)
+            except TransactionTooOld:
+                if not unsure:
+                    raise
+                # "Nothing was written" would be a lie if an earlier run has committed: another run finds out.
             finally:
-                if not transaction.submitted:
+                if transaction is not None and not transaction.submitted:
                     self._give_up(transaction)
             await asyncio.sleep(self._sources.uniform(0, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _read(self, function: TransactionFunction[T]) -> T:
-        transaction = await self._begin(read_only=True)
+        self.cluster.calls = call = self.cluster.calls + 1
+        transaction = await self._begin(call, read_only=True)
         try:
-            result = await function(transaction)
+            result = await _coroutine(function, transaction)
             self.cluster.commit_reads(transaction)
             return result
         finally:
             self._give_up(transaction)
 
-    async def _begin(self, *, read_only: bool) -> SimulatedTransaction:
+    async def _begin(self, call: int, *, read_only: bool) -> SimulatedTransaction:
         await self.cluster.reach()
         if self.cluster.choices.fault("too_old") is not None:
             raise TransactionTooOld("transaction_too_old (1007): the simulated cluster says so")
-        transaction = SimulatedTransaction(self, read_only=read_only)
+        transaction = SimulatedTransaction(self, call, read_only=read_only)
         if (hard := self.cluster.choices.fault("stale")) is not None:
             try:
                 await asyncio.sleep(_SLOW * hard)
@@ -544,6 +588,14 @@ class _Reads:
 
     def clear(self) -> None:
         self.ranges.clear()
+
+
+def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:
+    """Begin a run of a transaction function."""
+    coroutine: object = function(transaction)
+    if not isinstance(coroutine, Coroutine):
+        raise StoreError(f"a transaction function must return a coroutine, as an async def does, not {coroutine!r:.80}")
+    return coroutine
 
 
 def _answer(answer: asyncio.Future[None], error: StoreError | None) -> None:

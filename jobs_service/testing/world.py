@@ -57,6 +57,7 @@ class Process:
         sources: wall time, randomness and ids of this process.
         running: whether its code runs: it lives and is not paused.
         alive: whether it has neither ended nor been killed.
+        pauses: how often it was paused.
         failure: what its program raised; None while it runs, and when it returned or was stopped.
     """
 
@@ -68,6 +69,7 @@ class Process:
         self.sources = Sources(f"{world.choices.plan.seed}/{name}/{incarnation}", wall_time=clock.wall_time)
         self.running = True
         self.alive = True
+        self.pauses = 0
         self.failure: BaseException | None = None
         self.context = Context()
         self.context.run(OWNER.set, self)
@@ -95,6 +97,7 @@ class Process:
         if self.alive and self.running:
             self._world.note("paused", self)
             self.running = False
+            self.pauses += 1
 
     def go_on(self) -> None:
         """Have a paused process run again."""

@@ -1,0 +1,186 @@
+"""What the workloads ask of the service, call by call, and whether the answers fit what was committed.
+
+Every call that writes carries its number in the data that it writes, or names a lock: so each committed operation can be
+told to whom it belongs. An answer must come of exactly one committed operation, which took effect while the caller
+waited: that makes the history strictly serializable, and every effect exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs_service import JobId, JobType, Removal
+from jobs_service.testing import SimulatedTransaction
+from tests.simulation.journal import Entry
+
+OK = "ok"
+UNKNOWN = "unknown"
+"""The outcome of a call that nobody answered, or whose write may still take effect."""
+
+STOP_AND_REMOVE = "stop and remove"
+"""The name of calls that remove a job as often as it takes."""
+
+_NUMBER = b'{"call":'
+_NUMBERED = frozenset({"add", "resubmit", "update", "finish", "worker resubmit"})
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the public interface.
+
+    Attributes:
+        number: unique in the run.
+        name: of the operation.
+        type, id: of the job; id is None for those that name none.
+        process: who called.
+        version: the cluster's version when it was called.
+        outcome: OK, UNKNOWN, or the class of the error.
+        last_version: the cluster's version when it was answered.
+        result: what was answered.
+        locks: the locks that it used or got.
+        effects: (version, whether anything was written) of the transactions in which it was carried out.
+    """
+
+    number: int
+    name: str
+    type: JobType
+    id: JobId | None
+    process: str
+    version: int
+    outcome: str = UNKNOWN
+    last_version: int | None = None
+    result: Any = None
+    locks: tuple[bytes, ...] = ()
+    effects: list[tuple[int, bool]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"call {self.number} of {self.process}, {self.name} {self.type!r}/{self.id!r} ({self.outcome})"
+
+    def could_be(self, version: int, wrote: bool) -> bool:
+        """Whether a transaction at this version was committed while the caller waited."""
+        began = version > self.version if wrote else version >= self.version
+        return began and (self.last_version is None or version <= self.last_version)
+
+
+class Calls:
+    """All calls of a run, and what each of them caused. An observer of the cluster."""
+
+    def __init__(self) -> None:
+        self.all: list[Call] = []
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self._removals: dict[tuple[JobType, JobId], list[tuple[int, bool, Removal]]] = {}
+        self._accepted: dict[bytes, int] = {}
+        self._released: dict[bytes, list[tuple[int, bool]]] = {}
+
+    def begin(self, name: str, type: JobType, id: JobId | None, process: object, version: int) -> Call:
+        """Note that a call begins, and return it."""
+        call = Call(len(self.all), name, type, id, str(process), version)
+        self.all.append(call)
+        return call
+
+    def end(self, call: Call, outcome: str, version: int, result: Any = None) -> None:
+        """Note what came of a call."""
+        call.outcome = outcome
+        call.result = result
+        if outcome != UNKNOWN:
+            call.last_version = version
+        self.outcomes[call.name, outcome] += 1
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """See Observer."""
+        wrote = transaction.commit_version is not None
+        version = transaction.version if transaction.commit_version is None else transaction.commit_version
+        for entry in transaction.journal:
+            if isinstance(entry.result, type):
+                continue
+            if entry.name in _NUMBERED:
+                number = _number(entry)
+                if number is not None:
+                    self.all[number].effects.append((version, wrote))
+            elif entry.name == "remove":
+                self._removals.setdefault((entry.type, entry.id), []).append((version, wrote, entry.result))
+            elif entry.name == "release":
+                self._released.setdefault(entry.arguments[0], []).append((version, wrote))
+            elif entry.name == "accept":
+                for _, record in entry.result:
+                    self._accepted[record.lock] = version
+
+    def complaints(self) -> Iterator[str]:
+        """Yield what does not fit."""
+        for call in self.all:
+            if call.name in _NUMBERED:
+                yield from self._of_numbered(call)
+            elif call.name == "accept" and call.outcome == OK:
+                yield from self._of_accept(call)
+            elif call.name == "release":
+                call.effects = self._released.get(call.locks[0], [])
+                yield from self._of_numbered(call)
+        yield from self._twice_accepted()
+        for (type, id), removals in self._removals.items():
+            calls = [call for call in self.all if call.type == type and call.id == id]
+            yield from _of_removals(calls, removals)
+
+    def _of_numbered(self, call: Call) -> Iterator[str]:
+        if len(call.effects) > 1:
+            yield f"twice: {call} was carried out at {call.effects}"
+        if call.outcome == OK and not call.effects:
+            yield f"no effect: {call} was answered, but never carried out"
+        if call.outcome not in (OK, UNKNOWN) and call.effects:
+            yield f"refused: {call} failed, but was carried out at {call.effects}"
+        for version, wrote in call.effects:
+            if not call.could_be(version, wrote):
+                yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
+
+    def _of_accept(self, call: Call) -> Iterator[str]:
+        for lock in call.locks:
+            version = self._accepted.get(lock)
+            if version is None:
+                yield f"no effect: {call} gave the lock {lock.hex()}, which was never committed"
+            elif not call.could_be(version, True):
+                yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
+
+    def _twice_accepted(self) -> Iterator[str]:
+        holders: dict[bytes, Call] = {}
+        for call in self.all:
+            if call.name != "accept":
+                continue
+            for lock in call.locks:
+                if lock in holders:
+                    yield f"two holders: {call} and {holders[lock]} got the lock {lock.hex()}"
+                holders[lock] = call
+
+
+def _number(entry: Entry) -> int | None:
+    """Return the number of the call that this operation belongs to."""
+    argument = entry.arguments[1] if entry.name in ("update", "finish") else entry.arguments[-1 if entry.name != "add" else 0]
+    json = getattr(argument, "data", argument)
+    if isinstance(json, bytes) and json.startswith(_NUMBER):
+        return int(json[len(_NUMBER) :].split(b",", 1)[0].rstrip(b"}"))
+    return None
+
+
+def _of_removals(calls: list[Call], removals: list[tuple[int, bool, Removal]]) -> Iterator[str]:
+    """Match calls and committed removals, which carry no number: each answer needs one of its own in its time."""
+    left = list(removals)
+    answered = [call for call in calls if call.name == "remove" and call.outcome == OK]
+    for call in sorted(answered, key=lambda call: call.last_version or 0):
+        for removal in left:
+            if removal[2] is call.result and call.could_be(removal[0], removal[1]):
+                left.remove(removal)
+                break
+        else:
+            yield f"no effect: {call} was answered {call.result}, but that was not carried out in its time: {removals}"
+    unknown = [call for call in calls if call.name == "remove" and call.outcome == UNKNOWN]
+    # Each of these removes as often as it takes.
+    stopping = [call for call in calls if call.name == STOP_AND_REMOVE]
+    for version, wrote, result in left:
+        if any(call.could_be(version, wrote) for call in stopping):
+            continue
+        owner = next((call for call in unknown if call.could_be(version, wrote)), None)
+        if owner is None:
+            yield f"twice: a removal ({result}) of {calls[0].type!r}/{calls[0].id!r} at {version} belongs to no call"
+        else:
+            unknown.remove(owner)

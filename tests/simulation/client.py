@@ -1,0 +1,185 @@
+"""A workload's view of the service in one process: the public interface, with every call noted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jobs_service import (
+    Job,
+    JobId,
+    JobsError,
+    JobsService,
+    JobTransaction,
+    JobType,
+    NewJob,
+    Removal,
+    RunningJob,
+    StoreError,
+    StoreUnavailable,
+)
+from jobs_service.testing import Process
+from tests.simulation.calls import OK, UNKNOWN, Call
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+T = TypeVar("T")
+
+EFFECTS = b"effects/"
+
+
+class Client:
+    """One process's JobsService.
+
+    Args:
+        run: what is noted where.
+        process: the caller.
+        jobs: its open service.
+    """
+
+    def __init__(self, run: Run, process: Process, jobs: JobsService) -> None:
+        self.run = run
+        self.process = process
+        self.jobs = jobs
+
+    @property
+    def version(self) -> int:
+        """The cluster's newest version."""
+        return self.run.world.cluster.versions.version
+
+    def begin(self, name: str, type: JobType, id: JobId | None) -> Call:
+        """Note that a call begins."""
+        return self.run.calls.begin(name, type, id, self.process, self.version)
+
+    async def call(self, call: Call, work: Awaitable[T]) -> T:
+        """Wait for the answer of a call, and note it.
+
+        Raises:
+            JobsError, TimeoutError: whatever the service raised.
+        """
+        outcome, result = UNKNOWN, None
+        try:
+            answer = await work
+            outcome, result = OK, answer
+            return answer
+        except StoreUnavailable:
+            raise  # It may still take effect.
+        except (JobsError, TimeoutError) as error:
+            outcome = _class_of(error)
+            raise
+        finally:
+            self.run.calls.end(call, outcome, self.version, result)
+            self.run.world.note(f"{call}", self.process)
+
+    # Creators
+
+    async def add(self, type: JobType, id: JobId, **options: Any) -> Job:
+        """See JobsService.add."""
+        call = self.begin("add", type, id)
+        return await self.call(call, self.jobs.add(type, id, data(call), **options))
+
+    async def add_many(self, type: JobType, ids: Sequence[JobId], **options: Any) -> list[Job]:
+        """See JobsService.add_many; every job is a call of its own."""
+        calls = [self.begin("add", type, id) for id in ids]
+        outcome = UNKNOWN
+        try:
+            added = await self.jobs.add_many(type, [NewJob(call.id or "", data(call)) for call in calls], **options)
+            outcome = OK
+            return added
+        except StoreError:
+            raise  # Those before it may have taken effect.
+        except JobsError as error:
+            # All or nothing in one transaction: here all fit into one.
+            outcome = _class_of(error)
+            raise
+        finally:
+            for call in calls:
+                self.run.calls.end(call, outcome, self.version)
+            self.run.world.note(f"add_many of {len(calls)}: {calls[0] if calls else ''}", self.process)
+
+    async def resubmit(self, type: JobType, id: JobId, **options: Any) -> Job:
+        """See JobsService.resubmit."""
+        call = self.begin("resubmit", type, id)
+        return await self.call(call, self.jobs.resubmit(type, id, data=data(call), **options))
+
+    async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
+        """See JobsService.remove."""
+        return await self.call(self.begin("remove", type, id), self.jobs.remove(type, id, force=force))
+
+    # Workers
+
+    async def accept(self, type: JobType, limit: int = 1, **terms: Any) -> list[RunningJob]:
+        """See JobsService.accept_many."""
+        call = self.begin("accept", type, None)
+        found = await self.call(call, self.jobs.accept_many(type, limit, **terms))
+        call.locks = tuple(job.lock for job in found)
+        for job in found:
+            self.run.world.note(f"got {job.type!r}/{job.id!r} lock {job.lock.hex()[:6]}", self.process)
+        return found
+
+    async def update(self, job: RunningJob) -> RunningJob:
+        """See RunningJob.update."""
+        call = self._on("update", job)
+        return await self.call(call, job.update(data(call)))
+
+    async def again(self, job: RunningJob, **options: Any) -> RunningJob:
+        """See RunningJob.resubmit."""
+        call = self._on("worker resubmit", job)
+        return await self.call(call, job.resubmit(data=data(call), **options))
+
+    async def finish(self, job: RunningJob, **options: Any) -> Job:
+        """See RunningJob.finish."""
+        call = self._on("finish", job)
+        return await self.call(call, job.finish(data(call), **options))
+
+    async def finish_with_effect(self, job: RunningJob) -> Job:
+        """Finish in one transaction with an effect, which is counted."""
+        call = self._on("finish", job)
+
+        async def finish(tx: JobTransaction) -> Job:
+            tx.kv.add(EFFECTS + job.lock, b"\x01")
+            return await tx.finish(job, data(call))
+
+        self.run.effects.add(job.lock)
+        return await self.call(call, self.jobs.transact(finish))
+
+    async def release(self, job: RunningJob) -> Job:
+        """See RunningJob.release."""
+        return await self.call(self._on("release", job), job.release())
+
+    # Several operations
+
+    async def transact(self, calls: Iterable[Call], function: Callable[[JobTransaction], Awaitable[T]]) -> T:
+        """See JobsService.transact; the calls are those whose numbers the function writes."""
+        outcome = UNKNOWN
+        try:
+            result = await self.jobs.transact(function)
+            outcome = OK
+            return result
+        except StoreUnavailable:
+            raise
+        except (JobsError, asyncio.TimeoutError) as error:
+            outcome = _class_of(error)
+            raise
+        finally:
+            for call in calls:
+                self.run.calls.end(call, outcome, self.version)
+                self.run.world.note(f"{call}, in a transaction", self.process)
+
+    def _on(self, name: str, job: RunningJob) -> Call:
+        call = self.begin(name, job.type, job.id)
+        call.locks = (job.lock,)
+        return call
+
+
+def data(call: Call) -> dict[str, int]:
+    """Return data that name the call."""
+    return {"call": call.number}
+
+
+
+
+def _class_of(error: BaseException) -> str:
+    return type(error).__name__

@@ -1,0 +1,361 @@
+"""One simulated run: processes that do everything at once in a storm, a calm in which all jobs end, and the checks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.store.base import Limits, Transaction
+from jobs_service.testing import EPOCH, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
+from jobs_service.testing.loop import describe
+from tests.checker import check_store
+from tests.simulation.calls import Calls
+from tests.simulation.client import EFFECTS, Client
+from tests.simulation.history import History
+from tests.simulation.journal import recording
+from tests.simulation.weather import draw_weather, nemesis
+from tests.simulation.workloads import ALL, Workload
+from tests.simulation.workloads.subscribers import Subscribers
+
+_MOST_STEPS: Final = 400_000
+_LONGEST_STORM: Final = 90.0
+_LONGEST_CALM: Final = 240.0
+_MOST_VIOLATIONS: Final = 20
+
+
+@dataclass
+class Report:
+    """What came of a run.
+
+    Attributes:
+        plan: what was run.
+        violations: what was wrong, a line each that begins with its kind and a colon.
+        events: the last events, oldest first.
+        operations, faults, deviations: those that were carried out, hit, and deviated; as in Plan.
+        cells: how often each cell of the operations table was visited: (operation, what the job was before).
+        seconds: virtual time that passed.
+        digest: of the whole trace; equal for equal runs.
+    """
+
+    plan: Plan
+    violations: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    operations: list[int] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    deviations: list[int] = field(default_factory=list)
+    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
+    seconds: float = 0.0
+    digest: str = ""
+
+
+def simulate(
+    plan: Plan, *, profile: str | None = None, workloads: Sequence[str] | None = None, log_level: int = 30
+) -> Report:
+    """Run a plan.
+
+    Args:
+        plan: the seed, and what of it is left out.
+        profile: of the weather, "calm", "breezy" or "stormy"; None to have it drawn.
+        workloads: names of those to run; None for all.
+        log_level: of the services' own log in the events.
+    """
+    return Run(plan, profile, workloads, log_level).report()
+
+
+class Lane:
+    """One of the things that a process does at the same time.
+
+    Attributes:
+        process: where.
+        step: the workload's step that is under way.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.step: asyncio.Task[None] | None = None
+
+
+class Run:
+    """One run, and what its workloads and checks share.
+
+    Attributes:
+        world: the simulated one.
+        types, ids: of the jobs; few, so that users get in each other's way.
+        timeouts: what the types' activity timeouts are about, seconds.
+        processes: those that were started last, one per name.
+        services: the open service of each process.
+        effects: the locks whose finish was to have an effect.
+        effects_committed: those whose finish was committed with it.
+        latest_clock: how far ahead, in seconds, any process's wall clock has been.
+        violations: what was wrong so far.
+    """
+
+    def __init__(self, plan: Plan, profile: str | None, workloads: Sequence[str] | None, log_level: int) -> None:
+        random = World(plan).choices.stream("setup")
+        weather = draw_weather(random, profile)
+        limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
+        self.world = World(
+            plan,
+            rates=weather.rates,
+            disorder=weather.disorder,
+            latency=weather.latency,
+            limits=limits,
+            most_steps=_MOST_STEPS,
+            log_level=log_level,
+        )
+        self.world.note(f"{weather}, {limits}")
+        self.random = random
+        self.types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
+        self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
+        self.timeouts = dict.fromkeys(self.types, 4.0)
+        self.budget = random.choice([20, 60, 120])
+        self.processes: list[Process] = []
+        self.services: dict[Process, JobsService] = {}
+        self.lanes: list[Lane] = []
+        self.effects: set[bytes] = set()
+        self.effects_committed: set[bytes] = set()
+        self.latest_clock = 0.0
+        self.violations: list[str] = []
+        self.calls = Calls()
+        self.history = History(self.world.loop.time, Keyspace(b"\x02jobs_service\x00"))
+        self.world.cluster.observers += [self.history, self.calls, self]
+        self.workloads = [kind(self) for kind in ALL if workloads is None or kind.name in workloads]
+        self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 2, 3, 4]))]
+        self._storm = True
+        self._over = False
+        self._storm_over = asyncio.Event()
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def report(self) -> Report:
+        """Run it, and return what came of it."""
+        world = self.world
+        world.loop.trace = self._trace
+        try:
+            with recording():
+                world.run(lambda _: self._main())
+        except (Deadlock, Livelock) as error:
+            self.complain(f"{type(error).__name__.lower()}: {error}")
+        except Exception as error:
+            self.complain(f"exception: {error!r} in {''.join(traceback.format_tb(error.__traceback__)[-2:])}")
+        choices = world.choices
+        return Report(
+            choices.plan,
+            self.violations[:_MOST_VIOLATIONS],
+            list(world.events),
+            choices.operations,
+            choices.faults,
+            choices.deviations,
+            self.history.cells,
+            world.loop.time(),
+            self._digest.hexdigest(),
+        )
+
+    def complain(self, violation: str) -> None:
+        """Note that something is wrong."""
+        self.world.note(f"VIOLATION {violation}")
+        self.violations.append(violation)
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """See Observer."""
+        if self.history.complaints:
+            for complaint in self.history.complaints:
+                self.complain(f"history: {complaint}")
+            self.history.complaints.clear()
+        for key in transaction.written:
+            if key.startswith(EFFECTS):
+                self.effects_committed.add(key[len(EFFECTS) :])
+
+    def _trace(self, handle: asyncio.Handle) -> None:
+        self._digest.update(b"%.6f %s\n" % (self.world.loop.time(), describe(handle).encode()))
+
+    def _draw_settings(self) -> Settings:
+        choose = self.random.choice
+        return Settings(
+            notify_holdoff=choose([0.0, 0.05]),
+            type_check_period=choose([2.0, 15.0]),
+            type_check_max_jitter=1.0,
+            activity_batch=choose([1, 3, 1000]),
+            notifier_batch=choose([1, 3, 1000]),
+            pending_batch=choose([1, 3, 100]),
+            transaction_timeout=choose([3.0, 10.0]),
+        )
+
+    # The course of a run
+
+    async def _main(self) -> None:
+        world = self.world
+        process = world.start("founder", self._found, settings=self._settings[0])
+        await process.ended()
+        homes = [
+            asyncio.create_task(self._keep_alive(f"p{number}", settings), name=f"home {number}")
+            for number, settings in enumerate(self._settings)
+        ]
+        enemy = asyncio.create_task(nemesis(self), name="nemesis")
+        try:
+            async with asyncio.timeout(_LONGEST_STORM):
+                await self._storm_over.wait()
+        except TimeoutError:
+            pass
+        enemy.cancel()
+        await self._calm()
+        self._over = True
+        for process in self.processes:
+            process.request_stop()
+        await asyncio.wait(homes)
+        for home in homes:
+            home.result()
+        self._check_end()
+        await self._check_store()
+
+    async def _found(self, process: Process) -> None:
+        async with process.service(supervise=False) as jobs:
+            for type in self.types:
+                while True:
+                    try:
+                        await jobs.set_type_timeout(type, 4.0)
+                        break
+                    except JobsError as error:
+                        self.world.note(f"{error}", process)
+                        await asyncio.sleep(0.5)
+
+    async def _keep_alive(self, name: str, settings: Settings) -> None:
+        """Start a process again whenever it has ended."""
+        world = self.world
+        random = world.choices.stream(f"home {name}")
+        while not self._over:
+            ahead, supervise, pause = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.9, random.uniform(0, 3)
+            self.latest_clock = max(self.latest_clock, ahead)
+            supervise = supervise or name == "p0"
+
+            async def program(process: Process, supervise: bool = supervise) -> None:
+                await self._live(process, supervise)
+
+            process = world.start(name, program, settings=settings, ahead=ahead)
+            self.processes = [each for each in self.processes if each.name != name] + [process]
+            await process.ended()
+            self.services.pop(process, None)
+            self.lanes = [lane for lane in self.lanes if lane.process is not process]
+            if process.failure is not None and not isinstance(process.failure, JobsError):
+                self.complain(f"process: {process} failed with {process.failure!r}")
+            if not self._over:
+                await asyncio.sleep(pause)
+
+    async def _live(self, process: Process, supervise: bool) -> None:
+        """What a process does: several things at the same time, until it is stopped."""
+        try:
+            async with process.service(supervise=supervise) as jobs:
+                self.services[process] = jobs
+                client = Client(self, process, jobs)
+                async with asyncio.TaskGroup() as group:
+                    for number in range(3):
+                        group.create_task(self._lane(client, number, supervise))
+        except* SupervisorFailed as failed:
+            self.world.note(f"the tree gave up: {failed.exceptions[0]}", process)
+
+    async def _lane(self, client: Client, number: int, supervise: bool) -> None:
+        random = self.world.choices.stream(f"lane {client.process} {number}")
+        lane = Lane(client.process)
+        self.lanes.append(lane)
+        while True:
+            await asyncio.sleep(random.expovariate(2.0))
+            if self._storm:
+                workload = random.choices(self.workloads, [each.weight for each in self.workloads])[0]
+                if isinstance(workload, Subscribers) and not supervise:
+                    continue
+                self.budget -= 1
+                if self.budget <= 0:
+                    self._storm_over.set()
+                if not self.world.choices.operation():
+                    continue
+                work = workload.step(client)
+            else:
+                work = self._settle(client)
+            lane.step = asyncio.create_task(work, name=f"{client.process} lane {number}")
+            try:
+                await asyncio.wait([lane.step])
+            except asyncio.CancelledError:
+                lane.step.cancel()
+                await asyncio.wait([lane.step])
+                self._look_at(lane.step)
+                raise
+            self._look_at(lane.step)
+            lane.step = None
+
+    def _look_at(self, step: asyncio.Task[None]) -> None:
+        error = None if step.cancelled() else step.exception()
+        if error is None or isinstance(error, JobsError | TimeoutError):
+            return
+        where = "".join(traceback.format_tb(error.__traceback__)[-2:])
+        self.complain(f"exception: {error!r} in {where}")
+
+    async def _settle(self, client: Client) -> None:
+        for workload in self.workloads:
+            await workload.settle(client)
+
+    async def _calm(self) -> None:
+        """Let no more faults hit, and wait until every job has ended."""
+        world = self.world
+        self._storm = False
+        world.note("calm")
+        world.choices.calm()
+        world.cluster.come_back()
+        for process in self.processes:
+            process.go_on()
+        try:
+            async with asyncio.timeout(_LONGEST_CALM):
+                while self._open_jobs() or self._open_subscriptions():
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            for left in [*self._open_jobs(), *self._open_subscriptions()]:
+                self.complain(f"stuck: {left} after {_LONGEST_CALM:.0f} s of calm")
+
+    def _open_jobs(self) -> list[str]:
+        return [f"{key} is {job.state}" for key, job in self.history.model.jobs.items() if job.state != "finished"]
+
+    def _open_subscriptions(self) -> list[str]:
+        subscribers = next((each for each in self.workloads if isinstance(each, Subscribers)), None)
+        if subscribers is None:
+            return []
+        return [f"{heard}" for process in self.processes for heard in subscribers.waiting(str(process))]
+
+    # What must be so in the end
+
+    def _check_end(self) -> None:
+        left = self.world.left_behind()
+        if left:
+            self.complain(f"left behind: the tasks {left}")
+        if not self.world.cluster.idle:
+            self.complain("left behind: a watch, a transaction or a past state at the cluster")
+        for text in self.world.unhandled:
+            self.complain(f"unhandled: {text}")
+        for complaint in self.calls.complaints():
+            self.complain(complaint)
+        for workload in self.workloads:
+            for complaint in workload.check():
+                self.complain(complaint)
+
+    async def _check_store(self) -> None:
+        async def look(process: Process) -> None:
+            async with process.service(supervise=False) as jobs:
+
+                async def everything(transaction: Transaction) -> list[tuple[bytes, bytes]]:
+                    return await transaction.get_range(b"", b"\xff")
+
+                self.history.finish(dict(await jobs.store.read(everything)))
+                now = EPOCH + self.world.loop.time() + self.latest_clock
+                for complaint in await check_store(jobs.store, now=now):
+                    self.complain(f"store: {complaint}")
+
+        inspector = self.world.start("inspector", look)
+        await inspector.ended()
+        if inspector.failure is not None:
+            self.complain(f"exception: the inspector failed: {inspector.failure!r}")
+        for complaint in self.history.complaints:
+            self.complain(f"history: {complaint}")

@@ -1,0 +1,144 @@
+"""How the weather of a run is drawn, and the faults that hit processes: the cluster draws its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from jobs_service import JobsService
+from jobs_service.supervision import Actor
+from jobs_service.supervision.supervising import Supervising
+from jobs_service.testing import FAULTS, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+PROCESS_FAULTS: Final = {
+    "kill": "a process ends at its next await, as by SIGKILL",
+    "stop": "a process is asked to stop, as by SIGTERM",
+    "pause": "a process stands still for up to 20 s",
+    "clock": "a process's wall clock jumps by up to 30 s, ahead or back",
+    "away": "the cluster answers nobody for up to 15 s",
+    "crash": "an actor, or a task linked to one, dies",
+    "cancel": "a call is canceled by its caller",
+}
+"""The kinds of fault that are drawn about every second, and what each does."""
+
+PROFILES: Final = ("calm", "breezy", "stormy")
+_MOST = {"calm": 0.0, "breezy": 0.03, "stormy": 0.15}
+_OFTEN = {"suspend": 4.0, "request_lost": 5.0}
+_LONGEST_PAUSE = 20.0
+_LONGEST_AWAY = 15.0
+_LARGEST_JUMP = 30.0
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What a run is like.
+
+    Attributes:
+        profile: one of PROFILES.
+        rates: of every kind of fault.
+        disorder: of the schedule.
+        latency: of the cluster, seconds.
+    """
+
+    profile: str
+    rates: dict[str, float]
+    disorder: float
+    latency: float
+
+
+def draw_weather(random: Random, profile: str | None) -> Weather:
+    """Draw the weather of a run: each kind of fault on its own, so that some runs have only one or two."""
+    drawn = random.choice(PROFILES)
+    profile = profile or drawn
+    rates = {}
+    for kind in [*FAULTS, *PROCESS_FAULTS]:
+        present, rate = random.random() < 0.5, random.random() * _MOST[profile] * _OFTEN.get(kind, 1.0)
+        if present and rate:
+            rates[kind] = rate
+    disorder, latency = random.choice([0.0, 0.2, 1.0]), random.choice([0.0, 0.002, 0.05])
+    return Weather(profile, rates, disorder, latency)
+
+
+async def nemesis(run: Run) -> None:
+    """Have faults hit processes, until canceled."""
+    world = run.world
+    random = world.choices.stream("nemesis")
+    while True:
+        await asyncio.sleep(random.uniform(0.2, 2.0))
+        for kind in PROCESS_FAULTS:
+            victim = random.random()
+            hard = world.choices.fault(kind)
+            if hard is not None:
+                _hit(run, kind, victim, hard)
+
+
+def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
+    world = run.world
+    if kind == "away":
+        world.note(f"the cluster is away for {_LONGEST_AWAY * hard:.1f} s")
+        world.cluster.go_away(_LONGEST_AWAY * hard)
+        return
+    living = [process for process in run.processes if process.alive]
+    if not living:
+        return
+    process = living[int(drawn * len(living))]
+    if kind == "kill":
+        process.kill()
+    elif kind == "stop":
+        world.note("asked to stop", process)
+        process.request_stop()
+    elif kind == "pause":
+        process.pause()
+        world.loop.call_later(_LONGEST_PAUSE * hard, process.go_on)
+    elif kind == "clock":
+        process.clock.ahead = (2 * hard - 1) * _LARGEST_JUMP
+        run.latest_clock = max(run.latest_clock, process.clock.ahead)
+        world.note(f"the clock is {process.clock.ahead:.1f} s ahead", process)
+    elif kind == "crash":
+        _crash(run, process, hard)
+    else:
+        _cancel(run, process, hard)
+
+
+def _crash(run: Run, process: Process, hard: float) -> None:
+    """Have a task of the supervisor tree die: an actor of a bug or by a stranger's hand, or one linked to it."""
+    jobs = run.services.get(process)
+    if jobs is None:
+        return
+    tasks = list(_tree_tasks(jobs))
+    if tasks:
+        actor, task = tasks[int(hard * len(tasks))]
+        run.world.note(f"crash of {task.get_name()}", process)
+        if actor is not None and hard * 1000 % 1 < 0.5:
+            process.context.run(actor.cast, "a message that nobody knows")
+        else:
+            run.world.loop.call_soon(task.cancel, context=process.context)
+
+
+def _tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
+    """Yield the tasks of a service's tree, but for its root: (the actor, its task) and (None, a linked task)."""
+    waiting = [] if jobs._tree is None else list(jobs._tree.children())
+    while waiting:
+        process = waiting.pop(0)
+        if process._task is not None and not process.has_ended:
+            yield (process if isinstance(process, Actor) else None), process._task
+        if isinstance(process, Supervising):
+            waiting += process.children()
+        if isinstance(process, Actor):
+            for task in process._linked:
+                yield None, task
+
+
+def _cancel(run: Run, process: Process, hard: float) -> None:
+    lanes = [lane for lane in run.lanes if lane.process is process and lane.step is not None]
+    if lanes:
+        lane = lanes[int(hard * len(lanes))]
+        run.world.note("a caller goes away", process)
+        assert lane.step is not None
+        run.world.loop.call_soon(lane.step.cancel, context=process.context)

@@ -1,0 +1,26 @@
+"""What goes on in a simulated world: one small class per kind of user. A new one is a class here, and a line in ALL."""
+
+from __future__ import annotations
+
+from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
+from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
+from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.transactions import Transactions
+from tests.simulation.workloads.workers import Workers
+
+ALL: tuple[type[Workload], ...] = (
+    Creators,
+    Batches,
+    Cancelers,
+    Resubmitters,
+    Workers,
+    Subscribers,
+    Transactions,
+    TypeKeepers,
+    Lookers,
+    Waiters,
+)
+"""Every workload there is."""
+
+__all__ = ["ALL", "Workload"]

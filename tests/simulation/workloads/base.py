@@ -1,0 +1,65 @@
+"""What every workload is: something that processes do again and again, and what must be so in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jobs_service import JobId, JobType
+from tests.simulation.client import Client
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+
+class Workload:
+    """One kind of user.
+
+    Args:
+        run: the run that it is part of.
+
+    Attributes:
+        name: for people and the command line.
+        weight: how often its steps are taken, beside those of others.
+        random: its own draws.
+    """
+
+    name: ClassVar[str]
+    weight: ClassVar[int] = 1
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.random = run.world.choices.stream(f"workload {self.name}")
+
+    async def start(self, client: Client) -> None:
+        """Prepare, before any step."""
+
+    async def step(self, client: Client) -> None:
+        """Do something once, in one process. What the service may raise at any time passes through."""
+        raise NotImplementedError
+
+    async def settle(self, client: Client) -> None:
+        """Help to bring all jobs to their end, when the storm is over; called again and again in every process."""
+
+    def check(self) -> Iterator[str]:
+        """Yield what is wrong in the end."""
+        yield from ()
+
+    # Draws that most of them need
+
+    def some_type(self) -> JobType:
+        """Return one of the run's types."""
+        return self.random.choice(self.run.types)
+
+    def some_id(self) -> JobId:
+        """Return one of the run's few ids, so that users get in each other's way."""
+        return self.random.choice(self.run.ids)
+
+    def some_options(self, client: Client) -> dict[str, Any]:
+        """Return priority and run_at of a job, or nothing."""
+        options: dict[str, Any] = {}
+        if self.random.random() < 0.4:
+            options["priority"] = self.random.choice([-1, 0, 1, "p", (1, "q")])
+        if self.random.random() < 0.3:
+            options["run_at"] = client.process.clock.wall_time() + self.random.choice([-5.0, 0.5, 3.0, 10.0])
+        return options

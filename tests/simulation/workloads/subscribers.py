@@ -1,0 +1,110 @@
+"""Those who wait for jobs by subscriptions, quickly or slowly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType
+from tests.simulation.client import Client
+from tests.simulation.workloads.base import Workload
+
+
+@dataclass(slots=True)
+class Heard:
+    """What one subscription was told.
+
+    Attributes:
+        type, id: the job.
+        version: the cluster's version when it began.
+        events: what came.
+        over: whether the iterator has ended by itself.
+        gone: whether its subscriber left, or died, or the service was closed.
+    """
+
+    type: JobType
+    id: JobId
+    process: str
+    version: int
+    events: list[JobEvent] = field(default_factory=list)
+    over: bool = False
+    gone: bool = False
+
+    def __str__(self) -> str:
+        return f"subscription of {self.process} to {self.type!r}/{self.id!r} from version {self.version}"
+
+
+class Subscribers(Workload):
+    """Iterate over a job's events to the end, or leave in the middle."""
+
+    name = "subscribers"
+    weight: ClassVar[int] = 2
+
+    def __init__(self, run: object) -> None:
+        super().__init__(run)  # type: ignore[arg-type]
+        self.heard: list[Heard] = []
+
+    async def step(self, client: Client) -> None:
+        type, id = self.some_type(), self.some_id()
+        slow, patience = self.random.choice([0, 0, 0.2, 3.0]), self.random.choice([1, 3, 1000, 1000])
+        heard = Heard(type, id, str(client.process), client.version)
+        self.heard.append(heard)
+        try:
+            async with client.jobs.subscribe(type, id) as events:
+                async for event in events:
+                    client.run.world.note(f"told {type!r}/{id!r} {event.state} {event.data}", client.process)
+                    heard.events.append(event)
+                    if len(heard.events) >= patience:
+                        heard.gone = True
+                        return
+                    if slow:
+                        await asyncio.sleep(slow)
+            heard.over = True
+        except JobNotFound:
+            heard.gone = True
+            if heard.events:
+                self.run.complain(f"subscription: {heard} was told JobNotFound after {len(heard.events)} events")
+        except BaseException:
+            heard.gone = True
+            raise
+
+    def waiting(self, process: str) -> list[Heard]:
+        """Return the subscriptions of a process that have not ended."""
+        return [heard for heard in self.heard if heard.process == process and not (heard.over or heard.gone)]
+
+    def check(self) -> Iterator[str]:
+        """What was told is a subsequence of what was so, and the last event is the last."""
+        for heard in self.heard:
+            yield from self._check(heard)
+
+    def _check(self, heard: Heard) -> Iterator[str]:
+        states = [
+            (version, (state, data, outcome, seq))
+            for version, _, state, data, outcome, seq in self.run.history.states(heard.type, heard.id)
+        ]
+        begin = sum(version <= heard.version for version, _ in states) - 1
+        position = max(begin, 0)
+        first = True
+        for number, event in enumerate(heard.events):
+            told = (event.state, event.data, event.outcome, event.seq)
+            for at in range(position, len(states)):
+                if states[at][1] == told:
+                    break
+            else:
+                yield f"subscription: {heard} was told {told} as number {number}, which is no later state: {states}"
+                return
+            position = at + (not first)
+            first = False
+            before = heard.events[number - 1] if number else None
+            if before is not None and _shown(before) == _shown(event):
+                yield f"subscription: {heard} was told the same twice: {told}"
+            if event.state in (JobState.FINISHED, JobState.REMOVED) and event is not heard.events[-1]:
+                yield f"subscription: {heard} went on after {told}"
+        if heard.over and (not heard.events or heard.events[-1].state not in (JobState.FINISHED, JobState.REMOVED)):
+            yield f"subscription: {heard} ended after {heard.events[-1:]}"
+
+
+def _shown(event: JobEvent) -> tuple[object, ...]:
+    return event.state, event.data, event.outcome
