@@ -302,7 +302,7 @@ class LmdbStore(Store):
                     f"the limit is {self.limits.seconds:g} s"
                 )
         except BaseException as error:
-            answer.error = error
+            answer.error = store_error(self.address, error) if isinstance(error, lmdb.Error) else error
             own.end()
             if own.watches:
                 self._tell(_lose, own.watches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -12,49 +13,105 @@ import lmdb
 from jobs_service.errors import StoreError, StoreFull
 from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS
+from jobs_service.store.lmdb_file import check_meta_pages, check_pages
 
 FORMAT: Final = 1
 """The version of everything in the file: the layout of keys, records and the store's own keys."""
 
+DATA_FILE: Final = "data.mdb"
+
 _FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
+_LOCK_FILE: Final = "lock.mdb"
+_MAX_READERS: Final = 1024
+_LOCK_BYTES: Final = _MAX_READERS * 64 + 128
+"""The size of LMDB's lock file: a cache line per reader, and two of its own."""
+_MOST_LOOKS: Final = 1000
+"""How often other processes may commit twice while one looks at the file."""
 
 
 def open_environment(path: Path, settings: Settings) -> lmdb.Environment:
-    """Open or make the LMDB environment, and check or write its format version."""
+    """Open or make the LMDB environment, check that nothing of it is missing, and check or write its format version.
+
+    An empty data file is taken for a new one: it is what is left when there was no room to make it.
+    """
     if path.is_file():
         raise StoreError(f"{path} is a file; an embedded store is a directory")
     try:
         path.mkdir(parents=True, exist_ok=True)
+        check_meta_pages(path / DATA_FILE)
+        _make_lock_file(path)
         environment = lmdb.open(
             str(path),
             map_size=settings.lmdb_map_size,
-            max_readers=1024,
+            max_readers=_MAX_READERS,
             max_spare_txns=1,
             metasync=settings.durable,
             meminit=False,
             readahead=False,
         )
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error.strerror or error}") from error
-    except lmdb.InvalidError as error:
-        raise StoreError(f"{path / 'data.mdb'} is no embedded store: {error}") from error
-    except lmdb.Error as error:
-        if "already open" in str(error):
-            raise StoreError(
-                f"{path} is open in this process already, or was when it was forked; "
-                "give that service's `store` to the second one"
-            ) from error
-        raise StoreError(f"{path} cannot be opened: {str(error).removeprefix(f'{path}: ')}") from error
+    except (OSError, lmdb.Error) as error:
+        raise _refusal(path, error) from error
     try:
         environment.reader_check()
+        _check_pages(environment, path)
         _check_format(environment, path)
-    except lmdb.Error as error:
+    except (OSError, lmdb.Error) as error:
         environment.close()
         raise store_error(f"lmdb:{path}", error) from error
     except BaseException:
         environment.close()
         raise
     return environment
+
+
+def _refusal(path: Path, error: Exception) -> StoreError:
+    """Return the error of an environment that LMDB did not open."""
+    if isinstance(error, lmdb.InvalidError):
+        return StoreError(f"{path / DATA_FILE} is no embedded store: {error}")
+    if "already open" in str(error):
+        return StoreError(
+            f"{path} is open in this process already, or was when it was forked; "
+            "give that service's `store` to the second one"
+        )
+    if _is_out_of_room(error):
+        return store_error(f"lmdb:{path}", error)
+    reason = error.strerror if isinstance(error, OSError) else None
+    return StoreError(f"{path} cannot be opened: {reason or str(error).removeprefix(f'{path}: ')}")
+
+
+def _make_lock_file(path: Path) -> None:
+    """Make the lock file if there is none, every byte of it on disk.
+
+    LMDB would make one that is all hole and map it; on a full disk touching such a page kills the process (SIGBUS). It
+    gets its name when it is complete: this process may use the one that is there, and would lose its locks by closing
+    another descriptor of it.
+    """
+    lock_file = path / _LOCK_FILE
+    if lock_file.exists():
+        return
+    temporary = path / f"{_LOCK_FILE}.{os.getpid()}.{threading.get_ident()}"
+    try:
+        temporary.write_bytes(bytes(_LOCK_BYTES))
+        os.link(temporary, lock_file)
+    except OSError as error:
+        # Another process was faster; or this file system has no links, and it is left to LMDB after all.
+        if temporary.exists() and not _is_out_of_room(error):
+            return
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check_pages(environment: lmdb.Environment, path: Path) -> None:
+    """Refuse a data file that lacks pages, before LMDB reads any but its meta pages."""
+    for _ in range(_MOST_LOOKS):
+        with environment.begin() as transaction:
+            if check_pages(path / DATA_FILE, transaction.id()):
+                return
+    raise StoreError(
+        f"{path / DATA_FILE} is damaged, or was replaced while other processes use the store: end them all, then "
+        "open it or restore a backup"
+    )
 
 
 def _check_format(environment: lmdb.Environment, path: Path) -> None:
@@ -76,13 +133,11 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
 
 def store_error(address: str, error: Exception) -> StoreError:
     """Return the store's error for one of LMDB's: the one place where they are mapped."""
-    code = getattr(error, "code", 0)
     if isinstance(error, lmdb.MapFullError):
         return StoreFull(
             f"store {address} is full (its map's size): nothing was written; set JOBS_SERVICE_LMDB_MAP_SIZE higher"
         )
-    # EIO is what LMDB makes of a write that came out short.
-    if isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+    if _is_out_of_room(error):
         return StoreFull(
             f"store {address}: the disk is full or fails ({error}): nothing was written; make room and try again"
         )
@@ -90,7 +145,15 @@ def store_error(address: str, error: Exception) -> StoreError:
         return StoreError(
             f"store {address} was grown by a process with a larger map; give all the same JOBS_SERVICE_LMDB_MAP_SIZE"
         )
+    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
+        return StoreError(f"store {address} is damaged ({error}); restore a backup")
     return StoreError(f"store {address} failed: {error}")
+
+
+def _is_out_of_room(error: Exception) -> bool:
+    code = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
+    # EIO is what LMDB makes of a write that came out short.
+    return isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def copy_environment(environment: lmdb.Environment, path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import random
@@ -13,7 +14,19 @@ from typing import Any
 
 import lmdb
 
-from jobs_service import JobNotFound, JobsService, JobTransaction, NewJob, RunningJob, Settings, WorkerConflict
+from jobs_service import (
+    JobNotFound,
+    JobsService,
+    JobTransaction,
+    NewJob,
+    RunningJob,
+    Settings,
+    StoreError,
+    WorkerConflict,
+)
+from jobs_service.store import Transaction
+from jobs_service.store.base import SYSTEM_KEYS, KeyValue
+from jobs_service.store.lmdb import LmdbStore
 
 KIND = "work"
 ONE = (1).to_bytes(8, "little")
@@ -225,6 +238,55 @@ def remove(address: str, id: str) -> None:
 async def _remove(address: str, id: str) -> None:
     async with JobsService(address, supervise=False) as jobs:
         await jobs.remove(KIND, id)
+
+
+def read_all_and_write(path: str, journal: str, count: int = 1) -> None:
+    """Open a store, whatever it is, read all that is in it, write something and note how that went."""
+    asyncio.run(_read_all_and_write(path, Journal(journal), count))
+
+
+async def _read_all_and_write(path: str, journal: Journal, count: int) -> None:
+    async def everything(tr: Transaction) -> list[KeyValue]:
+        return await tr.get_range(b"", SYSTEM_KEYS)
+
+    async def write(tr: Transaction) -> None:
+        for number in range(count):
+            tr.set(b"written/%06d" % number, bytes(1000))
+
+    store = LmdbStore(path, settings=Settings())
+    try:
+        await store.open()
+    except StoreError as error:
+        journal.write("refused", type(error).__name__, str(error))
+        return
+    try:
+        found = await store.read(everything)
+        await store.transact(write)
+    except StoreError as error:
+        journal.write("failed", type(error).__name__, str(error))
+    else:
+        journal.write("read", len(found), hashlib.sha256(repr(found).encode()).hexdigest())
+    finally:
+        await store.close()
+
+
+def write_for_ever(path: str, journal: str, seed: int) -> None:
+    """Write and clear large and small values for ever: the file grows and its pages are used again."""
+    asyncio.run(_write_for_ever(path, Journal(journal), random.Random(seed)))
+
+
+async def _write_for_ever(path: str, journal: Journal, choose: random.Random) -> None:
+    async def write(tr: Transaction) -> None:
+        for _ in range(choose.choice([1, 5, 30])):
+            tr.set(b"grown/%d" % choose.randrange(300), bytes(choose.choice([10, 2000, 9000])))
+        for _ in range(10):
+            tr.clear(b"grown/%d" % choose.randrange(300))
+
+    store = LmdbStore(path, settings=Settings(durable=False))
+    await store.open()
+    while True:
+        await store.transact(write)
+        journal.write("written")
 
 
 def hold_write_lock(path: str, journal: str) -> None:

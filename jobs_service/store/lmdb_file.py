@@ -1,0 +1,207 @@
+"""LMDB's data file, read without LMDB: whether everything in it that LMDB may touch is there. Floor: store.
+
+LMDB maps the file into memory, so that touching a page behind the file's end kills the process (SIGBUS) instead of
+raising an error. The two meta pages say how many pages there are, but a sound file may well be shorter than that: pages
+that a transaction took and freed again are never written. So a file is complete when all that it lacks is in its list
+of free pages. Files of LMDB 1.0 or of 32-bit machines have another layout and are left to LMDB itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from jobs_service.errors import StoreError
+
+_MAGIC: Final = 0xBEEFC0DE
+_DATA_VERSION: Final = 1
+_META_PAGE: Final = 0x08
+_BRANCH: Final = 0x01
+_LEAF: Final = 0x02
+_BIG_VALUE: Final = 0x01
+_INTEGER_KEYS: Final = 0x08
+_NO_PAGE: Final = 2**64 - 1
+
+# Page number, flags, then how far the node pointers reach.
+_PAGE: Final = Struct("=Q2xHH2x")
+# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
+# number of the transaction.
+_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
+_META_END: Final = _PAGE.size + _META.size
+_POINTER: Final = Struct("=H")
+# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
+_NODE: Final = Struct("=HHHH")
+_NUMBER: Final = Struct("=Q")
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """What one meta page says: the first five fields never change."""
+
+    page_flags: int
+    magic: int
+    version: int
+    page_size: int
+    free_flags: int
+    free_root: int
+    main_root: int
+    last_page: int
+    number: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a meta page of the layout that is known here."""
+        return self.magic == _MAGIC and self.version == _DATA_VERSION
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether LMDB can have written what never changes."""
+        return (
+            self.is_known
+            and self.page_flags == _META_PAGE
+            and 256 <= self.page_size <= 0x8000
+            and self.page_size & (self.page_size - 1) == 0
+            and self.free_flags == _INTEGER_KEYS
+        )
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the trees begin where there are pages."""
+        return all(root == _NO_PAGE or 1 < root <= self.last_page for root in (self.free_root, self.main_root))
+
+
+def check_meta_pages(file: Path) -> None:
+    """Refuse a file whose meta pages would have LMDB divide by zero or look for pages that cannot be.
+
+    To be called before LMDB opens the file, which need not exist. A file that is none of LMDB's is left to LMDB.
+
+    Raises:
+        StoreError: LMDB has not written such meta pages.
+        OSError: the file cannot be read.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    try:
+        first = _meta(descriptor, 0)
+        if first is None or not first.is_known:
+            return
+        second = _meta(descriptor, first.page_size)
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    if first.is_sound and second is None:
+        raise StoreError(
+            f"{file} has {size} bytes and needs at least {2 * first.page_size}: it was cut off, or its making was; "
+            "restore a backup, or remove it if nothing was in it yet"
+        )
+    if second is None or not (first.is_sound and second.is_sound and first.page_size == second.page_size):
+        raise StoreError(f"{file} is damaged: its first pages are not as LMDB writes them; restore a backup")
+
+
+def check_pages(file: Path, number: int) -> bool:
+    """Refuse a file that lacks pages which LMDB may touch.
+
+    To be called within an LMDB read transaction, so that no other process changes pages of the state that it reads.
+
+    Args:
+        file: the data file, opened by LMDB.
+        number: the read transaction's.
+
+    Returns:
+        Whether it was checked. It was not if two commits have come meanwhile: begin another read transaction.
+
+    Raises:
+        StoreError: the file was cut off or is damaged.
+        OSError: the file cannot be read.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        first = _meta(descriptor, 0)
+        if first is None or not first.is_known:
+            return True
+        # Commits write the two meta pages in turn.
+        place = first.page_size * (number & 1)
+        meta = _meta(descriptor, place)
+        if meta is None or meta.number != number:
+            return False
+        size = os.fstat(descriptor).st_size
+        problem = _problem(descriptor, meta, size)
+        if problem and _meta(descriptor, place) != meta:
+            return False
+    finally:
+        os.close(descriptor)
+    if problem:
+        raise StoreError(f"{file} {problem}; restore a backup")
+    return True
+
+
+def _problem(descriptor: int, meta: _Meta, size: int) -> str | None:
+    """Return what makes it dangerous to have LMDB read a file of so many bytes; None if nothing does."""
+    if not meta.is_possible:
+        return "is damaged: its first pages are not as LMDB writes them"
+    complete = size // meta.page_size
+    if complete > meta.last_page:
+        return None
+    end = meta.last_page + 1
+    try:
+        lacking = [page for page in _free_pages(descriptor, meta) if complete <= page < end]
+    except (ValueError, StructError):
+        lacking = []
+    if len(lacking) == end - complete:
+        return None
+    lacking.sort()
+    while lacking and lacking[-1] == end - 1:
+        lacking.pop()
+        end -= 1
+    return f"has {size} bytes and needs {end * meta.page_size}: it was cut off"
+
+
+def _meta(descriptor: int, offset: int) -> _Meta | None:
+    """Return the meta page at an offset, or None if the file ends before it does."""
+    content = os.pread(descriptor, _META_END, offset)
+    if len(content) < _META_END:
+        return None
+    _, flags, _ = _PAGE.unpack_from(content)
+    return _Meta(flags, *_META.unpack_from(content, _PAGE.size))
+
+
+def _free_pages(descriptor: int, meta: _Meta) -> set[int]:
+    """Return the pages that are free: LMDB reads none of them before it has written it.
+
+    Raises:
+        ValueError, struct.error: part of the list is missing, or is no such list.
+    """
+    free: set[int] = set()
+    seen: set[int] = set()
+    waiting = [] if meta.free_root == _NO_PAGE else [meta.free_root]
+    while waiting:
+        number = waiting.pop()
+        if number > meta.last_page or number in seen:
+            raise ValueError(f"page {number} cannot be in the list")
+        seen.add(number)
+        page = os.pread(descriptor, meta.page_size, number * meta.page_size)
+        found, flags, lower = _PAGE.unpack_from(page)
+        if found != number or flags not in (_BRANCH, _LEAF):
+            raise ValueError(f"page {number} is none of the list")
+        for (place,) in _POINTER.iter_unpack(page[_PAGE.size : lower]):
+            low, high, node_flags, key_size = _NODE.unpack_from(page, place)
+            if flags == _BRANCH:
+                waiting.append(low | high << 16 | node_flags << 32)
+                continue
+            numbers = page[place + _NODE.size + key_size :]
+            if node_flags & _BIG_VALUE:
+                (elsewhere,) = _NUMBER.unpack_from(numbers)
+                if elsewhere > meta.last_page:
+                    raise ValueError(f"page {elsewhere} cannot be in the list")
+                numbers = os.pread(descriptor, low | high << 16, elsewhere * meta.page_size + _PAGE.size)
+            (count,) = _NUMBER.unpack_from(numbers)
+            if count > len(numbers):
+                raise ValueError(f"page {number} is none of the list")
+            free.update(Struct(f"={count}Q").unpack_from(numbers, _NUMBER.size))
+    return free
