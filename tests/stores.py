@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store import Store, open_address
+from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
 
 FDB_VARIABLE = "JOBS_SERVICE_TEST_FDB"
 """Names the cluster file of a FoundationDB that tests may write to."""
@@ -19,29 +25,59 @@ class StoreKind:
 
     Attributes:
         name: stands in the tests' ids.
-        address: makes the address of the store that a test uses, given a directory of the test's own.
+        address: makes the address of the store that a test uses, given a directory of the test's own; None when no
+            address names it, so that only who has the object can use it.
         persistent: what was written is there again when the same address is opened anew.
         shared: every test meets the same store, so that it must be emptied before use.
+        suspends: its transaction functions run on the loop and are suspended at reads; so it cannot tell what else
+            they await.
         missing: why it cannot be tested here, None when it can.
     """
 
     name: str
-    address: Callable[[Path], str]
+    address: Callable[[Path], str] | None
     persistent: bool = True
     shared: bool = False
+    suspends: bool = False
     missing: str | None = None
 
+    def address_in(self, directory: Path) -> str:
+        """Return the address of the test's store; a test that needs one is skipped where there is none."""
+        if self.address is None:
+            pytest.skip(f"no address names the {self.name} store")
+        return self.address(directory)
 
-KINDS = (
+    def make(self, directory: Path) -> Store:
+        """Return the test's store, not yet open. Called while the loop runs that it will be used on."""
+        if self.address is None:
+            return _simulated()
+        return open_address(self.address(directory), Settings(), Sources(0))
+
+    def where(self, directory: Path) -> str | Store:
+        """Return what a service is given to use the test's store: its address, or itself."""
+        return _simulated() if self.address is None else self.address(directory)
+
+
+def _simulated() -> SimulatedStore:
+    """Return a simulated store in calm weather on the running loop; every other read suspends the function."""
+    choices = Choices(Plan(0), rates={"suspend": 0.5})
+    cluster = Cluster(asyncio.get_running_loop(), choices)
+    return SimulatedStore(cluster, None, settings=Settings(), sources=Sources(0))
+
+
+ADDRESSED = (
     StoreKind("memory", lambda directory: "memory:", persistent=False),
     StoreKind("lmdb", lambda directory: f"lmdb:{directory / 'store'}"),
     StoreKind(
         "fdb",
         lambda directory: f"fdb:{os.environ[FDB_VARIABLE]}",
         shared=True,
+        suspends=True,
         missing=None if FDB_VARIABLE in os.environ else f"{FDB_VARIABLE} names no cluster file",
     ),
 )
+
+KINDS = (*ADDRESSED, StoreKind("simulated", None, persistent=False, suspends=True))
 
 
 def _parameter(kind: StoreKind) -> object:
@@ -53,5 +89,8 @@ def _parameter(kind: StoreKind) -> object:
     return pytest.param(kind, id=kind.name, marks=marks)
 
 
-EVERY_STORE = [_parameter(kind) for kind in KINDS]
-"""The parameters of a fixture or test that runs once per kind of store."""
+EVERY_STORE = [_parameter(kind) for kind in ADDRESSED]
+"""The parameters of a fixture or test that runs once per kind of store that an address names."""
+
+EVERY_KIND = [_parameter(kind) for kind in KINDS]
+"""The same with the simulated store."""

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.settings import Settings
-from jobs_service.sources import Sources
-from jobs_service.store import Store, open_address
+from jobs_service.store import Store
 from tests.contract.support import empty
 from tests.store.conftest import no_thread_is_left as no_thread_is_left  # here, too, for every test
-from tests.stores import EVERY_STORE, StoreKind
+from tests.stores import EVERY_KIND, StoreKind
 
 Reopen = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=EVERY_STORE)
+@pytest.fixture(params=EVERY_KIND)
 def store_kind(request: pytest.FixtureRequest) -> StoreKind:
     """Every kind of store, one after the other."""
     kind = request.param
@@ -26,9 +24,9 @@ def store_kind(request: pytest.FixtureRequest) -> StoreKind:
 
 
 @pytest.fixture
-def closed_store(store_kind: StoreKind, tmp_path: Path) -> Store:
+async def closed_store(store_kind: StoreKind, tmp_path: Path) -> Store:
     """A store that is not open yet."""
-    return open_address(store_kind.address(tmp_path), Settings(), Sources(0))
+    return store_kind.make(tmp_path)
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ async def reopen(store_kind: StoreKind, store: Store, tmp_path: Path) -> AsyncIt
     async def again() -> Store:
         await opened[-1].close()
         if store_kind.persistent:
-            opened.append(open_address(store_kind.address(tmp_path), Settings(), Sources(0)))
+            opened.append(store_kind.make(tmp_path))
         await opened[-1].open()
         return opened[-1]
 

@@ -130,7 +130,7 @@ async def test_the_prefix_stays(store: Store, reopen: Reopen) -> None:
 
 
 def test_the_address_names_the_store(closed_store: Store, store_kind: StoreKind, tmp_path: Path) -> None:
-    assert closed_store.address == store_kind.address(tmp_path)
+    assert closed_store.address == store_kind.address_in(tmp_path)
 
 
 @pytest.mark.parametrize("address", ["", "lmdb", "lmdb:", "memory", "memory:x", "redis:host", "/tmp/data"])

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService, Settings
+from jobs_service.store import Store
 from tests.service.support import T1, T2, TIMEOUT, empty
-from tests.stores import EVERY_STORE, StoreKind
+from tests.stores import EVERY_KIND, StoreKind
 
 
-@pytest.fixture(params=EVERY_STORE)
+@pytest.fixture(params=EVERY_KIND)
 def store_kind(request: pytest.FixtureRequest) -> StoreKind:
     """Every kind of store, one after the other."""
     kind = request.param
@@ -23,7 +24,13 @@ def store_kind(request: pytest.FixtureRequest) -> StoreKind:
 @pytest.fixture
 def address(store_kind: StoreKind, tmp_path: Path) -> str:
     """The address of a store of this test's own."""
-    return store_kind.address(tmp_path)
+    return store_kind.address_in(tmp_path)
+
+
+@pytest.fixture
+async def where(store_kind: StoreKind, tmp_path: Path) -> str | Store:
+    """What `JobsService` is given to use this test's store: an address, or the store itself where none names it."""
+    return store_kind.where(tmp_path)
 
 
 @pytest.fixture
@@ -33,9 +40,9 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def jobs(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[JobsService]:
+async def jobs(store_kind: StoreKind, where: str | Store, settings: Settings) -> AsyncIterator[JobsService]:
     """A service with its supervisor tree and the types T1 and T2, whose jobs are not lost while a test runs."""
-    async with JobsService(address, settings=settings) as service:
+    async with JobsService(where, settings=settings) as service:
         if store_kind.shared:
             await empty(service)
         await service.set_type_timeout(T1, TIMEOUT)
@@ -44,9 +51,9 @@ async def jobs(store_kind: StoreKind, address: str, settings: Settings) -> Async
 
 
 @pytest.fixture
-async def quiet(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[JobsService]:
+async def quiet(store_kind: StoreKind, where: str | Store, settings: Settings) -> AsyncIterator[JobsService]:
     """The same without a supervisor tree: nothing but the test itself writes to the store."""
-    async with JobsService(address, settings=settings, supervise=False) as service:
+    async with JobsService(where, settings=settings, supervise=False) as service:
         if store_kind.shared:
             await empty(service)
         await service.set_type_timeout(T1, TIMEOUT)

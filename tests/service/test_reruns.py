@@ -466,7 +466,7 @@ FATES: list[Fate] = ["answered", "unanswered", "lost"]
 @asynccontextmanager
 async def opened(kind: StoreKind) -> AsyncIterator[JobsService]:
     with tempfile.TemporaryDirectory() as directory:
-        async with JobsService(kind.address(Path(directory)), supervise=False) as jobs:
+        async with JobsService(kind.address_in(Path(directory)), supervise=False) as jobs:
             if kind.shared:
                 await empty(jobs)
             yield jobs

@@ -602,8 +602,10 @@ async def to_thread() -> None:
     "foreign", [sleep_zero, sleep, anyio_sleep, asyncio_event, anyio_event, to_thread], ids=lambda f: f.__name__
 )
 async def test_awaiting_anything_but_the_transaction_is_an_error_that_says_so(
-    quiet: JobsService, foreign: Callable[[], Awaitable[None]]
+    store_kind: StoreKind, quiet: JobsService, foreign: Callable[[], Awaitable[None]]
 ) -> None:
+    if store_kind.suspends:
+        pytest.skip("its functions may suspend: what they await then is not seen")
     before = await contents(quiet)
 
     async def function(tx: JobTransaction) -> None:
@@ -647,7 +649,7 @@ async def play_both(kind: StoreKind, operations: list[Operation]) -> None:
     seen = []
     for groups in ([[one] for one in operations], [operations]):
         with tempfile.TemporaryDirectory() as directory:
-            async with JobsService(kind.address(Path(directory)), supervise=False) as jobs:
+            async with JobsService(kind.address_in(Path(directory)), supervise=False) as jobs:
                 if kind.shared:
                     await empty(jobs)
                 seen.append(await play(jobs, groups))

@@ -25,7 +25,7 @@ PRIORITIES = (0, -5, 10**12, "p", b"p", ("p", 1))
 async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JobsService]:
     """A service without a tree."""
     kind: StoreKind = request.param
-    async with JobsService(kind.address(tmp_path), supervise=False) as service:
+    async with JobsService(kind.address_in(tmp_path), supervise=False) as service:
         if kind.shared:
             await empty(service)
         yield service

@@ -25,7 +25,7 @@ LONG_AGO = 946_684_800.0
 async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JobsService]:
     """A service without a tree."""
     kind: StoreKind = request.param
-    async with JobsService(kind.address(tmp_path), supervise=False) as service:
+    async with JobsService(kind.address_in(tmp_path), supervise=False) as service:
         await service.set_type_timeout(T1, 60)
         yield service
 

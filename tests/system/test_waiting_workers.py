@@ -30,7 +30,7 @@ PATIENCE = 20.0
 async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JobsService]:
     """A service without a tree: nobody but the worker itself notices that there are jobs."""
     kind: StoreKind = request.param
-    async with JobsService(kind.address(tmp_path), supervise=False) as service:
+    async with JobsService(kind.address_in(tmp_path), supervise=False) as service:
         await service.set_type_timeout(T1, 60)
         yield service
 
