@@ -1,8 +1,8 @@
 """An event loop on virtual time whose schedule is drawn from a seed. Floor: testing; knows nothing of jobs.
 
 Its clock stands still while anything is ready, and then jumps to the next timer: two hours of timers run in
-milliseconds. Among the callbacks that are ready the seed picks the next one, where asyncio would take the first, so that
-every interleaving can happen. There are no threads, sockets or signals.
+milliseconds. Among the callbacks that are ready the seed picks the next one, where asyncio would take the first, so
+that every interleaving can happen. There are no threads, sockets or signals.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from jobs_service.testing.choices import Choices
 
@@ -26,9 +27,11 @@ class Owner(Protocol):
 
     Attributes:
         running: whether its callbacks run; while they do not, they are handed to `hold`.
+        alive: whether they will ever run again.
     """
 
     running: bool
+    alive: bool
 
     def hold(self, handle: asyncio.Handle) -> None:
         """Take a callback that is not to run now."""
@@ -93,6 +96,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready: list[asyncio.Handle] = []
         self._scheduled: list[asyncio.TimerHandle] = []
         self._timer_cancelled_count = 0
+        self._left = 0
+        # In the order in which they were begun, as the base class's set is not; with whom they belong to.
+        self._asyncgens: WeakKeyDictionary[AsyncGenerator[Any, Any], Owner | None] = WeakKeyDictionary()
         self._recent: deque[str] = deque(maxlen=20)
         self.set_task_factory(self._make_task)
 
@@ -127,9 +133,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heapify(self._scheduled)
 
     def describe_tasks(self) -> str:
-        """Return one line per task that waits, naming the innermost line of code that it waits in."""
-        waiting = sorted(f"  {task.get_name()}: {_innermost(task.get_coro())}" for task in asyncio.all_tasks(self))
-        return "\n".join(waiting)
+        """Return one line per task that waits: whose it is, its name, the innermost line of code that it waits in.
+
+        The tasks of dead processes do not wait.
+        """
+        waiting = []
+        for task in asyncio.all_tasks(self):
+            owner = task.owner if isinstance(task, SimulatedTask) else None
+            if owner is None or owner.alive:
+                process = "" if owner is None else f"{owner}, " if owner.running else f"{owner} (paused), "
+                waiting.append(f"  {process}{task.get_name()}: {_innermost(task.get_coro())}")
+        return "\n".join(sorted(waiting))
+
+    async def shutdown_asyncgens(self) -> None:
+        """Close the asynchronous generators that are left; not those of dead processes, whose code runs no more."""
+        for generator, owner in list(self._asyncgens.items()):
+            if owner is not None and not owner.alive:
+                del self._asyncgens[generator]
+        await super().shutdown_asyncgens()
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: Context | None = None, **options: Any
@@ -141,21 +162,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Run one callback. Called by asyncio's run_forever until the loop is to stop."""
         ready = self._ready
-        scheduled = self._scheduled
-        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now or not ready):  # type: ignore[attr-defined]
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            if timer._cancelled:  # type: ignore[attr-defined]
-                self._timer_cancelled_count -= 1
-                continue
-            self._now = max(self._now, timer._when)  # type: ignore[attr-defined]
-            ready.append(timer)
-        if not ready:
-            raise Deadlock(
-                f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}"
-            )
-        if self._timer_cancelled_count > _MOST_CANCELED:
-            self._drop_canceled()
+        # As in asyncio, timers that are due join after the callbacks that were ready when the last ones did.
+        if not self._left:
+            self._gather_timers(ready)
+            self._left = len(ready)
+        self._left -= 1
         count = len(ready)
         handle = ready.pop(self._pick(count)) if count > 1 else ready.pop()
         if handle._cancelled:
@@ -171,11 +182,29 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.trace(handle)
         handle._run()
 
+    def _gather_timers(self, ready: list[asyncio.Handle]) -> None:
+        """Make ready what is due; when nothing is ready, go to the time of the next timer."""
+        scheduled = self._scheduled
+        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now or not ready):  # type: ignore[attr-defined]
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if timer._cancelled:
+                self._timer_cancelled_count -= 1
+                continue
+            self._now = max(self._now, timer._when)  # type: ignore[attr-defined]
+            ready.append(timer)
+        if not ready:
+            raise Deadlock(
+                f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}"
+            )
+        if self._timer_cancelled_count > _MOST_CANCELED:
+            self._drop_canceled()
+
     def _drop_canceled(self) -> None:
         for timer in self._scheduled:
-            if timer._cancelled:  # type: ignore[attr-defined]
+            if timer._cancelled:
                 timer._scheduled = False  # type: ignore[attr-defined]
-        self._scheduled = [timer for timer in self._scheduled if not timer._cancelled]  # type: ignore[attr-defined]
+        self._scheduled = [timer for timer in self._scheduled if not timer._cancelled]
         heapq.heapify(self._scheduled)
         self._timer_cancelled_count = 0
 
@@ -185,6 +214,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise Livelock(
                 f"more than {self._most_steps} steps at {self._now:.3f} s; the last ones:\n" + "\n".join(self._recent)
             )
+
+    # Asynchronous generators: of a dead process none is closed, for that would run its `finally`.
+
+    def _asyncgen_firstiter_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        self._asyncgens[agen] = OWNER.get()
+
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        owner = self._asyncgens.pop(agen, None)
+        if self.is_running() and (owner is None or owner.alive):
+            self.call_soon(self.create_task, agen.aclose())
 
     # What asyncio's base class leaves to its subclasses.
 
