@@ -489,7 +489,7 @@ class SimulatedStore(Store):
             try:
                 transaction = await self._begin(call, read_only=False)
                 transaction.unsure = unsure
-                result = await function(transaction)
+                result = await _coroutine(function, transaction)
                 if not transaction.log:
                     self.cluster.commit_reads(transaction)
                     return result

@@ -123,7 +123,7 @@ class Process:
 
     def begin(self, program: Callable[[Process], Awaitable[Any]]) -> None:
         """Run its program; called once, by the world."""
-        self._task = self._world.loop.create_task(self._run(program), name=str(self), context=self.context)  # type: ignore[call-arg]
+        self._task = self._world.loop.create_task(self._run(program), name=str(self), context=self.context)
 
     async def _run(self, program: Callable[[Process], Awaitable[Any]]) -> None:
         try:
