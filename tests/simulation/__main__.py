@@ -15,7 +15,7 @@ from functools import partial
 from types import FrameType
 
 from jobs_service.testing.choices import Plan
-from tests.simulation.explore import Run, Tally, explore, in_worker, run_guarded
+from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_guarded
 from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
 from tests.simulation.run import Report, simulate
@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--workload", action="append", metavar="NAME", help="run this workload only; can be repeated")
     profile = what.add_mutually_exclusive_group()
     profile.add_argument("--calm", dest="profile", action="store_const", const="calm", help="hardly any faults")
+    profile.add_argument("--breezy", dest="profile", action="store_const", const="breezy", help="some faults")
     profile.add_argument("--stormy", dest="profile", action="store_const", const="stormy", help="many faults")
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")
@@ -82,7 +83,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
             parser.error(f"--seed and --{name} exclude each other")
 
 
-def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: Run) -> int:
+def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: Simulate) -> int:
     """Run one seed in this very process, where breakpoints work."""
     try:
         plan = Plan(options.seed) if options.only is None else parse_only(options.seed, options.only)
@@ -100,7 +101,7 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: R
     return 1 if report.violations else 0
 
 
-def _explore(options: argparse.Namespace, run: Run) -> int:
+def _explore(options: argparse.Namespace, run: Simulate) -> int:
     first = _first_seed(options)
     total = options.seeds or (None if options.minutes is not None else SEEDS)
     seeds = itertools.count(first) if total is None else range(first, first + total)
@@ -125,7 +126,7 @@ def _explore(options: argparse.Namespace, run: Run) -> int:
     return 1 if tally.failures else 0
 
 
-def _shrunk(options: argparse.Namespace, run: Run, failures: Sequence[Report]) -> list[Report]:
+def _shrunk(options: argparse.Namespace, run: Simulate, failures: Sequence[Report]) -> list[Report]:
     """Shrink failing runs and print them, as far as the options want that; return the smallest ones."""
     shrunk = []
     for report in failures:

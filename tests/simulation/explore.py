@@ -22,7 +22,7 @@ from tests.simulation.plans import fault_key
 from tests.simulation.run import Report
 from tests.simulation.shrink import kind_of
 
-Run: TypeAlias = Callable[[Plan], Report]
+Simulate: TypeAlias = Callable[[Plan], Report]
 """Runs a plan. What is given to a worker process must be picklable."""
 
 HANG = 300.0
@@ -74,7 +74,7 @@ class Tally:
 
 
 def explore(
-    run: Run,
+    run: Simulate,
     plans: Iterable[Plan],
     *,
     jobs: int,
@@ -110,7 +110,7 @@ def explore(
 
 
 @contextmanager
-def in_worker(run: Run, *, hang: float = HANG) -> Iterator[Run]:
+def in_worker(run: Simulate, *, hang: float = HANG) -> Iterator[Simulate]:
     """Yield a function that does what `run` does, but in a worker process: nothing that it does harms the caller.
 
     Args:
@@ -128,7 +128,7 @@ def in_worker(run: Run, *, hang: float = HANG) -> Iterator[Run]:
         yield run_there
 
 
-def run_guarded(run: Run, plan: Plan) -> Report:
+def run_guarded(run: Simulate, plan: Plan) -> Report:
     """Run a plan; an exception is a violation, its traceback are the events."""
     try:
         return run(plan)
@@ -147,7 +147,7 @@ class _Crew:
         busy: the workers with a plan.
     """
 
-    def __init__(self, run: Run, hang: float) -> None:
+    def __init__(self, run: Simulate, hang: float) -> None:
         self._run = run
         self._hang = hang
         self._idle: list[_Worker] = []
@@ -189,7 +189,7 @@ class _Worker:
         alive: whether it can get another plan.
     """
 
-    def __init__(self, run: Run, hang: float) -> None:
+    def __init__(self, run: Simulate, hang: float) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.alive = True
@@ -213,7 +213,10 @@ class _Worker:
             self.connection.send(plan)
 
     def answer(self) -> tuple[Report, float]:
-        """Return the report of the present plan and its seconds of processor time; a violation if the process is gone."""
+        """Return the report of the present plan, and its seconds of processor time.
+
+        If the process is gone, that is the violation of the report.
+        """
         try:
             answer: tuple[Report, float] = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -248,7 +251,7 @@ class _Worker:
         self._last_words.close()
 
 
-def _work(run: Run, connection: Connection, hang: float, last_words: str) -> None:
+def _work(run: Simulate, connection: Connection, hang: float, last_words: str) -> None:
     """Run in a worker process: answer plans with reports until the other end is gone."""
     with open(last_words, "w") as file, connection, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         faulthandler.enable(file)
@@ -274,14 +277,4 @@ def _strip_all_but_the_first(failures: Iterable[Report]) -> None:
 
 def _report_of_failure(plan: Plan, violation: str, events: Sequence[str]) -> Report:
     """Return the report of a run that did not live to make one."""
-    return Report(
-        plan=plan,
-        violations=[violation],
-        events=list(events),
-        operations=[],
-        faults=[],
-        deviations=[],
-        cells=Counter(),
-        seconds=0.0,
-        digest="",
-    )
+    return Report(plan, violations=[violation], events=list(events))
