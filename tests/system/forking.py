@@ -1,11 +1,12 @@
 """Processes that begin within milliseconds: forks of one process that has imported everything and done nothing else.
 
-`ForkServer` is the test's end; `python -m tests.system.forking` is the other. What a fork does is a function of
-`tests.system.workloads`.
+`ForkServer` is the test's end; `python -m tests.system.forking MODULE` is the other. What a fork does is a function of
+that module, `tests.system.workloads` unless the test says otherwise.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -20,11 +21,18 @@ _ROOT = Path(__file__).parents[2]
 
 
 class ForkServer:
-    """Starts, kills and waits for processes; a context manager, after which none of them is left."""
+    """Starts, kills and waits for processes; a context manager, after which none of them is left.
+
+    Args:
+        module: has the functions that processes run.
+    """
+
+    def __init__(self, module: str = "tests.system.workloads") -> None:
+        self._module = module
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.system.forking"],
+            [sys.executable, "-m", "tests.system.forking", self._module],
             cwd=_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -39,13 +47,13 @@ class ForkServer:
         self._process.communicate(timeout=60)
 
     def start(self, workload: str, **arguments: Any) -> int:
-        """Start a function of `workloads` in a process of its own and return the process's id."""
+        """Start a function of the module in a process of its own and return the process's id."""
         return self._ask("start", workload=workload, arguments=arguments)
 
-    def kill(self, pid: int) -> None:
-        """Kill a process as the kernel does when memory runs out, and return when it is gone."""
+    def kill(self, pid: int) -> int:
+        """Kill a process as the kernel does when memory runs out; when it is gone return its exit code, as `wait`."""
         os.kill(pid, signal.SIGKILL)
-        self.wait(pid)
+        return self.wait(pid)
 
     def wait(self, pid: int) -> int:
         """Return a process's exit code when it has ended, negative if by a signal."""
@@ -59,10 +67,9 @@ class ForkServer:
         return int(self._process.stdout.readline())
 
 
-def _serve() -> None:
+def _serve(module: str) -> None:
     """Fork and wait as the test asks for, until it asks no more."""
-    from tests.system import workloads
-
+    workloads = importlib.import_module(module)
     alive: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)
@@ -95,4 +102,4 @@ def _run(workload: Any, arguments: dict[str, Any]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1])

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from jobs_service import Job, JobsService, JobState, Settings
-from jobs_service.store import Transaction
 from tests.checker import assert_sound
 from tests.system.forking import ForkServer
-from tests.system.workloads import KIND, effect_key, finish_with_effect
+from tests.system.workloads import KIND, effects, finish_with_effect
 
 KILLS = 25
 LONGEST_LIFE = 0.35
@@ -113,12 +112,7 @@ class Ledger:
 
 async def look(jobs: JobsService) -> dict[str, Known]:
     """Return what is in the store."""
-
-    async def effects(tr: Transaction) -> dict[str, int]:
-        pairs = await tr.get_range(effect_key(""), effect_key("\U0010ffff"))
-        return {key[len(effect_key("")) :].decode(): int.from_bytes(value, "little") for key, value in pairs}
-
-    runs = await jobs.store.read(effects)
+    runs = await effects(jobs)
     found = {id: Known(runs=count) for id, count in runs.items()}
     async for job in jobs.list(KIND):
         found[str(job.id)] = _known(job, runs.get(str(job.id), 0))

@@ -70,6 +70,16 @@ async def finish_with_effect(jobs: JobsService, job: RunningJob, data: Any) -> N
     await jobs.transact(finish)
 
 
+async def effects(jobs: JobsService) -> dict[str, int]:
+    """Return how often each job's work took effect."""
+
+    async def counts(tr: Transaction) -> list[KeyValue]:
+        return await tr.get_range(effect_key(""), effect_key("\U0010ffff"))
+
+    pairs = await jobs.store.read(counts)
+    return {key[len(effect_key("")) :].decode(): int.from_bytes(value, "little") for key, value in pairs}
+
+
 def live_until_killed(address: str, journal: str, seed: str) -> None:
     """Add, accept, update, finish, resubmit and remove jobs in several tasks at once, for ever."""
     asyncio.run(_live(address, Journal(journal), seed))
