@@ -19,7 +19,7 @@ from jobs_service.testing.choices import Choices
 
 T = TypeVar("T")
 
-_MOST_CANCELED: Final = 200
+_FEW_TIMERS: Final = 100
 
 
 class Owner(Protocol):
@@ -183,22 +183,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         handle._run()
 
     def _gather_timers(self, ready: list[asyncio.Handle]) -> None:
-        """Make ready what is due; when nothing is ready, go to the time of the next timer."""
+        """Make ready what is due; when nothing is ready, go to the time of the next timer.
+
+        Step for step as asyncio does it: the order of timers of one moment is an accident of its heap.
+        """
+        if len(self._scheduled) > _FEW_TIMERS and self._timer_cancelled_count > len(self._scheduled) / 2:
+            self._drop_canceled()
         scheduled = self._scheduled
-        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now or not ready):  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        if not ready:
+            if not scheduled:
+                raise Deadlock(
+                    f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}"
+                )
+            self._now = max(self._now, scheduled[0]._when)  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._when <= self._now:  # type: ignore[attr-defined]
             timer = heapq.heappop(scheduled)
             timer._scheduled = False  # type: ignore[attr-defined]
-            if timer._cancelled:
-                self._timer_cancelled_count -= 1
-                continue
-            self._now = max(self._now, timer._when)  # type: ignore[attr-defined]
             ready.append(timer)
-        if not ready:
-            raise Deadlock(
-                f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}"
-            )
-        if self._timer_cancelled_count > _MOST_CANCELED:
-            self._drop_canceled()
 
     def _drop_canceled(self) -> None:
         for timer in self._scheduled:

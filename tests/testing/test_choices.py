@@ -1,0 +1,124 @@
+"""The draws of a run: each concern has its own, and what is left out leaves those of others as they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from jobs_service.testing import Choices, Plan
+
+RATES = {"conflict": 0.3, "stale": 0.6}
+
+
+def draw(plan: Plan, rounds: int = 200) -> tuple[Choices, list[object]]:
+    """Draw everything there is, over and over, and return what came."""
+    choices = Choices(plan, rates=RATES, disorder=0.5)
+    drawn: list[object] = []
+    for _ in range(rounds):
+        drawn += [choices.fault("conflict"), choices.fault("stale"), choices.pick(3), choices.operation()]
+        drawn.append(choices.stream("work").random())
+    return choices, drawn
+
+
+def test_the_same_plan_draws_the_same() -> None:
+    assert draw(Plan(7))[1] == draw(Plan(7))[1]
+    assert draw(Plan(7))[1] != draw(Plan(8))[1]
+
+
+def test_what_is_said_to_have_happened_is_what_was_drawn() -> None:
+    choices, drawn = draw(Plan(1))
+    conflicts, stale, picks = drawn[0::5], drawn[1::5], drawn[2::5]
+    assert choices.faults != []
+    assert sorted(choices.faults) == sorted(
+        [f"conflict:{number}" for number, fault in enumerate(conflicts) if fault is not None]
+        + [f"stale:{number}" for number, fault in enumerate(stale) if fault is not None]
+    )
+    assert choices.deviations == [number for number, pick in enumerate(picks) if pick != 0]
+    assert choices.operations == list(range(200))
+
+
+@pytest.mark.parametrize("place", [0, 5, -1])
+def test_a_fault_left_out_leaves_everything_else_as_it_was(place: int) -> None:
+    whole, drawn = draw(Plan(3))
+    left_out = whole.faults[place]
+    part, again = draw(Plan(3, faults=frozenset(whole.faults) - {left_out}))
+    assert part.faults == [fault for fault in whole.faults if fault != left_out]
+    kind, number = left_out.split(":")
+    changed = 5 * int(number) + list(RATES).index(kind)
+    assert drawn[changed] is not None
+    assert again == [*drawn[:changed], None, *drawn[changed + 1 :]]
+
+
+@pytest.mark.parametrize("place", [0, 5, -1])
+def test_a_deviation_left_out_leaves_everything_else_as_it_was(place: int) -> None:
+    whole, drawn = draw(Plan(3))
+    left_out = whole.deviations[place]
+    part, again = draw(Plan(3, deviations=frozenset(whole.deviations) - {left_out}))
+    assert part.deviations == [number for number in whole.deviations if number != left_out]
+    changed = 5 * left_out + 2
+    assert again == [*drawn[:changed], 0, *drawn[changed + 1 :]]
+
+
+def test_an_operation_left_out_leaves_everything_else_as_it_was() -> None:
+    _, drawn = draw(Plan(3))
+    part, again = draw(Plan(3, operations=frozenset(range(200)) - {17}))
+    assert 17 not in part.operations
+    changed = 5 * 17 + 3
+    assert again == [*drawn[:changed], False, *drawn[changed + 1 :]]
+
+
+def test_a_plan_of_all_that_happened_is_the_same_run() -> None:
+    whole, drawn = draw(Plan(4))
+    plan = Plan(4, frozenset(whole.operations), frozenset(whole.faults), frozenset(whole.deviations))
+    assert draw(plan)[1] == drawn
+
+
+def test_a_plan_of_nothing_does_nothing() -> None:
+    part, _ = draw(Plan(4, frozenset(), frozenset(), frozenset()))
+    assert (part.operations, part.faults, part.deviations) == ([], [], [])
+
+
+def test_how_likely_one_fault_is_changes_nothing_for_another() -> None:
+    rare = Choices(Plan(1), rates={"conflict": 0.1, "stale": 0.5})
+    frequent = Choices(Plan(1), rates={"conflict": 0.9, "stale": 0.5})
+    for choices in (rare, frequent):
+        for _ in range(100):
+            choices.fault("conflict")
+    assert [rare.fault("stale") for _ in range(100)] == [frequent.fault("stale") for _ in range(100)]
+
+
+def test_a_fault_hits_as_often_as_its_rate_says_and_as_hard_as_evenly() -> None:
+    choices = Choices(Plan(1), rates={"conflict": 0.25, "always": 1.0, "never": 0.0})
+    hits = [hard for _ in range(4000) if (hard := choices.fault("conflict")) is not None]
+    assert 900 < len(hits) < 1100
+    assert all(0 <= hard < 1 for hard in hits)
+    assert 0.45 < sum(hits) / len(hits) < 0.55
+    assert all(choices.fault("always") is not None for _ in range(100))
+    assert all(choices.fault(kind) is None for kind in ("never", "unheard-of") for _ in range(100))
+
+
+def test_without_disorder_the_first_is_picked_and_with_it_each_as_often() -> None:
+    assert [Choices(Plan(1)).pick(5) for _ in range(10)] == [0] * 10
+    choices = Choices(Plan(1), disorder=1.0)
+    counts = Counter(choices.pick(5) for _ in range(5000))
+    assert set(counts) == set(range(5))
+    assert all(900 < count < 1100 for count in counts.values())
+    seldom = Choices(Plan(1), disorder=0.1)
+    assert 4450 < sum(seldom.pick(5) == 0 for _ in range(5000)) < 4750
+
+
+def test_in_a_calm_nothing_hits_any_more() -> None:
+    choices = Choices(Plan(1), rates={"conflict": 1.0})
+    assert choices.fault("conflict") is not None
+    choices.calm()
+    assert choices.fault("conflict") is None
+    assert choices.faults == ["conflict:0"]
+
+
+def test_a_stream_is_one_source_however_often_it_is_asked_for() -> None:
+    choices = Choices(Plan(1))
+    first = choices.stream("work").random()
+    assert choices.stream("work").random() != first
+    assert Choices(Plan(1)).stream("work").random() == first
+    assert Choices(Plan(1)).stream("other").random() != first
