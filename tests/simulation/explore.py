@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import hashlib
 import multiprocessing
 import signal
 import tempfile
@@ -46,6 +47,7 @@ class Tally:
         faults: how many hit, by kind.
         cells: how often each cell of the operations table was visited.
         failures: the reports with violations, in the order of their seeds.
+        digest: of all runs together, whatever the order in which they ended: equal when every run was the same.
     """
 
     seeds: int = 0
@@ -55,6 +57,7 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     cells: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[Report] = field(default_factory=list)
+    digest: int = 0
 
     def add(self, report: Report, busy: float = 0.0) -> None:
         """Count a run in.
@@ -67,6 +70,8 @@ class Tally:
         self.busy += busy
         self.faults.update(fault_key(fault)[0] for fault in report.faults)
         self.cells.update(report.cells)
+        of_this = f"{report.plan.seed} {report.digest}".encode()
+        self.digest ^= int.from_bytes(hashlib.blake2b(of_this, digest_size=8).digest())
         if report.violations:
             self.failures.append(report)
             self.failures.sort(key=lambda failure: failure.plan.seed)

@@ -48,6 +48,7 @@ def print_summary(tally: Tally, *, first: int, interrupted: bool) -> None:
             f"{_rate(tally.seeds, tally.busy):.1f} seeds/s of one core"
         )
         console.print(f"{tally.simulated / 3600:.1f} simulated hours, {sum(tally.faults.values())} faults")
+        console.print(f"digest of all runs {tally.digest:016x}")
     console.print(f"{len(tally.failures)} failing seeds" if tally.failures else "no violation")
 
 
@@ -99,6 +100,7 @@ def print_json(
         "seconds": round(tally.elapsed, 3),
         "seeds_per_second": round(_rate(tally.seeds, tally.elapsed), 2),
         "seeds_per_second_of_one_core": round(_rate(tally.seeds, tally.busy), 2),
+        "digest": f"{tally.digest:016x}",
         "simulated_hours": round(tally.simulated / 3600, 3),
         "faults": dict(sorted(tally.faults.items())),
         "cells": [[*cell, count] for cell, count in sorted(tally.cells.items())],
