@@ -5,7 +5,11 @@ Each says in one line what was wrong and what to do about it, and carries the jo
 
 from __future__ import annotations
 
-from typing import Any, Self
+import reprlib
+from typing import Any, Final, Self
+
+_MOST_SHOWN: Final = 60
+_MOST_OF_A_NAME: Final = 80
 
 
 class JobsError(Exception):
@@ -20,6 +24,12 @@ class JobsError(Exception):
         super().__init__(message)
         self.type = type
         self.id = id
+
+    def about(self, type: Any, id: Any = None) -> Self:
+        """Return the error, saying which job it is about."""
+        self.type = type
+        self.id = id
+        return self
 
 
 class JobNotFound(JobsError):
@@ -44,12 +54,6 @@ class JobCanceled(JobsError):
 
 class InvalidJob(JobsError):
     """A type, id, data, priority or time that no job can have. Nothing was written."""
-
-    def about(self, type: Any, id: Any = None) -> Self:
-        """Return the error, saying which job it is about."""
-        self.type = type
-        self.id = id
-        return self
 
 
 class JobTooLarge(JobsError):
@@ -99,7 +103,7 @@ class TransactionConflict(StoreError):
 
 
 class CommitUnknown(StoreError):
-    """The commit may or may not have happened. Stores run the function again, so callers rarely see it."""
+    """The commit may or may not have happened. Stores find out, so callers rarely see it."""
 
     retryable = True
 
@@ -108,11 +112,44 @@ class SupervisorFailed(JobsError):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
 
 
-def shown(value: object) -> str:
-    """Return a value as messages quote it: on one line, not too long, whatever it is."""
+def shown(value: object, most: int = _MOST_SHOWN) -> str:
+    """Return a value as messages quote it: on one line, printable, not too long, whatever it is."""
+    brief = _Brief()
+    brief.maxlevel = 4
+    brief.maxtuple = brief.maxlist = brief.maxdict = brief.maxset = brief.maxfrozenset = 20
+    brief.maxstring = brief.maxlong = brief.maxother = most
     try:
-        text = repr(value)
+        # Of what may be long only the beginning is looked at.
+        text = brief.repr(value[: most + 1] if type(value) is bytes else value)
+        return in_one_line(text, most)
     except Exception:  # an integer of too many digits, nesting too deep, a __repr__ that fails
-        return f"<a {type(value).__name__} that cannot be shown>"
-    text = " ".join(text.splitlines())
-    return text if len(text) <= 60 else text[:57] + "..."
+        return f"<a {kind_of(value)} that cannot be shown>"
+
+
+def job_name(type: object, id: object) -> str:
+    """Return how messages call a job."""
+    return f"{shown(type, _MOST_OF_A_NAME)}/{shown(id, _MOST_OF_A_NAME)}"
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's class as messages quote it: also of one that claims another name."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return in_one_line(name, _MOST_SHOWN)
+
+
+def in_one_line(text: str, most: int) -> str:
+    """Return the beginning of a text, on one line and without what a terminal would act on."""
+    line = " ".join(str.splitlines(text[: 4 * most]))
+    line = line if line.isprintable() else "".join(map(_printable, line))
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+class _Brief(reprlib.Repr):
+    """Shows the beginnings of what is long, and lets out what an object's own text raises."""
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        return f"<a {kind_of(x)}>" if type(x).__repr__ is object.__repr__ else repr(x)
+
+
+def _printable(char: str) -> str:
+    return char if char.isprintable() else repr(char)[1:-1]

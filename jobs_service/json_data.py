@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Final
 
 import pydantic_core
 
-from jobs_service.errors import InvalidJob, StoreError, shown
+from jobs_service.errors import InvalidJob, JobTooLarge, StoreError, kind_of, shown
 
 MAX_DEPTH = 190
 """Levels of nesting that data may have: what every decoder in use reads back."""
 
 MAX_INTEGER_BITS = 14_000
 """Longer integers cannot be read back (Python's own limit of 4,300 decimal digits)."""
+
+MAX_VALUES: Final = 100_000
+"""Values that data may consist of, counted as often as they are in it: more than any store takes, quickly counted."""
 
 _SCALARS = frozenset({str, bool, type(None)})
 _SMALL = 1 << 63
@@ -38,11 +41,13 @@ def encode(value: Any) -> bytes:
 
     Raises:
         InvalidJob: the value holds something that JSON cannot carry.
+        JobTooLarge: it is more than any store takes.
     """
     if value is None:
         return b""
     try:
-        _check(value, MAX_DEPTH)
+        if type(value) not in _SCALARS:
+            _Check().check(value, MAX_DEPTH)
     except _Refused as refused:
         raise InvalidJob(f"data is not JSON: {refused}") from None
     try:
@@ -76,29 +81,47 @@ def _with_lone_surrogates(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def _check(value: Any, depth: int) -> None:
-    kind = value.__class__
-    if kind in _SCALARS:
-        return
-    if kind is int:
-        if not -_SMALL < value < _SMALL and value.bit_length() > MAX_INTEGER_BITS:
-            raise _Refused(f"an integer of {value.bit_length()} bits; {MAX_INTEGER_BITS} are allowed")
-    elif kind is float:
-        if value - value != 0.0:
-            raise _Refused(f"the number {value!r}; only finite numbers are allowed")
-    elif depth == 0:
-        raise _Refused(f"nested deeper than {MAX_DEPTH} levels")
-    elif kind is dict:
-        for key, item in value.items():
-            if key.__class__ is not str:
-                raise _Refused(f"the key {shown(key)} of type {type(key).__name__}; object keys must be str")
-            if item.__class__ not in _SCALARS and not (item.__class__ is int and -_SMALL < item < _SMALL):
-                _check(item, depth - 1)
-    elif kind is list or kind is tuple:
-        for item in value:
-            if item.__class__ not in _SCALARS:
-                _check(item, depth - 1)
-    else:
-        raise _Refused(
-            f"a value of type {kind.__name__}; allowed are None, bool, int, float, str, and list, tuple, dict of these"
-        )
+class _Check:
+    """One walk through a value."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def check(self, value: Any, depth: int) -> None:
+        """Refuse what is no JSON: the class decides, not what an object says of itself."""
+        kind = type(value)
+        if kind in _SCALARS:
+            return
+        if kind is int:
+            if not -_SMALL < value < _SMALL and value.bit_length() > MAX_INTEGER_BITS:
+                raise _Refused(f"an integer of {value.bit_length()} bits; {MAX_INTEGER_BITS} are allowed")
+        elif kind is float:
+            if value - value != 0.0:
+                raise _Refused(f"the number {value!r}; only finite numbers are allowed")
+        elif depth == 0:
+            raise _Refused(f"nested deeper than {MAX_DEPTH} levels")
+        elif kind is dict:
+            self._count(value)
+            for key, item in value.items():
+                if type(key) is not str:
+                    raise _Refused(f"the key {shown(key)} of type {kind_of(key)}; object keys must be str")
+                if type(item) not in _SCALARS and not (type(item) is int and -_SMALL < item < _SMALL):
+                    self.check(item, depth - 1)
+        elif kind is list or kind is tuple:
+            self._count(value)
+            for item in value:
+                if type(item) not in _SCALARS:
+                    self.check(item, depth - 1)
+        else:
+            raise _Refused(
+                f"a value of type {kind_of(value)}; allowed are None, bool, int, float, str, "
+                "and list, tuple, dict of these"
+            )
+
+    def _count(self, values: Any) -> None:
+        """Count what is in a container: one that is in it many times over would take for ever to encode."""
+        self._left -= len(values)
+        if self._left < 0:
+            raise JobTooLarge(f"data of more than {MAX_VALUES} values; no store takes that much")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -16,11 +17,22 @@ from jobs_service.actors.group_commit import Accepted, GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
-from jobs_service.errors import InvalidJob, JobNotFound, JobsError, StoreError, SupervisorFailed, WorkerConflict
+from jobs_service.errors import (
+    InvalidJob,
+    InvalidSettings,
+    JobNotFound,
+    JobsError,
+    StoreError,
+    SupervisorFailed,
+    WorkerConflict,
+    job_name,
+    kind_of,
+    shown,
+)
 from jobs_service.events import EventLog
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, pack_id, to_seconds
+from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, to_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
@@ -31,7 +43,9 @@ from jobs_service.layer.transaction import (
     check_state,
     job_of,
     list_page,
+    member,
     new_job_spec,
+    new_jobs,
     running_job,
     terms,
 )
@@ -53,7 +67,7 @@ from jobs_service.model import (
 from jobs_service.settings import PREFIX, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
-from jobs_service.store.base import Transaction, Watch, foreign_await
+from jobs_service.store.base import Transaction, Watch, foreign_await, no_coroutine
 from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
 
 T = TypeVar("T")
@@ -103,6 +117,7 @@ class JobsService:
         supervise: bool = True,
         sources: Sources | None = None,
     ) -> None:
+        _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
         self._sources = sources if sources is not None else Sources()
         if store is None:
@@ -279,7 +294,7 @@ class JobsService:
             async def write(unit: Unit, places: _Places = places, specs: _Specs = specs) -> _Entries:
                 return await creation.add_many(unit, keys, places, specs, rule)
 
-            added += [Job(type, entry.id, entry.record) for entry in await self._transact(write) if entry.record]
+            added += [Job(keys.type, entry.id, entry.record) for entry in await self._transact(write) if entry.record]
         return added
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
@@ -295,7 +310,7 @@ class JobsService:
         Raises:
             JobNotFound: there is no such job.
         """
-        return await self._operations.operate(creation.remove, self._place(type, id), force)
+        return await self._operations.operate(creation.remove, self._place(type, id), creation.check_force(force))
 
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
         """Remove a job, waiting until its worker has finished it if it runs.
@@ -342,10 +357,10 @@ class JobsService:
         Raises:
             JobNotFound: there is no such job.
         """
-        keys = self._keys(type)
+        place = self._place(type, id)
 
         async def load(transaction: Transaction) -> Job:
-            return await _get(transaction, keys, id)
+            return await _get(transaction, place)
 
         return await self._read(load)
 
@@ -500,12 +515,17 @@ class JobsService:
             StoreError: the function awaited something else, or the store failed.
         """
         types_before = self._types_touched
+        if not callable(function):
+            raise JobsError(f"{shown(function)}: a {kind_of(function)}; transact takes a function of a transaction")
 
         async def work(unit: Unit) -> T:
             here = _here()
             self._inside.add(here)
             try:
-                return await function(_ServiceTransaction(unit, self))
+                run = function(_ServiceTransaction(unit, self))
+                if getattr(type(run), "__await__", None) is None:
+                    raise no_coroutine(run)
+                return await run
             finally:
                 self._inside.discard(here)
 
@@ -535,8 +555,9 @@ class JobsService:
         if not self._supervise:
             raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
         wanted: dict[tuple[TypeKeys, JobId], None] = {}
-        for type, id in jobs:
-            wanted[self._keys(type), creation.check_id(id)] = None
+        for type, id in _pairs(jobs):
+            keys = self._keys(type)
+            wanted[keys, creation.check_id(keys, id)] = None
         return Subscription(self._hub, [*wanted])
 
     async def wait(self, type: JobType, id: JobId, *states: JobState | str, timeout: float | None = None) -> JobEvent:
@@ -563,7 +584,7 @@ class JobsService:
                     return event
                 first = False
         raise JobsError(
-            f"job {type!r}/{id!r} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
+            f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
             type=type,
             id=id,
         )
@@ -579,7 +600,7 @@ class JobsService:
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
         place = self._place(job.type, job.id)
         json = creation.json_of(job.type, job.id, data)
-        ended = check_outcome(outcome)
+        ended = check_outcome(outcome, job)
         size = len(json or b"")
         return job_of(await self._operations.operate(processing.finish, place, job.lock, json, ended, size=size))
 
@@ -615,7 +636,7 @@ class JobsService:
             raise foreign_await("the service itself instead of the transaction that it was given")
 
     def _place(self, type: JobType, id: JobId) -> Place:
-        return self._keys(type), id, pack_id(id)
+        return place_of(self._keys(type), id)
 
     async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
         self._check_open()
@@ -634,14 +655,15 @@ class JobsService:
         places: _Places = []
         specs: _Specs = []
         size = 0
-        for job in jobs:
+        for job in new_jobs(jobs):
             spec = new_job_spec(keys.type, job)
-            packed_id = pack_id(job.id)
+            place = place_of(keys, job.id)
+            packed_id = place[2]
             takes = spec.size() + 4 * len(packed_id) + overhead
             if places and (len(places) == most or size + takes > budget):
                 yield places, specs
                 places, specs, size = [], [], 0
-            places.append((keys, job.id, packed_id))
+            places.append(place)
             specs.append(spec)
             size += takes
         if places:
@@ -689,12 +711,12 @@ class JobsService:
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
         """Wait until a job is not running any more, by a watch of its type's activity: needs no notifier."""
-        keys = self._keys(type)
+        place = self._place(type, id)
 
         async def look(transaction: Transaction) -> tuple[bool, Watch]:
-            watch = transaction.watch(keys.watch_activity)
+            watch = transaction.watch(place[0].watch_activity)
             try:
-                job = await _get(transaction, keys, id)
+                job = await _get(transaction, place)
             except JobNotFound:
                 return False, watch
             return job.state is JobState.RUNNING, watch
@@ -839,21 +861,53 @@ def check_timeout(timeout: Any) -> float | None:
     """Return seconds to wait if one can wait so long."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise JobsError(f"timeout={timeout!r}: allowed are None and numbers of seconds from 0 up")
-    return None if timeout == float("inf") else float(timeout)
+    try:
+        seconds = exact_seconds(timeout)
+    except OverflowError:  # for ever, or for less than nothing
+        seconds = math.inf if timeout > 0 else None
+    if seconds is None or not seconds >= 0:
+        raise JobsError(f"timeout={shown(timeout)}: allowed are None and numbers of seconds from 0 up")
+    return None if seconds == math.inf else seconds
 
 
 def _event_state(state: Any) -> JobState:
-    try:
-        return JobState(state)
-    except ValueError:
+    found = member(JobState, state)
+    if found is None:
         allowed = ", ".join(repr(str(each)) for each in JobState)
-        raise InvalidJob(f"state {state!r}: allowed are {allowed}") from None
+        raise InvalidJob(f"state {shown(state)}: allowed are {allowed}")
+    return found
 
 
-async def _get(transaction: Transaction, keys: TypeKeys, id: JobId) -> Job:
-    raw = await transaction.get(keys.data + pack_id(id))
+def _pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
+    """Yield what subscribe_many was given."""
+    try:
+        pairs = iter(jobs)
+    except TypeError:
+        raise InvalidJob(f"jobs {shown(jobs)}: a {kind_of(jobs)}; pairs of type and id, in any iterable") from None
+    for pair in pairs:
+        kind = type(pair)
+        iterate = tuple.__iter__ if issubclass(kind, tuple) else list.__iter__ if issubclass(kind, list) else None
+        items = [] if iterate is None else [*iterate(pair)]
+        if len(items) != 2:
+            raise InvalidJob(f"job {shown(pair)}: a {kind_of(pair)}; it must be a pair of type and id")
+        yield items[0], items[1]
+
+
+def _check_kinds(store: Any, settings: Any, supervise: Any, sources: Any) -> None:
+    """Refuse what no service can be made of."""
+    if store is not None and not issubclass(type(store), str | Store):
+        raise StoreError(f"store {shown(store)}: a {kind_of(store)}; allowed are an address, a Store and None")
+    if settings is not None and not issubclass(type(settings), Settings):
+        raise InvalidSettings(f"settings {shown(settings)}: a {kind_of(settings)}; allowed are Settings and None")
+    if supervise is not True and supervise is not False:
+        raise InvalidSettings(f"supervise={shown(supervise)}: allowed are True and False")
+    if sources is not None and not issubclass(type(sources), Sources):
+        raise InvalidSettings(f"sources {shown(sources)}: a {kind_of(sources)}; allowed are Sources and None")
+
+
+async def _get(transaction: Transaction, place: Place) -> Job:
+    keys, id, packed_id = place
+    raw = await transaction.get(keys.data + packed_id)
     if raw is None:
-        raise JobNotFound(f"there is no job {keys.type!r}/{id!r}", type=keys.type, id=id)
+        raise JobNotFound(f"there is no job {job_name(keys.type, id)}", type=keys.type, id=id)
     return Job(keys.type, id, Record.decode(raw))

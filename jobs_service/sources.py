@@ -25,7 +25,7 @@ class Sources:
         self.wall_time = wall_time
 
     def token(self, size: int) -> bytes:
-        """Return `size` random bytes: locks and creator tokens, unique among all processes."""
+        """Return `size` random bytes: locks, unique among all processes."""
         return self._random.randbytes(size)
 
     def uniform(self, low: float, high: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from jobs_service.errors import StoreError
 from jobs_service.events import EventLog
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.unit import Call, Unit, run
+from jobs_service.layer.unit import Unit, run
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store, TransactionFunction
@@ -17,8 +17,6 @@ from jobs_service.store.base import Store, TransactionFunction
 T = TypeVar("T")
 
 log = EventLog("jobs_service.actors")
-
-_TOKEN_BYTES = 8
 
 
 class Context:
@@ -35,14 +33,12 @@ class Context:
         self.sources = sources
         self.phase = sources.uniform(0.0, 1.0)
         self.keyspace = Keyspace(b"")
-        # Creator tokens count up from a random number: unique among all processes, and cheap.
-        self._token = int.from_bytes(sources.token(_TOKEN_BYTES), "big")
 
     async def open_keyspace(self) -> None:
         """Ask the store for the prefix of the jobs' keys."""
         prefix = await self.store.prefix()
         if prefix != self.keyspace.prefix:
-            self.keyspace = Keyspace(prefix)
+            self.keyspace = Keyspace(prefix, self.store.limits.key)
 
     async def read(self, function: TransactionFunction[T]) -> T:
         """Run a function in a transaction that only reads."""
@@ -52,11 +48,10 @@ class Context:
         self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
     ) -> T:
         """Run an operation on a unit of work in a transaction of its own; see Store.transact."""
-        self._token = token = (self._token + 1) & 0xFFFF_FFFF_FFFF_FFFF
-        call: Call[T] = Call(self.sources, token.to_bytes(_TOKEN_BYTES, "big"))
         keyspace = self.keyspace
+        sources = self.sources
         return await self.store.transact(
-            lambda transaction: run(transaction, keyspace, call, operation), abandoned=abandoned
+            lambda transaction: run(transaction, keyspace, sources, operation), abandoned=abandoned
         )
 
     async def retried(

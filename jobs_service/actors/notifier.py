@@ -14,7 +14,7 @@ from jobs_service import json_data
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
-from jobs_service.errors import JobNotFound
+from jobs_service.errors import JobNotFound, job_name
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.model import JobEvent, JobState
@@ -77,12 +77,17 @@ class Notifier(Actor):
 
     async def _look(self, data_keys: list[bytes]) -> None:
         """Read the records of these jobs in one state, and tell their subscribers what is new."""
+        by_key = self._hub.targets(self._keys)
+        # Who subscribes during the read may be there because of something that it does not show yet.
+        asking = [list(by_key.get(data_key, ())) for data_key in data_keys]
         raws = await self._context.retried(
             lambda: self._context.read(lambda transaction: transaction.get_many(data_keys)), type=self._keys.type
         )
         by_key = self._hub.targets(self._keys)
-        for data_key, raw in zip(data_keys, raws, strict=True):
-            for target in list(by_key.get(data_key, ())):
+        for data_key, targets, raw in zip(data_keys, asking, raws, strict=True):
+            for target in targets:
+                if target not in by_key.get(data_key, ()):
+                    continue
                 self._tell(target, raw)
                 if target.ended:
                     self._hub.discard(target)
@@ -93,7 +98,7 @@ class Notifier(Actor):
             if told is None:
                 target.fail(
                     JobNotFound(
-                        f"there is no job {target.keys.type!r}/{target.id!r}", type=target.keys.type, id=target.id
+                        f"there is no job {job_name(target.keys.type, target.id)}", type=target.keys.type, id=target.id
                     )
                 )
             else:

@@ -25,10 +25,11 @@ class Target:
         keys, id: the job.
         told: the newest event that was put into the mailbox, None before the first.
         raw: the record that event came from, as stored.
+        taken: the newest event that the subscriber has taken.
         ended: whether the last event, or an error, was put there.
     """
 
-    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "raw", "told")
+    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "raw", "taken", "told")
 
     def __init__(self, keys: TypeKeys, id: JobId, mailbox: Mailbox) -> None:
         self.keys = keys
@@ -37,6 +38,7 @@ class Target:
         self.mailbox = mailbox
         self.told: JobEvent | None = None
         self.raw: bytes | None = None
+        self.taken: JobEvent | None = None
         self.ended = False
 
     def tell(self, event: JobEvent) -> None:
@@ -66,6 +68,11 @@ class Mailbox:
         """Keep the target's newest event and wake the subscriber."""
         if target not in self._newest:
             self._order.append(target)
+        elif isinstance(event, JobEvent) and target.taken is not None and _looks_like(event, target.taken):
+            # It is again as the subscriber knows it: to tell that would repeat what was told.
+            del self._newest[target]
+            self._order.remove(target)
+            return
         self._newest[target] = event
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
@@ -90,7 +97,13 @@ class Mailbox:
             self.open_targets -= 1
         if isinstance(event, JobsError):
             raise event
+        target.taken = event
         return event
+
+
+def _looks_like(event: JobEvent, other: JobEvent) -> bool:
+    """Whether a subscriber is told the same by both."""
+    return (event.state, event.outcome, event.data) == (other.state, other.outcome, other.data)
 
 
 class Hub:

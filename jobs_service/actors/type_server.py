@@ -95,7 +95,7 @@ class TypeServer(Actor):
     async def _timeouts(self, transaction: Transaction) -> dict[TypeKeys, float | None]:
         """Return the timeouts of the types in the store, None for those that only have subscribers."""
         keyspace = self._context.keyspace
-        keys = [keyspace.of(type) for type in await activity.types(transaction, keyspace)]
+        keys = [keyspace.stored(type) for type in await activity.types(transaction, keyspace)]
         found: dict[TypeKeys, float | None] = dict.fromkeys(self._hub.types())
         for each, (timeout, _) in zip(keys, await activity.samples(transaction, keys), strict=True):
             found[each] = timeout

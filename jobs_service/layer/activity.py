@@ -10,7 +10,7 @@ import fdb.tuple
 
 from jobs_service.errors import InvalidJob, JobTooLarge, shown
 from jobs_service.layer.creation import no_type
-from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, exact_seconds, unpack_id
 from jobs_service.layer.processing import give_back
 from jobs_service.layer.unit import Unit
 from jobs_service.model import JobId, JobType
@@ -25,12 +25,15 @@ def check_seconds(seconds: Any) -> float:
     Raises:
         InvalidJob: it is no positive, finite number of seconds.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise InvalidJob(f"activity timeout {shown(seconds)}: allowed are positive, finite numbers of seconds")
     try:
-        return float(seconds)
+        checked = exact_seconds(seconds)
     except OverflowError:
-        raise InvalidJob("activity timeout: more seconds than a float can hold") from None
+        if seconds > 0:
+            raise InvalidJob("activity timeout: more seconds than a float can hold") from None
+        checked = None
+    if checked is None or not 0 < checked < math.inf:
+        raise InvalidJob(f"activity timeout {shown(seconds)}: allowed are positive, finite numbers of seconds")
+    return checked
 
 
 async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
@@ -105,7 +108,7 @@ async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> li
     for entry in await unit.load_many(keys, [unpack_id(packed) for _, packed in found]):
         record = entry.record
         if record is not None and record.lock is not None:
-            give_back(unit, entry, record, previous=record.previous)
+            give_back(unit, entry, record)
             lost.append(entry.id)
     return lost
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, JobExists, JobNotFound, NoTypeTimeout
-from jobs_service.layer.keyspace import TypeKeys, pack_id, pack_priority, to_seconds
+from jobs_service.errors import InvalidJob, JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, job_name, shown
+from jobs_service.layer.keyspace import TypeKeys, pack_priority, place_of, to_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
@@ -61,7 +61,7 @@ def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> 
     """Return the checked spec of one job; errors say which."""
     try:
         return Spec(data, priority, run_at)
-    except InvalidJob as error:
+    except (InvalidJob, JobTooLarge) as error:
         raise error.about(type, id) from None
 
 
@@ -71,21 +71,29 @@ def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
         return None
     try:
         return json_data.encode(data)
-    except InvalidJob as error:
+    except (InvalidJob, JobTooLarge) as error:
         raise error.about(type, id) from None
 
 
-def check_id(id: JobId) -> JobId:
+def check_id(keys: TypeKeys, id: Any) -> JobId:
     """Return the id if a job can have it."""
-    pack_id(id)
-    return id
+    return place_of(keys, id)[1]
+
+
+def check_force(force: Any) -> bool:
+    """Return whether to remove a job by force if that is a yes or a no."""
+    if force is not True and force is not False:
+        raise InvalidJob(f"force={shown(force)}: allowed are True and False")
+    return force
 
 
 def check_if_exists(if_exists: Any) -> IfExists:
     """Return the rule if there is such a one."""
-    if if_exists not in IF_EXISTS:
-        raise InvalidJob(f"if_exists={if_exists!r}: allowed are {', '.join(map(repr, IF_EXISTS))}")
-    return if_exists  # type: ignore[no-any-return]
+    if issubclass(type(if_exists), str):
+        for rule in IF_EXISTS:
+            if str.__eq__(rule, if_exists):
+                return rule
+    raise InvalidJob(f"if_exists={shown(if_exists)}: allowed are {', '.join(map(repr, IF_EXISTS))}")
 
 
 async def add(unit: Unit, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
@@ -166,14 +174,14 @@ async def require_type(unit: Unit, keys: TypeKeys) -> None:
 def no_type(keys: TypeKeys) -> NoTypeTimeout:
     """Return the error for a type that does not exist."""
     return NoTypeTimeout(
-        f"type {keys.type!r} has no activity timeout; set_type_timeout({keys.type!r}, seconds) creates it",
+        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it",
         type=keys.type,
     )
 
 
 def not_found(entry: Entry) -> JobNotFound:
     """Return the error for a job that does not exist."""
-    return JobNotFound(f"there is no job {entry.keys.type!r}/{entry.id!r}", type=entry.keys.type, id=entry.id)
+    return JobNotFound(f"there is no job {job_name(entry.keys.type, entry.id)}", type=entry.keys.type, id=entry.id)
 
 
 async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
@@ -190,35 +198,36 @@ async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> Non
 
 
 def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
-    assert spec.json is not None
-    assert spec.priority is not None
+    if spec.json is None or spec.priority is None:
+        raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
+            entry.keys.type, entry.id
+        )
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at)
 
 
 def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
     """Have it run (again) with what the spec changes; write nothing when nothing changes."""
-    creator = unit.call.token
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
         if record.next != following:
-            unit.replace(entry, record.with_next(following).with_creator(creator))
+            unit.replace(entry, record.with_next(following))
         return
     json, priority, run_at = spec.applied_to(record)
     if record.place and (priority, run_at) == (record.priority, record.run_at):
         if json != record.json:
             # Its place in the queue is when it became ready: other data does not change that.
-            unit.replace(entry, record.with_json(json).with_creator(creator))
+            unit.replace(entry, record.with_json(json))
         return
-    moved = record.with_json(json).with_creator(creator)
+    moved = record.with_json(json)
     unit.replace(
         entry,
-        moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at, previous=record.previous),
+        moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),
     )
 
 
 def _exists(entry: Entry) -> JobExists:
     return JobExists(
-        f"job {entry.keys.type!r}/{entry.id!r} exists already; add it with if_exists='resubmit' or 'ignore', "
+        f"job {job_name(entry.keys.type, entry.id)} exists already; add it with if_exists='resubmit' or 'ignore', "
         "or under another id",
         type=entry.keys.type,
         id=entry.id,

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 import struct
+import uuid
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob, shown
+from jobs_service.errors import InvalidJob, JobTooLarge, in_one_line, kind_of, shown
 from jobs_service.model import JobId, JobType, Priority, RunAt
 
 DATA: Final = 1
@@ -44,6 +45,19 @@ _DOUBLE = struct.Struct(">d")
 _SIGN = 0x80
 _ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
 _MAX_TYPES = 100_000
+MAX_NESTING: Final = 50
+"""Levels of tuples in a type or a priority: what is read back on any stack."""
+
+_MAX_INTEGER_BITS: Final = 8 * 255
+_LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
+"""Bytes of the shortest priority, of what surrounds a versionstamp, and of the shortest id."""
+
+_MAX_NAME: Final = 20_000
+"""Bytes, about, of what tuples may hold: more than the longest key of any store, and quickly counted."""
+
+_class_of = type
+_EXACT: Final = frozenset({str, bytes, int})
+_ELEMENTS: Final = frozenset({type(None), bool, float, uuid.UUID, fdb.tuple.SingleFloat})
 _EARLIEST = datetime(1, 1, 2, tzinfo=UTC).timestamp()
 _LATEST = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
@@ -85,10 +99,12 @@ class Keyspace:
 
     Args:
         prefix: what every key begins with; the store's `prefix()`.
+        longest: bytes of the longest key that the store takes.
     """
 
-    def __init__(self, prefix: bytes) -> None:
+    def __init__(self, prefix: bytes, longest: int = 10_000) -> None:
         self.prefix = prefix
+        self.longest = longest
         self.sections: tuple[bytes, ...] = (b"", *(prefix + fdb.tuple.pack((number,)) for number in range(1, 8)))
         self._by_name: dict[str, TypeKeys] = {}
         self._by_packed: dict[bytes, TypeKeys] = {}
@@ -98,73 +114,92 @@ class Keyspace:
 
         Raises:
             InvalidJob: no type can be called that.
+            JobTooLarge: no job of that type would have keys that the store takes.
         """
         # Only str looks up by value: 1, True and 1.0 are equal, but encoded differently.
-        if type.__class__ is str:
+        if _class_of(type) is str:
             keys = self._by_name.get(type)
             if keys is not None:
                 return keys
-        return self._of_packed(type, pack_type(type))
+        packed = pack_type(type)
+        least = len(self.sections[READY]) + len(packed) + _LEAST_BEHIND_TYPE
+        if least > self.longest:
+            refused = f"type {shown(type)}: its keys take {least} bytes and more; the store's limit is {self.longest}"
+            raise JobTooLarge(refused).about(type)
+        return self.of_packed(packed)
+
+    def stored(self, type: JobType) -> TypeKeys:
+        """Return the keys of a type as it was read from the store, whose keys were short enough for some process."""
+        return self.of_packed(fdb.tuple.pack((type,)))
 
     def of_packed(self, packed: bytes) -> TypeKeys:
         """Return the keys of a type that is given as the tuple layer packed it."""
-        return self._by_packed.get(packed) or self._of_packed(fdb.tuple.unpack(packed)[0], packed)
-
-    def _of_packed(self, type: JobType, packed: bytes) -> TypeKeys:
         keys = self._by_packed.get(packed)
         if keys is None:
+            # What was packed, whatever the caller's object makes of itself: the same as another process reads.
+            type: JobType = fdb.tuple.unpack(packed)[0]
             if len(self._by_packed) >= _MAX_TYPES:
                 self._by_packed.clear()
                 self._by_name.clear()
             # Transaction functions run on other threads, and types are compared by identity: the first one stays.
             keys = self._by_packed.setdefault(packed, TypeKeys(type, packed, self.sections))
-            if type.__class__ is str:
-                self._by_name[type] = keys
+            if _class_of(type) is str:
+                self._by_name[type] = keys  # type: ignore[index]
         return keys
 
     def split_data_key(self, key: bytes) -> tuple[TypeKeys, JobId]:
         """Return the type's keys and the id of a DATA key."""
         packed = key[len(self.sections[DATA]) :]
         type, id = fdb.tuple.unpack(packed)
-        return self.of_packed(fdb.tuple.pack((type,))), id
+        return self.stored(type), id
 
 
 def pack_type(type: Any) -> bytes:
     """Return the tuple layer's encoding of a type, checked."""
-    if isinstance(type, bool) or not isinstance(type, str | bytes | int | tuple):
-        refused = f"type {shown(type)}: a {_kind(type)}; allowed are str, bytes, int and tuples of these"
+    if not _is_name(type):
+        refused = f"type {shown(type)}: a {kind_of(type)}; allowed are str, bytes, int and tuples of these"
         raise InvalidJob(refused).about(type)
     try:
         return _pack("type", type)
-    except InvalidJob as error:
+    except (InvalidJob, JobTooLarge) as error:
         raise error.about(type) from None
 
 
 def pack_priority(priority: Any) -> bytes:
     """Return the tuple layer's encoding of a priority, checked."""
-    if priority.__class__ is int and priority == 0:
+    if _class_of(priority) is int and priority == 0:
         return _ZERO_PRIORITY
-    if isinstance(priority, bool) or not isinstance(priority, int | str | bytes | tuple):
+    if not _is_name(priority):
         raise InvalidJob(
-            f"priority {shown(priority)}: a {_kind(priority)}; allowed are int, str, bytes and tuples of these"
+            f"priority {shown(priority)}: a {kind_of(priority)}; allowed are int, str, bytes and tuples of these"
         )
     return _pack("priority", priority)
 
 
 def pack_id(id: Any) -> bytes:
     """Return the tuple layer's encoding of an id, checked."""
-    if id.__class__ is str:
+    kind = type(id)
+    if kind is str:
         try:
             return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
         except UnicodeEncodeError:
             raise InvalidJob(f"id {shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
-    if id.__class__ is bytes:
+    if kind is bytes:
         return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"
-    if isinstance(id, str):
-        return pack_id(str(id))
-    if isinstance(id, bytes):
-        return pack_id(bytes(id))
-    raise InvalidJob(f"id {shown(id)}: a {_kind(id)}; allowed are str and bytes")
+    if issubclass(kind, str | bytes):
+        return pack_id(_exact(id))
+    raise InvalidJob(f"id {shown(id)}: a {kind_of(id)}; allowed are str and bytes")
+
+
+Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
+"""Where a job is: its type's keys, its id, and its id as packed."""
+
+
+def place_of(keys: TypeKeys, id: Any) -> Place:
+    """Return the place of a job, its id checked."""
+    packed = pack_id(id)
+    # Of a subclass only what it holds is kept: what it says of itself may be something else.
+    return keys, id if type(id) in _EXACT else unpack_id(packed), packed
 
 
 def unpack_id(packed: bytes) -> JobId:
@@ -206,55 +241,134 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
     """
     if time is None:
         return None
-    if isinstance(time, datetime):
-        if time.utcoffset() is None:
-            raise InvalidJob(f"{what} {time.isoformat()}: a naive datetime; give it a time zone")
-        seconds = time.timestamp()
-    elif isinstance(time, bool) or not isinstance(time, float | int):
-        raise InvalidJob(
-            f"{what} {shown(time)}: a {_kind(time)}; allowed are aware datetimes and seconds since the epoch"
-        )
+    kind = type(time)
+    if issubclass(kind, datetime):
+        seconds = _timestamp(time, what)  # type: ignore[arg-type]
     else:
         try:
-            seconds = float(time)
+            number = exact_seconds(time)
         except OverflowError:
-            seconds = math.inf
+            number = math.inf
+        if number is None:
+            raise InvalidJob(
+                f"{what} {shown(time)}: a {kind_of(time)}; allowed are aware datetimes and seconds since the epoch"
+            )
+        seconds = number
     if not _EARLIEST <= seconds <= _LATEST:
         raise InvalidJob(f"{what} {shown(time)}: allowed are times of the years 1 to 9999")
     return seconds
 
 
-def _holds_versionstamp(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return any(map(_holds_versionstamp, value))
-    return isinstance(value, fdb.tuple.Versionstamp)
+def exact_seconds(seconds: Any) -> float | None:
+    """Return a number of seconds as a float, None for what is no number.
+
+    Raises:
+        OverflowError: no float can hold it.
+    """
+    kind = type(seconds)
+    return None if kind is bool or not issubclass(kind, int | float) else float(_exact(seconds))
+
+
+def exact_int(value: Any) -> int | None:
+    """Return an int, None for what is none; bool is none."""
+    kind = type(value)
+    return None if kind is bool or not issubclass(kind, int) else int.__index__(value)
+
+
+def _timestamp(time: datetime, what: str) -> float:
+    try:
+        if datetime.utcoffset(time) is not None:
+            return datetime.timestamp(time)
+        text = datetime.isoformat(time)
+    except Exception as error:  # whatever the time zone's own code raises
+        raise InvalidJob(f"{what} {shown(time)}: its time zone fails with {kind_of(error)}") from None
+    raise InvalidJob(f"{what} {text}: a naive datetime; give it a time zone")
+
+
+def _is_name(value: Any) -> bool:
+    kind = type(value)
+    return issubclass(kind, str | bytes | int | tuple) and kind is not bool
 
 
 def _pack(what: str, value: Any) -> bytes:
     try:
-        if _holds_versionstamp(value):
-            raise ValueError("a versionstamp, which only a commit makes")
+        if type(value) not in (str, bytes):
+            value = _Elements().exact(value, MAX_NESTING)
         packed: bytes = fdb.tuple.pack((value,))
-    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError, struct.error) as error:
-        raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {error}") from None
+    except (TypeError, ValueError, OverflowError, struct.error) as error:
+        why = in_one_line(str(error), 100)
+        raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {why}") from None
     return packed
 
 
-def _kind(value: object) -> str:
-    return type(value).__name__
+class _Elements:
+    """Copies what the tuple layer is to encode into exact types, so that it meets nothing that says what it is not."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_NAME
+
+    def exact(self, value: Any, levels: int) -> Any:
+        """Return the copy; lists become tuples, as they are read back.
+
+        Raises:
+            ValueError: something in it cannot be encoded.
+        """
+        kind = type(value)
+        self._take(1)
+        if issubclass(kind, tuple | list):
+            if not levels:
+                raise ValueError(f"nested deeper than {MAX_NESTING} levels")
+            items = tuple.__iter__(value) if issubclass(kind, tuple) else list.__iter__(value)
+            return tuple(self.exact(item, levels - 1) for item in items)
+        if issubclass(kind, str | bytes | int | float):
+            value = _exact(value)
+            if type(value) in (str, bytes):
+                self._take(len(value))
+            elif type(value) is int:
+                _check_bits(value)
+        elif kind not in _ELEMENTS:
+            versionstamp = issubclass(kind, fdb.tuple.Versionstamp)
+            raise ValueError(f"a {kind_of(value)}" + ", which only a commit makes" * versionstamp)
+        return value
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise JobTooLarge(f"tuples of more than {_MAX_NAME} bytes; no store takes so long a key")
+
+
+def _check_bits(value: int) -> None:
+    if value.bit_length() > _MAX_INTEGER_BITS:
+        raise ValueError(f"an integer of {value.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed")
+
+
+def _exact(value: Any) -> Any:
+    """Return the str, bytes, int or float that an object of a subclass is, without asking the object."""
+    kind = type(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, bytes):
+        return bytes.__getitem__(value, slice(None))
+    if kind is bool:
+        return value
+    return int.__index__(value) if issubclass(kind, int) else float.__float__(value)
 
 
 __all__ = [
     "AFTER",
     "STAMP_CODE",
     "Keyspace",
+    "Place",
     "Priority",
     "TypeKeys",
+    "exact_int",
+    "exact_seconds",
     "id_at_end",
     "pack_id",
     "pack_priority",
     "pack_seconds",
     "pack_type",
+    "place_of",
     "to_seconds",
     "unpack_id",
     "unpack_seconds",

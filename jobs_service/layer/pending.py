@@ -54,13 +54,12 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
     moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
     ids = await _candidates(unit, keys, terms, due_by, terms.limit + terms.spread - 1)
     if terms.spread > 1:
-        ids = _some_of(ids, terms, unit.call.sources)
+        ids = _some_of(ids, terms, unit.sources)
     # Only what is taken is read: the records of other candidates may change without a conflict.
     chosen = [entry for entry in await unit.load_many(keys, ids[: terms.limit]) if _is_pending(entry)]
     taken = unit.fitting(chosen)
-    call = unit.call
     for entry in taken:
-        lock = call.lock()
+        lock = unit.new_lock()
         record = entry.record
         assert record is not None
         if terms.spread > 1 and record.place == READY and isinstance(record.seq, bytes):
@@ -95,7 +94,7 @@ async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> in
         if record is not None and record.place == SCHEDULED:
             unit.replace(
                 entry,
-                record.pending(READY, unit.new_seq(), record.priority, record.run_at, previous=record.previous),
+                record.pending(READY, unit.new_seq(), record.priority, record.run_at),
             )
             moved += 1
     return moved

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobs_service.errors import JobCanceled, WorkerConflict
+from jobs_service.errors import JobCanceled, WorkerConflict, job_name
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.record import TOKEN_BYTES, Record
+from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import Outcome
 
@@ -21,7 +21,7 @@ async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None) -> E
     _refuse_canceled(entry, record)
     if json is not None:
         record = record.with_json(json)
-    unit.replace(entry, record.running(lock, unit.new_seq(), unit.call.token))
+    unit.replace(entry, record.running(lock, unit.new_seq()))
     return entry
 
 
@@ -35,19 +35,18 @@ async def finish(unit: Unit, place: Place, lock: bytes, json: bytes | None, outc
     entry, record = await _held(unit, place, lock)
     if json is not None:
         record = record.with_json(json)
-    previous = _end(unit, lock)
     if record.cancel:
         # A worker that saw the flag ends with a plain finish(): that is no success.
         ended = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
-        unit.replace(entry, record.finished(unit.new_seq(), ended, previous=previous))
+        unit.replace(entry, record.finished(unit.new_seq(), ended))
     elif record.next is not None:
         priority, run_at = record.next
         unit.replace(
             entry,
-            record.with_next(None).pending(unit.place_for(run_at), unit.new_seq(), priority, run_at, previous=previous),
+            record.with_next(None).pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),
         )
     else:
-        unit.replace(entry, record.finished(unit.new_seq(), outcome, previous=previous))
+        unit.replace(entry, record.finished(unit.new_seq(), outcome))
     return entry
 
 
@@ -63,7 +62,7 @@ async def resubmit(unit: Unit, place: Place, lock: bytes, spec: Spec) -> Entry:
     _refuse_canceled(entry, record)
     if spec.json is not None:
         record = record.with_json(spec.json)
-    unit.replace(entry, record.with_next(spec.next_of(record)).running(lock, unit.new_seq(), unit.call.token))
+    unit.replace(entry, record.with_next(spec.next_of(record)).running(lock, unit.new_seq()))
     return entry
 
 
@@ -74,18 +73,18 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
         WorkerConflict: the lock is not the job's.
     """
     entry, record = await _held(unit, place, lock)
-    give_back(unit, entry, record, previous=_end(unit, lock))
+    give_back(unit, entry, record)
     return entry
 
 
-def give_back(unit: Unit, entry: Entry, record: Record, *, previous: bytes) -> None:
+def give_back(unit: Unit, entry: Entry, record: Record) -> None:
     """Make a running job pending, or finished if it is canceled: released or lost."""
     if record.cancel:
-        unit.replace(entry, record.finished(unit.new_seq(), Outcome.CANCELED, previous=previous))
+        unit.replace(entry, record.finished(unit.new_seq(), Outcome.CANCELED))
     else:
         run_at = record.run_at
         place = unit.place_for(run_at)
-        unit.replace(entry, record.pending(place, unit.new_seq(), record.priority, run_at, previous=previous))
+        unit.replace(entry, record.pending(place, unit.new_seq(), record.priority, run_at))
 
 
 async def _held(unit: Unit, place: Place, lock: bytes) -> tuple[Entry, Record]:
@@ -95,19 +94,12 @@ async def _held(unit: Unit, place: Place, lock: bytes) -> tuple[Entry, Record]:
     record = entry.record
     if record is None or record.lock != lock:
         raise WorkerConflict(
-            f"job {entry.keys.type!r}/{entry.id!r} is no longer this worker's: it was lost, finished, released or "
+            f"job {job_name(entry.keys.type, entry.id)} is no longer this worker's: it was lost, finished, released or "
             "removed; drop its work",
             type=entry.keys.type,
             id=entry.id,
         )
     return entry, record
-
-
-def _end(unit: Unit, lock: bytes) -> bytes:
-    """Note that this call ends the lock's run, and return the lock's mark."""
-    previous = lock[:TOKEN_BYTES]
-    unit.call.ended.add(previous)
-    return previous
 
 
 def _refuse_canceled(entry: Entry, record: Record) -> None:

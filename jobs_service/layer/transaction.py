@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterable
-from typing import Any, TypeAlias, overload
+import enum
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar, overload
 
-from jobs_service.errors import InvalidJob, shown
+from jobs_service.errors import InvalidJob, kind_of, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
-from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_id, pack_priority, to_seconds, unpack_id
+from jobs_service.layer.keyspace import (
+    AFTER,
+    TypeKeys,
+    exact_int,
+    pack_id,
+    pack_priority,
+    place_of,
+    to_seconds,
+    unpack_id,
+)
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import (
@@ -28,6 +38,8 @@ from jobs_service.model import (
 from jobs_service.store.base import Snapshot, Transaction
 
 COUNT_PAGE = 10_000
+
+Word = TypeVar("Word", bound=enum.StrEnum)
 
 # Inside a class that has a method `list`, the builtin goes by these names.
 _Jobs: TypeAlias = list[Job]
@@ -94,14 +106,16 @@ class JobTransaction:
         """Add jobs of one type, all in this transaction; see JobsService.add_many."""
         rule = creation.check_if_exists(if_exists)
         keys = self._keys(type)
-        wanted = list(jobs)
-        specs = [new_job_spec(type, job) for job in wanted]
-        places = [(keys, job.id, pack_id(job.id)) for job in wanted]
+        specs = []
+        places = []
+        for job in new_jobs(jobs):
+            specs.append(new_job_spec(keys.type, job))
+            places.append(place_of(keys, job.id))
         return [job_of(entry) for entry in await creation.add_many(self._unit, keys, places, specs, rule)]
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
-        return await creation.remove(self._unit, self._place(type, id), force)
+        return await creation.remove(self._unit, self._place(type, id), creation.check_force(force))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job as this transaction sees it; see JobsService.get."""
@@ -176,15 +190,17 @@ class JobTransaction:
 
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
         """Show that a running job is alive; see RunningJob.update."""
+        check_running(job)
         json = creation.json_of(job.type, job.id, data)
         entry = await processing.update(self._unit, self._place(job.type, job.id), job.lock, json)
         return running_job(entry, self._worker)
 
     async def finish(self, job: RunningJob, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
         """End a job's run; see RunningJob.finish."""
+        check_running(job)
         json = creation.json_of(job.type, job.id, data)
         place = self._place(job.type, job.id)
-        return job_of(await processing.finish(self._unit, place, job.lock, json, check_outcome(outcome)))
+        return job_of(await processing.finish(self._unit, place, job.lock, json, check_outcome(outcome, job)))
 
     @overload
     async def resubmit(
@@ -203,8 +219,8 @@ class JobTransaction:
 
         See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
         """
-        if isinstance(type, RunningJob):
-            job = type
+        if _is_running(type):
+            job: RunningJob = type
             spec = creation.spec_of(job.type, job.id, data, priority, run_at)
             entry = await processing.resubmit(self._unit, self._place(job.type, job.id), job.lock, spec)
             return running_job(entry, self._worker)
@@ -213,13 +229,14 @@ class JobTransaction:
 
     async def release(self, job: RunningJob) -> Job:
         """Give a running job back; see RunningJob.release."""
+        check_running(job)
         return job_of(await processing.release(self._unit, self._place(job.type, job.id), job.lock))
 
     def _keys(self, type: JobType) -> TypeKeys:
         return self._unit.keyspace.of(type)
 
     def _place(self, type: JobType, id: JobId) -> Place:
-        return self._keys(type), id, pack_id(id)
+        return place_of(self._keys(type), id)
 
     def _changed(self, keys: TypeKeys) -> _Entries:
         return [entry for entry in self._unit.entries.values() if entry.changed and entry.keys is keys]
@@ -309,31 +326,54 @@ def terms(
 
 def new_job_spec(type: JobType, job: NewJob) -> Spec:
     """Return the checked spec of one of add_many's jobs."""
-    if not isinstance(job, NewJob):
-        raise InvalidJob(f"a job of type {job.__class__.__name__}; add_many takes NewJob objects").about(type)
+    if not _is_new_job(job):
+        raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
     return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)
 
 
-def check_outcome(outcome: Any) -> Outcome:
-    """Return the outcome if a job can end so."""
+def new_jobs(jobs: Any) -> Iterator[NewJob]:
+    """Return an iterator over what add_many was given."""
     try:
-        return Outcome(outcome)
-    except ValueError:
+        return iter(jobs)
+    except TypeError:
+        refused = f"jobs {shown(jobs)}: a {kind_of(jobs)}; add_many takes NewJob objects, in any iterable"
+        raise InvalidJob(refused) from None
+
+
+def check_running(job: RunningJob) -> None:
+    """Refuse what is no running job."""
+    if not _is_running(job):
+        raise InvalidJob(f"{shown(job)}: a {kind_of(job)}; it must be a RunningJob, as accept returns them")
+
+
+def check_outcome(outcome: Any, job: Job) -> Outcome:
+    """Return the outcome if a job can end so."""
+    if outcome is Outcome.SUCCEEDED:
+        return Outcome.SUCCEEDED
+    found = member(Outcome, outcome)
+    if found is None:
         allowed = ", ".join(repr(str(each)) for each in Outcome)
-        raise InvalidJob(f"outcome {outcome!r}: allowed are {allowed}") from None
+        raise InvalidJob(f"outcome {shown(outcome)}: allowed are {allowed}").about(job.type, job.id)
+    return found
 
 
 def check_state(state: Any) -> JobState | None:
     """Return the state to list if jobs can be in it."""
     if state is None:
         return None
-    try:
-        found = JobState(state)
-    except ValueError:
-        found = JobState.REMOVED
-    if found is JobState.REMOVED:
-        raise InvalidJob(f"state {state!r}: allowed are 'pending', 'running', 'finished'")
+    found = member(JobState, state)
+    if found is None or found is JobState.REMOVED:
+        raise InvalidJob(f"state {shown(state)}: allowed are 'pending', 'running', 'finished'")
     return found
+
+
+def member(words: type[Word], value: Any) -> Word | None:
+    """Return the member of an enumeration of words that a str names, None when there is none."""
+    if issubclass(type(value), str):
+        for each in words:
+            if str.__eq__(each, value):
+                return each
+    return None
 
 
 def check_page_size(page_size: Any) -> int:
@@ -343,7 +383,7 @@ def check_page_size(page_size: Any) -> int:
 
 def check_limit(limit: Any) -> int | None:
     """Return the limit of a count if there can be such a one."""
-    if limit is None or limit == 0:
+    if limit is None or (type(limit) is int and limit == 0):
         return limit  # type: ignore[no-any-return]
     return _positive("limit", limit)
 
@@ -366,7 +406,16 @@ def _listed(entry: Entry, state: JobState | None) -> list[Job]:
     return [job_of(entry)]
 
 
+def _is_running(job: Any) -> bool:
+    return issubclass(type(job), RunningJob)
+
+
+def _is_new_job(job: Any) -> bool:
+    return issubclass(type(job), NewJob)
+
+
 def _positive(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    number = exact_int(value)
+    if number is None or number < 1:
         raise InvalidJob(f"{what}={shown(value)}: allowed are integers from 1 up")
-    return value
+    return number

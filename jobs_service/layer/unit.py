@@ -8,11 +8,11 @@ cleared at once: those may be read back, so that a queue never shows a job that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
-from jobs_service.errors import JobTooLarge, TransactionTooLarge
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
-from jobs_service.layer.record import LOCK_BYTES, NO_TOKEN, READY, SCHEDULED, NewSeq, Record
+from jobs_service.errors import JobTooLarge, TransactionTooLarge, job_name
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, Place, TypeKeys, pack_id, pack_seconds
+from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
@@ -24,75 +24,6 @@ _KEY_OVERHEAD: Final = 13
 _MAX_ORDER: Final = 0xFFFF
 _SHARE: Final = 4
 """One operation that takes many jobs fills at most one part in so many of a transaction."""
-
-
-class Call(Generic[T]):
-    """What outlives the runs of one transaction function, of which any may have committed.
-
-    Locks and tokens are drawn once, so that a run recognises what an earlier one wrote.
-
-    Args:
-        sources: wall-clock time and randomness.
-        token: of this call, in the records that it adds, resubmits or updates.
-    """
-
-    __slots__ = ("_locks", "_used", "ended", "result", "sources", "token", "wrote")
-
-    def __init__(self, sources: Sources, token: bytes) -> None:
-        self.sources = sources
-        self.token = token
-        self.result: T | None = None
-        self._locks: list[bytes] = []
-        self._used = 0
-        # Of the run before this one: the runs of jobs that it ended, and what it wrote.
-        self.ended: set[bytes] = set()
-        self.wrote: list[Entry] = []
-
-    def lock(self) -> bytes:
-        """Return the next lock: in every run the same ones in the same order."""
-        if self._used == len(self._locks):
-            self._locks.append(self.sources.token(LOCK_BYTES))
-        self._used += 1
-        return self._locks[self._used - 1]
-
-    def begin(self) -> None:
-        """Note that a run begins."""
-        self._used = 0
-        self.ended.clear()
-        self.wrote = []
-
-    async def has_committed(self, transaction: Transaction) -> bool:
-        """Whether the run before this one has taken effect, from what is stored now where that one wrote.
-
-        A record with a mark of this call proves it, an unchanged one disproves it. Where others have written since,
-        only the jobs that were to be removed still speak for it: by being gone, or made anew.
-        """
-        if not transaction.unsure or not self.wrote:
-            return False
-        raws = await transaction.get_many([entry.data_key for entry in self.wrote])
-        now = list(zip(self.wrote, raws, strict=True))
-        if any(raw is not None and self._marks(Record.decode(raw)) for _, raw in now):
-            return True
-        if any(raw == entry.raw for entry, raw in now):
-            return False
-        removed = [(entry.raw, raw) for entry, raw in now if entry.record is None and entry.raw is not None]
-        return bool(removed) and all(_is_gone(before, raw) for before, raw in removed)
-
-    def _marks(self, record: Record) -> bool:
-        return (
-            self.token in (record.creator, record.updater)
-            or record.lock in self._locks
-            or record.previous in self.ended
-        )
-
-
-def _is_gone(before: bytes, now: bytes | None) -> bool:
-    """Whether a stored record is no later state of the same job."""
-    return now is None or Record.decode(now).creator != Record.decode(before).creator
-
-
-Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
-"""Where a job is: its type's keys, its id, and its id as packed."""
 
 
 class Entry:
@@ -120,7 +51,7 @@ class Unit:
     Args:
         transaction: the store's transaction.
         keyspace: where the keys are.
-        call: what outlives this run.
+        sources: wall-clock time and randomness.
     """
 
     __slots__ = (
@@ -129,19 +60,19 @@ class Unit:
         "_limits",
         "_orders",
         "_woken",
-        "call",
         "entries",
         "existing_types",
         "keyspace",
         "now",
+        "sources",
         "transaction",
     )
 
-    def __init__(self, transaction: Transaction, keyspace: Keyspace, call: Call[Any]) -> None:
+    def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources) -> None:
         self.transaction = transaction
         self.keyspace = keyspace
-        self.call = call
-        self.now = call.sources.wall_time()
+        self.sources = sources
+        self.now = sources.wall_time()
         self.entries: dict[bytes, Entry] = {}
         # Types known to exist, as long as this transaction does not change types.
         self.existing_types: set[TypeKeys] = set()
@@ -179,6 +110,10 @@ class Unit:
         data = keys.data
         return [entries[data + packed_id] for _, _, packed_id in jobs]
 
+    def new_lock(self) -> bytes:
+        """Return a lock that nobody has had."""
+        return self.sources.token(LOCK_BYTES)
+
     def new_seq(self) -> NewSeq:
         """Return the next seq of this transaction."""
         order = self._orders
@@ -206,8 +141,7 @@ class Unit:
         """Make a job that does not exist be pending."""
         keys = entry.keys
         place = READY if run_at is None or run_at <= self.now else SCHEDULED
-        token = self.call.token
-        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, token, NO_TOKEN, json)
+        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, json)
         if len(keys.ready) + len(entry.packed_id) + len(priority) + len(json) > self._ample:
             self._check_size(entry, record)
         entry.record = record
@@ -246,14 +180,12 @@ class Unit:
     def flush(self) -> None:
         """Write the final state of every job that was changed."""
         transaction = self.transaction
-        wrote = self.call.wrote
         values: list[tuple[bytes, bytes, bytes]] = []
         index: list[tuple[bytes, bytes, bytes]] = []
         for data_key, entry in self.entries.items():
             record = entry.record
             if not entry.changed or (record is None and entry.raw is None):
                 continue
-            wrote.append(entry)
             if record is None:
                 transaction.clear(data_key)
                 continue
@@ -294,7 +226,7 @@ class Unit:
         size = record.size()
         if size > limits.value:
             raise JobTooLarge(
-                f"job {entry.keys.type!r}/{entry.id!r}: its record takes {size} bytes; the store's limit is "
+                f"job {job_name(entry.keys.type, entry.id)}: its record takes {size} bytes; the store's limit is "
                 f"{limits.value}",
                 type=entry.keys.type,
                 id=entry.id,
@@ -303,7 +235,7 @@ class Unit:
         size = len(entry.keys.ready) + len(entry.packed_id) + longest + _KEY_OVERHEAD
         if size > limits.key:
             raise JobTooLarge(
-                f"job {entry.keys.type!r}/{entry.id!r}: type, priority and id make a key of {size} bytes; "
+                f"job {job_name(entry.keys.type, entry.id)}: type, priority and id make a key of {size} bytes; "
                 f"the store's limit is {limits.key}",
                 type=entry.keys.type,
                 id=entry.id,
@@ -323,22 +255,17 @@ def scheduled_key(entry: Entry, record: Record) -> bytes:
 
 
 async def run(
-    transaction: Transaction, keyspace: Keyspace, call: Call[T], function: Callable[[Unit], Awaitable[T]]
+    transaction: Transaction, keyspace: Keyspace, sources: Sources, function: Callable[[Unit], Awaitable[T]]
 ) -> T:
-    """Run a function on a unit of work and write what it leaves; one run of a call.
+    """Run a function on a unit of work and write what it leaves.
 
     Args:
         transaction: the store's transaction of this run.
         keyspace: where the keys are.
-        call: the same object for every run of the call.
+        sources: wall-clock time and randomness.
         function: the operations.
     """
-    if await call.has_committed(transaction):
-        transaction.discard()
-        return call.result  # type: ignore[return-value]
-    call.begin()
-    unit = Unit(transaction, keyspace, call)
+    unit = Unit(transaction, keyspace, sources)
     result = await function(unit)
     unit.flush()
-    call.result = result
     return result

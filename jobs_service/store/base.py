@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import StoreError, kind_of, shown
 
 T = TypeVar("T")
 
@@ -183,9 +183,6 @@ class Transaction(Snapshot):
 
     stamp: CommitStamp
     limits: Limits
-    unsure: bool
-    """Whether an earlier run of the same transaction function may have committed: its outcome is unknown. A run after a
-    conflict is not unsure: the one before it had no effect."""
 
     @property
     @abstractmethod
@@ -254,15 +251,13 @@ class Transaction(Snapshot):
     def watch(self, key: bytes) -> Watch:
         """Return a watch on the key, alive once the transaction has committed."""
 
-    @abstractmethod
-    def discard(self) -> None:
-        """Forget every write, watch and read of this run: it commits nothing, and cannot conflict."""
-
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.set(key, value)
 
     def __delitem__(self, key: bytes | slice) -> None:
-        if isinstance(key, slice):
+        if type(key) is slice:
+            if key.step is not None:
+                raise StoreError(f"a range of keys with step {shown(key.step)}; ranges have none")
             begin = key.start if key.start is not None else b""
             self.clear_range(begin, key.stop if key.stop is not None else SYSTEM_KEYS)
         else:
@@ -278,8 +273,9 @@ class Store(ABC):
     Promised by every store, and checked by tests/contract:
     isolation (a transaction sees one state plus its own writes, and commits only if that is as good as one after the
     other), order of keys (bytewise), atomicity (a function that raises leaves no trace), limits, versionstamps (unique,
-    growing in commit order, across processes and restarts), watches, and that a function is run again after a conflict
-    or after a commit with unknown outcome, whose first run may thus have taken effect.
+    growing in commit order, across processes and restarts), watches, and that what a call of transact() does happens
+    at most once: a function is run again after a conflict, but after a commit with unknown outcome only when the store has
+    found out that it did not happen.
     """
 
     address: str
@@ -336,8 +332,8 @@ class Store(ABC):
 
 def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
     """Split FoundationDB's versionstamp operand into what is before and what is after the placeholder."""
-    if not isinstance(operand, bytes):
-        raise StoreError(f"a {what} of type {type(operand).__name__}; only bytes are allowed")
+    if type(operand) is not bytes:
+        raise StoreError(f"a {what} of type {kind_of(operand)}; only bytes are allowed")
     size = len(operand) - 4
     offset = int.from_bytes(operand[-4:], "little")
     if size < 0 or offset + STAMP_BYTES > size:
@@ -360,16 +356,19 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
     except (RuntimeError, AttributeError) as error:
         if not isinstance(coroutine, Coroutine):
-            raise StoreError(
-                f"a transaction function must return a coroutine, as an async def does, not {coroutine!r:.80}"
-            ) from error
+            raise no_coroutine(coroutine) from error
         if _needs_a_loop(error):
             raise foreign_await("something that needs the event loop") from error
         raise
     # It may await something else while it unwinds, or fail; what it did first is what must be told.
     with contextlib.suppress(Exception):
         coroutine.close()
-    raise foreign_await(repr(awaited) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
+    raise foreign_await(shown(awaited, 150) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
+
+
+def no_coroutine(returned: object) -> StoreError:
+    """Return the error for a transaction function that returns something else than a coroutine."""
+    return StoreError(f"a transaction function must return a coroutine, as an async def does, not {shown(returned)}")
 
 
 def foreign_await(what: str) -> StoreError:

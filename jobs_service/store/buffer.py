@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-from jobs_service.errors import StoreError, TransactionTooLarge
+from jobs_service.errors import StoreError, TransactionTooLarge, kind_of, shown
 from jobs_service.store.base import (
     STAMP_BYTES,
     SYSTEM_KEYS,
@@ -55,9 +55,6 @@ class Reads(Protocol):
 
     def add(self, begin: bytes, end: bytes) -> None:
         """Note that the range from begin up to, not including, end was read."""
-
-    def clear(self) -> None:
-        """Forget what was read."""
 
 
 class _Operands:
@@ -157,7 +154,6 @@ class BufferedTransaction(Transaction):
         "log",
         "size",
         "stamp",
-        "unsure",
         "watches",
     )
 
@@ -175,7 +171,6 @@ class BufferedTransaction(Transaction):
         self.log: list[Write] = []
         self.size = 0
         self.stamp = CommitStamp()
-        self.unsure = False
         self.watches: list[Watch] = []
 
     @property
@@ -189,6 +184,7 @@ class BufferedTransaction(Transaction):
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         reads = self._reads
+        keys = _sequence(keys)
         if reads is None and not self.log and all(map(self._is_plain, keys)):
             return list(map(self._base.get, keys))
         return [self.get_now(key, reads) for key in keys]
@@ -197,10 +193,12 @@ class BufferedTransaction(Transaction):
         return self.get_range_now(begin, end, limit, reverse, self._reads)
 
     def _is_plain(self, key: bytes) -> bool:
-        return key.__class__ is bytes and 0 < len(key) <= self.limits.key and key < SYSTEM_KEYS
+        return type(key) is bytes and 0 < len(key) <= self.limits.key and key < SYSTEM_KEYS
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
         """Return the key's value as this transaction sees it, noting the read in `reads`."""
+        if type(key) is not bytes:
+            raise _not_readable(key)
         if self.log:
             unreadable = self._unreadable_keys()
             if unreadable is not None and key in unreadable:
@@ -213,24 +211,26 @@ class BufferedTransaction(Transaction):
                 return self._sum(key, value, reads)
             else:
                 return value  # type: ignore[no-any-return]
-        if key.__class__ is not bytes or key >= SYSTEM_KEYS:
-            raise _not_readable(key)
+        if key >= SYSTEM_KEYS:
+            raise _system_key(key)
         if reads is not None:
             reads.add(key, key + b"\x00")
         return self._base.get(key) if 0 < len(key) <= self.limits.key else None
 
     def get_range_now(self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: Reads | None) -> list[KeyValue]:
         """Return pairs as this transaction sees them, noting what was read in `reads`."""
-        if begin.__class__ is not bytes:
+        if type(begin) is not bytes:
             begin = self._resolve(begin, reads)
-        if end.__class__ is not bytes:
+        if type(end) is not bytes:
             end = self._resolve(end, reads)
         assert isinstance(begin, bytes)
         assert isinstance(end, bytes)
         if end > SYSTEM_KEYS or begin > SYSTEM_KEYS:
             raise _not_readable(max(begin, end))
-        if limit < 0:
-            raise StoreError(f"a range with limit {limit}; 0 for all pairs, or more")
+        if type(limit) is not int or limit < 0:
+            raise StoreError(f"a range with limit {shown(limit)}; 0 for all pairs, or more")
+        if reverse is not True and reverse is not False:
+            raise StoreError(f"a range with reverse={shown(reverse)}; allowed are True and False")
         if begin >= end:
             return []
         pairs = self._merged(begin, end, reverse) if self.log else self._base.scan(begin, end, reverse)
@@ -306,10 +306,13 @@ class BufferedTransaction(Transaction):
         self.log.append((STAMPED_VALUE, key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
+        _bytes(key, "key")
         if self._reads is not None:
             self._reads.add(key, key + b"\x00")
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
+        _bytes(begin, "key")
+        _bytes(end, "key")
         if self._reads is not None:
             self._reads.add(begin, end)
 
@@ -321,18 +324,6 @@ class BufferedTransaction(Transaction):
         watch = Watch(key)
         self.watches.append(watch)
         return watch
-
-    def discard(self) -> None:
-        self.log.clear()
-        self.watches.clear()
-        self.size = 0
-        self._written.clear()
-        self._written_keys = None
-        self._cleared = None
-        self._stamped.clear()
-        self._unreadable = None
-        if self._reads is not None:
-            self._reads.clear()
 
     def end(self) -> None:
         """Refuse every read and write from now on; called when the transaction has committed or will not."""
@@ -411,12 +402,14 @@ class BufferedTransaction(Transaction):
 
     def _resolve(self, selector: Bound, reads: Reads | None) -> bytes:
         """Return the key that a selector names in this transaction's view, clamped to the ends."""
-        if not isinstance(selector, KeySelector):
-            raise StoreError(
-                f"a range's bound of type {type(selector).__name__}; only bytes and KeySelector are allowed"
-            )
-        if selector.key.__class__ is not bytes or selector.key > SYSTEM_KEYS:
+        if type(selector) is not KeySelector:
+            raise StoreError(f"a range's bound of type {kind_of(selector)}; only bytes and KeySelector are allowed")
+        if type(selector.key) is not bytes or selector.key > SYSTEM_KEYS:
             raise _not_readable(selector.key)
+        if type(selector.offset) is not int:
+            raise StoreError(f"a selector with offset {shown(selector.offset)}; only integers are allowed")
+        if selector.or_equal is not True and selector.or_equal is not False:
+            raise StoreError(f"a selector with or_equal={shown(selector.or_equal)}; allowed are True and False")
         start = min(selector.key + b"\x00", SYSTEM_KEYS) if selector.or_equal else selector.key
         if selector.offset > 0:
             found = self.get_range_now(start, SYSTEM_KEYS, selector.offset, False, reads)
@@ -428,7 +421,7 @@ class BufferedTransaction(Transaction):
     # Limits
 
     def _check(self, key: bytes, value: bytes) -> None:
-        if key.__class__ is not bytes or value.__class__ is not bytes:
+        if type(key) is not bytes or type(value) is not bytes:
             _bytes(key, "key")
             _bytes(value, "value")
         limits = self.limits
@@ -501,7 +494,7 @@ class _SnapshotReads(Snapshot):
         return self._transaction.get_now(key, None)
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self._transaction.get_now(key, None) for key in keys]
+        return [self._transaction.get_now(key, None) for key in _sequence(keys)]
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         return self._transaction.get_range_now(begin, end, limit, reverse, None)
@@ -513,9 +506,16 @@ def transaction_ended() -> StoreError:
 
 
 def _bytes(value: Any, what: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise StoreError(f"a {what} of type {type(value).__name__}; only bytes are allowed")
+    # A subclass may say of itself what it is not, and no store has use for one.
+    if type(value) is not bytes:
+        raise StoreError(f"a {what} of type {kind_of(value)}; only bytes are allowed")
     return value
+
+
+def _sequence(keys: Any) -> Sequence[bytes]:
+    if type(keys) is not list and type(keys) is not tuple:
+        raise StoreError(f"keys of type {kind_of(keys)}; only lists and tuples are allowed")
+    return keys
 
 
 def _bad_length(key: bytes, limits: Limits) -> StoreError:

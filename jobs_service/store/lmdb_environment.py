@@ -15,7 +15,7 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS
 from jobs_service.store.lmdb_file import check_meta_pages, check_pages
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of everything in the file: the layout of keys, records and the store's own keys."""
 
 DATA_FILE: Final = "data.mdb"
@@ -128,6 +128,11 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
         raise StoreError(
             f"{path} has format {found.decode('ascii', 'replace')}, made by a newer version of jobs_service; "
             f"this one reads up to format {FORMAT}: upgrade it"
+        )
+    if int(found) < FORMAT:
+        raise StoreError(
+            f"{path} has format {int(found)}, of a version of jobs_service that was never released; this one reads "
+            f"format {FORMAT}: choose another directory"
         )
 
 

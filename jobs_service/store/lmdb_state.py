@@ -85,10 +85,6 @@ class LmdbTransaction(BufferedTransaction):
         self.values = values
         self.keys = keys
 
-    def discard(self) -> None:
-        super().discard()
-        self.values = self.keys = ()
-
     @property
     def writes(self) -> bool:
         """Whether there is anything to commit."""

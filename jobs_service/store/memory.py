@@ -30,7 +30,7 @@ class Faults:
 
     This one interferes with nothing; override what you need. Every method may wait (a call whose time limit passes
     meanwhile ends with StoreUnavailable) and may raise: TransactionConflict and CommitUnknown have the function run
-    again where the store would do so (not before the begin), anything else goes to the caller.
+    again if the commit has not happened (not before the begin), anything else goes to the caller.
     """
 
     async def before_begin(self) -> None:
@@ -157,12 +157,10 @@ class MemoryStore(Store):
         try:
             deadline = loop.time() + self._settings.transaction_timeout
             pause = _FIRST_PAUSE
-            unsure = False
             while True:
                 if self.faults is not None:
                     await self._within(deadline, self.faults.before_begin())
                 transaction = MemoryTransaction(self)
-                transaction.unsure = unsure
                 try:
                     result = self._run(function, transaction, loop)
                     # It stands for the way to the store; other transactions commit meanwhile.
@@ -170,7 +168,8 @@ class MemoryStore(Store):
                     await self._commit(transaction, deadline)
                     return result
                 except _RunAgain as again:
-                    unsure = unsure or isinstance(again.__cause__, CommitUnknown)
+                    if transaction.committed:
+                        return result  # Of all that asked, the store itself knows.
                     if loop.time() >= deadline:
                         raise StoreUnavailable(
                             f"store {self.address}: a transaction did not get through within "
@@ -323,6 +322,3 @@ class _Reads:
 
     def add(self, begin: bytes, end: bytes) -> None:
         self.ranges.append((begin, end))
-
-    def clear(self) -> None:
-        self.ranges.clear()

@@ -24,8 +24,8 @@ from jobs_service.errors import (
 )
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import Bound, KeyValue, Limits, Snapshot, Store, TransactionFunction, Watch
-from jobs_service.store.buffer import BufferedTransaction
+from jobs_service.store.base import SYSTEM_KEYS, Bound, KeyValue, Limits, Snapshot, Store, TransactionFunction, Watch
+from jobs_service.store.buffer import CLEAR, STAMPED_VALUE, BufferedTransaction
 from jobs_service.store.versions import Versions, View
 from jobs_service.testing.choices import Choices
 
@@ -43,7 +43,7 @@ FAULTS: Final = {
     "suspend": "a transaction function is suspended at a read while others run",
     "slow_read": "a read takes up to 2 s, rarely longer than a transaction may",
     "slow_commit": "a commit takes up to 2 s to happen, rarely longer than its caller waits",
-    "slow_answer": "a commit has happened up to 2 s before its caller is told",
+    "slow_answer": "a commit has happened up to 2 s before its caller is told, rarely longer than the caller waits",
     "request_lost": "a commit that was under way when its process died does not happen",
     "watch_late": "a watch fires up to 5 s late",
     "watch_spurious": "a watch fires for nothing",
@@ -51,6 +51,7 @@ FAULTS: Final = {
 }
 """The kinds of fault that the cluster itself draws, and what each does."""
 
+_MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.5
 _SLOW: Final = 2.0
@@ -238,7 +239,7 @@ class Cluster:
         if process is not None and not process.alive:
             return
         if (hard := fault("slow_answer")) is not None:
-            self.loop.call_later(_SLOW * hard, _answer, answer, error, context=self.context)
+            self.loop.call_later(_how_slow(hard), _answer, answer, error, context=self.context)
         else:
             _answer(answer, error)
 
@@ -427,6 +428,7 @@ class SimulatedStore(Store):
         self._sources = sources
         self._opened = False
         self._calls = 0
+        self._marks: list[bytes] = []
 
     @property
     def is_open(self) -> bool:
@@ -482,27 +484,26 @@ class SimulatedStore(Store):
 
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
         pause = _FIRST_PAUSE
-        unsure = False
         self.cluster.calls = call = self.cluster.calls + 1
+        mark = _MARKS + self._sources.token(16)
         while True:
-            transaction: SimulatedTransaction | None = None
+            transaction = await self._begin(call, read_only=False)
             try:
-                transaction = await self._begin(call, read_only=False)
-                transaction.unsure = unsure
-                result = await _coroutine(function, transaction)
+                result = await function(transaction)
                 if not transaction.log:
                     self.cluster.commit_reads(transaction)
                     return result
-                await self._commit(transaction, result, abandoned)
+                await self._commit(transaction, mark, result, abandoned)
                 return result
-            except _RunAgain as again:
-                unsure = unsure or isinstance(again.__cause__, CommitUnknown)
-            except TransactionTooOld:
-                if not unsure:
-                    raise
-                # "Nothing was written" would be a lie if an earlier run has committed: another run finds out.
+            except TransactionConflict:
+                pass
+            except CommitUnknown:
+                stamp = await self._find_out(call, mark)
+                if stamp is not None:
+                    transaction.stamp.value = stamp
+                    return result
             finally:
-                if transaction is not None and not transaction.submitted:
+                if not transaction.submitted:
                     self._give_up(transaction)
             await asyncio.sleep(self._sources.uniform(0, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -531,23 +532,45 @@ class SimulatedStore(Store):
         return transaction
 
     async def _commit(
-        self, transaction: SimulatedTransaction, result: T, abandoned: Callable[[T], None] | None
+        self,
+        transaction: SimulatedTransaction,
+        mark: bytes,
+        result: T,
+        abandoned: Callable[[T], None] | None,
     ) -> None:
-        """Commit.
+        """Commit, with a mark from which can be found out later whether it happened.
+
+        Marks of earlier commits, of which that is known, are removed with it.
 
         Raises:
-            _RunAgain: the commit failed, or seemed to.
+            TransactionConflict: it did not happen.
+            CommitUnknown: it may have happened, and if not, it never will.
+            TransactionTooOld: it did not happen.
         """
+        stale = dict.fromkeys(self._marks)
+        transaction.log += [(STAMPED_VALUE, mark, b"", b""), *((CLEAR, each, None, None) for each in stale)]
         answer = self.cluster.submit(transaction)
         try:
             await asyncio.shield(answer)
-        except (TransactionConflict, CommitUnknown) as error:
-            raise _RunAgain from error
         except asyncio.CancelledError:
             # It is under way all the same; whoever called has gone, and hears of it otherwise.
             self._enter()
             answer.add_done_callback(lambda done: self._came_late(done, result, abandoned))
             raise
+        self._marks = [*(each for each in self._marks if each not in stale), mark]
+
+    async def _find_out(self, call: int, mark: bytes) -> bytes | None:
+        """Return the versionstamp of a commit whose outcome was unknown, None if it did not happen."""
+        while True:
+            try:
+                transaction = await self._begin(call, read_only=True)
+                try:
+                    await transaction.pause()
+                    return self.cluster.versions.get_at(transaction.version, mark)
+                finally:
+                    self._give_up(transaction)
+            except TransactionTooOld:
+                continue
 
     def _came_late(self, answer: asyncio.Future[None], result: T, abandoned: Callable[[T], None] | None) -> None:
         self._leave()
@@ -571,10 +594,6 @@ class SimulatedStore(Store):
             self._idle.set()
 
 
-class _RunAgain(Exception):
-    """The commit did not happen, or may not have: its cause says which."""
-
-
 class _Reads:
     """The ranges that a transaction has read."""
 
@@ -585,9 +604,6 @@ class _Reads:
 
     def add(self, begin: bytes, end: bytes) -> None:
         self.ranges.append((begin, end))
-
-    def clear(self) -> None:
-        self.ranges.clear()
 
 
 def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:

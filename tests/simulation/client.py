@@ -71,7 +71,8 @@ class Client:
             raise
         finally:
             self.run.calls.end(call, outcome, self.version, result)
-            self.run.world.note(f"{call}", self.process)
+            if result != []:  # An accept that found nothing is no news.
+                self.run.world.note(f"{call}", self.process)
 
     # Creators
 

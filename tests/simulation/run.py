@@ -13,7 +13,7 @@ from typing import Any, Final
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store.base import Limits, Transaction
-from jobs_service.testing import EPOCH, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
+from jobs_service.testing import EPOCH, Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
 from jobs_service.testing.loop import describe
 from tests.checker import check_store
 from tests.simulation.calls import Calls
@@ -28,6 +28,7 @@ _MOST_STEPS: Final = 400_000
 _LONGEST_STORM: Final = 90.0
 _LONGEST_CALM: Final = 240.0
 _MOST_VIOLATIONS: Final = 20
+_SLOWEST: Final = 20.0
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Run:
     """
 
     def __init__(self, plan: Plan, profile: str | None, workloads: Sequence[str] | None, log_level: int) -> None:
-        random = World(plan).choices.stream("setup")
+        random = Choices(plan).stream("setup")
         weather = draw_weather(random, profile)
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
         self.world = World(
@@ -128,7 +129,7 @@ class Run:
         self.world.cluster.observers += [self.history, self.calls, self]
         self.workloads = [kind(self) for kind in ALL if workloads is None or kind.name in workloads]
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 2, 3, 4]))]
-        self._storm = True
+        self._calm = asyncio.Event()
         self._over = False
         self._storm_over = asyncio.Event()
         self._digest = hashlib.blake2b(digest_size=16)
@@ -204,7 +205,7 @@ class Run:
         except TimeoutError:
             pass
         enemy.cancel()
-        await self._calm()
+        await self._settle_all()
         self._over = True
         for process in self.processes:
             process.request_stop()
@@ -256,6 +257,7 @@ class Run:
                 async with asyncio.TaskGroup() as group:
                     for number in range(3):
                         group.create_task(self._lane(client, number, supervise))
+                    group.create_task(self._settle(client))
         except* SupervisorFailed as failed:
             self.world.note(f"the tree gave up: {failed.exceptions[0]}", process)
 
@@ -265,19 +267,17 @@ class Run:
         self.lanes.append(lane)
         while True:
             await asyncio.sleep(random.expovariate(2.0))
-            if self._storm:
-                workload = random.choices(self.workloads, [each.weight for each in self.workloads])[0]
-                if isinstance(workload, Subscribers) and not supervise:
-                    continue
-                self.budget -= 1
-                if self.budget <= 0:
-                    self._storm_over.set()
-                if not self.world.choices.operation():
-                    continue
-                work = workload.step(client)
-            else:
-                work = self._settle(client)
-            lane.step = asyncio.create_task(work, name=f"{client.process} lane {number}")
+            if self._calm.is_set():
+                return
+            workload = random.choices(self.workloads, [each.weight for each in self.workloads])[0]
+            if isinstance(workload, Subscribers) and not supervise:
+                continue
+            self.budget -= 1
+            if self.budget <= 0:
+                self._storm_over.set()
+            if not self.world.choices.operation():
+                continue
+            lane.step = asyncio.create_task(workload.step(client), name=f"{client.process} lane {number}")
             try:
                 await asyncio.wait([lane.step])
             except asyncio.CancelledError:
@@ -296,18 +296,27 @@ class Run:
         self.complain(f"exception: {error!r} in {where}")
 
     async def _settle(self, client: Client) -> None:
-        for workload in self.workloads:
-            await workload.settle(client)
+        await self._calm.wait()
+        while True:
+            for workload in self.workloads:
+                try:
+                    await workload.settle(client)
+                except JobsError as error:
+                    self.world.note(f"{error!r}", client.process)
+            await asyncio.sleep(0.5)
 
-    async def _calm(self) -> None:
+    async def _settle_all(self) -> None:
         """Let no more faults hit, and wait until every job has ended."""
         world = self.world
-        self._storm = False
+        self._calm.set()
         world.note("calm")
         world.choices.calm()
         world.cluster.come_back()
         for process in self.processes:
             process.go_on()
+        # Of types that were cleared no lost job is noticed; what was under way may clear one still.
+        await asyncio.sleep(_SLOWEST)
+        await world.start("founder", self._found).ended()
         try:
             async with asyncio.timeout(_LONGEST_CALM):
                 while self._open_jobs() or self._open_subscriptions():
