@@ -17,7 +17,7 @@ from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry as Touched
-from jobs_service.layer.unit import Place, Unit
+from jobs_service.layer.unit import Unit
 from jobs_service.model import UNSET, JobId, JobType
 from tests.simulation.model import Change
 
@@ -73,6 +73,9 @@ class Entry:
 
 
 Operation: TypeAlias = Callable[..., Awaitable[Any]]
+
+Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
+"""Where a job is: its type's keys, its id, and its id as packed."""
 
 
 @contextmanager

@@ -304,10 +304,12 @@ def stored_in(ending: Ending, entry: Entry, id: Any = None) -> tuple[bytes, Reco
     return data_key, Record.decode(raw)
 
 
-def with_seq(record: Record, seq: bytes) -> bytes:
+def altered(record: Record, **fields: Any) -> Record:
+    """Return a copy with some fields of other values."""
     changed = record.with_json(record.json)
-    changed.seq = seq
-    return changed.encode()
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
 
 
 def gives(result: Any) -> Fits:
@@ -349,8 +351,7 @@ def an_update_that_gives_other_data(run: Recorded) -> None:
 @complains("resubmit.*'t'/'b': expected ready.*priority is 5, not 1")
 def a_resubmit_that_gives_another_priority(run: Recorded) -> None:
     _, entry = run.first("resubmit")
-    entry.result = entry.result.with_json(entry.result.json)
-    entry.result.priority = b"\x15\x05"
+    entry.result = altered(entry.result, priority=b"\x15\x05")
 
 
 @complains("remove.*'b': expected <Removal.CANCELED.*got <Removal.REMOVED")
@@ -378,7 +379,7 @@ def a_lock_that_was_never_given(run: Recorded) -> None:
 @complains("finish.*'a': expected ready.*outcome is <Outcome.SUCCEEDED: 'succeeded'>, not None")
 def a_finish_that_forgets_the_next_run(run: Recorded) -> None:
     _, entry = run.first("finish")
-    entry.result = entry.result.finished(entry.result.seq, Outcome.SUCCEEDED, previous=b"")
+    entry.result = altered(entry.result, place=0, outcome=Outcome.SUCCEEDED)
 
 
 @complains("worker resubmit.*expected running.*next=.3, None..*got WorkerConflict")
@@ -444,8 +445,7 @@ def an_accept_before_the_time(run: Recorded) -> None:
 def an_accept_without_a_lock(run: Recorded) -> None:
     _, entry = run.first("accept")
     [(id, record)] = entry.result
-    entry.result = [(id, record.canceled())]
-    entry.result[0][1].lock = None
+    entry.result = [(id, altered(record, lock=None))]
 
 
 @complains("accept gave 't'/'b' a lock that was given before")
@@ -453,8 +453,7 @@ def a_lock_that_is_given_twice(run: Recorded) -> None:
     _, given = run.first("accept")
     _, entry = run.first("accept", lambda _, entry: entry.result and entry.result[0][0] == "b")
     [(id, record)] = entry.result
-    entry.result = [(id, record.canceled())]
-    entry.result[0][1].lock = given.result[0][1].lock
+    entry.result = [(id, altered(record, lock=given.result[0][1].lock))]
 
 
 @complains("accept of 't' gave AssertionError")
@@ -588,22 +587,22 @@ def a_job_that_is_gone(run: Recorded) -> None:
 def an_update_that_keeps_its_seq(run: Recorded) -> None:
     ending, entry = run.first("update")
     data_key, record = stored_in(ending, entry)
-    ending.written[data_key] = with_seq(record, bytes(12))
+    ending.written[data_key] = altered(record, seq=bytes(12)).encode()
 
 
 @complains("'t'/'b' has not moved, but its seq has become 00")
 def new_data_that_move_a_pending_job(run: Recorded) -> None:
     ending, entry = run.first("resubmit")
     data_key, record = stored_in(ending, entry)
-    ending.written[data_key] = with_seq(record, bytes(12))
+    ending.written[data_key] = altered(record, seq=bytes(12)).encode()
 
 
 @complains("'t'/'c' has moved before 't'/'d', but its seq is later")
 def jobs_whose_seqs_are_out_of_order(run: Recorded) -> None:
     ending, entry = run.first("add", lambda _, entry: entry.id == "c")
     first, second = stored_in(ending, entry), stored_in(ending, entry, "d")
-    ending.written[first[0]] = with_seq(first[1], second[1].seq_bytes or b"")
-    ending.written[second[0]] = with_seq(second[1], first[1].seq_bytes or b"")
+    ending.written[first[0]] = altered(first[1], seq=second[1].seq_bytes or b"").encode()
+    ending.written[second[0]] = altered(second[1], seq=first[1].seq_bytes or b"").encode()
 
 
 @complains("jobs of 't' have changed, but nobody was told")
@@ -794,18 +793,20 @@ async def test_a_store_without_journals_is_left_alone() -> None:
 # Defects of the layer
 
 
-async def ignore_the_flag(unit: Unit, place: Any, lock: bytes, json: bytes | None, outcome: Outcome) -> Any:
+finish = processing.finish
+candidates = pending._candidates
+
+
+async def ignore_the_flag(unit: Unit, place: Any, *arguments: Any) -> Any:
     """Finish a job that was canceled as if it were not."""
-    entry, record = await processing._held(unit, place, lock)
-    unit.replace(entry, record.finished(unit.new_seq(), outcome, previous=lock[:8]))
-    return entry
+    entry = await unit.load(place)
+    if entry.record is not None:
+        entry.record = altered(entry.record, cancel=False)
+    return await finish(unit, place, *arguments)
 
 
 def never_canceled(entry: Any, record: Any) -> None:
     """Refuse nothing."""
-
-
-candidates = pending._candidates
 
 
 async def from_behind(unit: Unit, keys: Any, terms: pending.Terms, due_by: float, wanted: int) -> list[Any]:
