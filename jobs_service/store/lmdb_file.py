@@ -77,7 +77,8 @@ class _Meta:
 def check_meta_pages(file: Path) -> None:
     """Refuse a file whose meta pages would have LMDB divide by zero or look for pages that cannot be.
 
-    To be called before LMDB opens the file, which need not exist. A file that is none of LMDB's is left to LMDB.
+    To be called before LMDB opens the file, which need not exist. A file that is none of LMDB's is left to LMDB. One
+    whose making was cut short, because the disk was full or by a kill, is completed.
 
     Raises:
         StoreError: LMDB has not written such meta pages.
@@ -95,13 +96,30 @@ def check_meta_pages(file: Path) -> None:
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
-    if first.is_sound and second is None:
-        raise StoreError(
-            f"{file} has {size} bytes and needs at least {2 * first.page_size}: it was cut off, or its making was; "
-            "restore a backup, or remove it if nothing was in it yet"
-        )
+    if first.is_sound and size < 2 * first.page_size:
+        if first.number or first.main_root != _NO_PAGE:
+            raise StoreError(
+                f"{file} has {size} bytes and needs at least {2 * first.page_size}: it was cut off; restore a backup"
+            )
+        _finish_making(file, first.page_size)
+        return
     if second is None or not (first.is_sound and second.is_sound and first.page_size == second.page_size):
         raise StoreError(f"{file} is damaged: its first pages are not as LMDB writes them; restore a backup")
+
+
+def _finish_making(file: Path, page_size: int) -> None:
+    """Append what is missing of a new store's two meta pages, which are equal but for their numbers.
+
+    Another process may be making the store just now, and go on to use it: what is appended then lies behind all pages,
+    where nobody looks.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
+    try:
+        first = os.pread(descriptor, page_size, 0).ljust(page_size, b"\0")
+        second = _NUMBER.pack(1) + first[_NUMBER.size :]
+        os.write(descriptor, (first + second)[os.fstat(descriptor).st_size :])
+    finally:
+        os.close(descriptor)
 
 
 def check_pages(file: Path, number: int) -> bool:

@@ -118,6 +118,17 @@ def test_an_empty_file_is_taken_for_a_new_one(opener: Opener) -> None:
     assert opener.open()[:2] == ["read", 1]
 
 
+@pytest.mark.parametrize("size", [1024, PAGE, PAGE + 1024, 2 * PAGE - 1])
+def test_a_store_whose_making_was_cut_short_is_completed(opener: Opener, size: int) -> None:
+    """Of its first write, two pages, only a part was done when the disk was full or the process was killed."""
+    with lmdb.open(str(opener.path)):
+        pass
+    new = opener.data.read_bytes()
+    assert len(new) == 2 * PAGE
+    assert opener.open_file(new[:size])[:2] == ["read", 0]
+    assert opener.open()[:2] == ["read", 1]
+
+
 def short(path: Path, *, keep: bool) -> int:
     """Have LMDB leave its file shorter than its pages reach, and return by how many pages.
 

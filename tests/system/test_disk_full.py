@@ -1,0 +1,217 @@
+"""No room in the middle of everything: a small map, a full disk, a limit, while several processes add and run jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService, JobState
+from tests.checker import assert_sound
+from tests.system.forking import ForkServer
+from tests.system.workloads import KIND, effects
+
+PATIENCE = 60.0
+"""Seconds after which what should have happened has not."""
+PROCESSES = 2
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    """Processes that begin within milliseconds."""
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)]
+    mounted = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+class Work:
+    """Processes that work on one store while there is no room, and what they were answered.
+
+    Args:
+        forks: starts them.
+        store: the store's directory.
+        directory: for journals and signs.
+    """
+
+    def __init__(self, forks: ForkServer, store: Path, directory: Path) -> None:
+        self.address = f"lmdb:{store}"
+        self._forks = forks
+        self._directory = directory
+        self._signs = directory / "signs"
+        self._signs.mkdir()
+        self._pids: list[int] = []
+        self._journals: list[Path] = []
+
+    def start(self, **limits: int) -> None:
+        """Start the processes."""
+        for sign in self._signs.iterdir():
+            sign.unlink()
+        for _ in range(PROCESSES):
+            name = f"{len(self._journals)}"
+            journal = self._directory / f"journal {name}"
+            self._journals.append(journal)
+            arguments = {"address": self.address, "journal": str(journal), "name": name, "signs": str(self._signs)}
+            self._pids.append(self._forks.start("work_without_room", **arguments, **limits))
+
+    def sign(self, name: str) -> None:
+        """Have all processes see a sign."""
+        (self._signs / name).touch()
+
+    def answers(self, journal: Path) -> list[list[str]]:
+        """Return what one process was answered so far."""
+        if not journal.exists():
+            return []
+        return [json.loads(line) for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def count(self, what: str, journal: Path) -> int:
+        """Return how often one process was answered this."""
+        return sum(entry[0] == what for entry in self.answers(journal))
+
+    def wait_until_each(self, what: str, more: int) -> None:
+        """Return when each process that runs has been answered this so many times more."""
+        journals = self._journals[-PROCESSES:]
+        wanted = {journal: self.count(what, journal) + more for journal in journals}
+        deadline = time.monotonic() + PATIENCE
+        while any(self.count(what, journal) < number for journal, number in wanted.items()):
+            assert time.monotonic() < deadline, f"a process has not had {more} times {what!r}"
+            time.sleep(0.02)
+
+    def join(self) -> None:
+        """Wait until the processes have ended, all of them well."""
+        codes = [self._forks.wait(pid) for pid in self._pids]
+        self._pids.clear()
+        assert codes == [0] * PROCESSES
+
+    def kill(self) -> None:
+        """Kill what is left."""
+        for pid in self._pids:
+            self._forks.kill(pid)
+
+    async def check(self) -> None:
+        """Check that what was answered is there, and nothing else, and that each job has run once."""
+        total = Counter(entry[0] for journal in self._journals for entry in self.answers(journal))
+        print(total)
+        added = {entry[1] for journal in self._journals for entry in self.answers(journal) if entry[0] == "added"}
+        async with JobsService(self.address, supervise=False) as jobs:
+            assert {str(job.id): job.state async for job in jobs.list(KIND)} == dict.fromkeys(added, JobState.FINISHED)
+            assert await effects(jobs) == dict.fromkeys(added, 1)
+            await assert_sound(jobs.store)
+        assert total["ran"] <= len(added)
+        assert total["full"] >= 20
+        assert total["followed"] >= 5
+
+
+@pytest.fixture
+def work(forks: ForkServer, tmp_path: Path) -> Iterator[Callable[[Path], Work]]:
+    """Makes the processes' work on a store."""
+    made: list[Work] = []
+
+    def make(store: Path) -> Work:
+        made.append(Work(forks, store, tmp_path))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+
+
+def test_everything_goes_on_when_there_is_room_on_the_disk_again(
+    work: Callable[[Path], Work], small_disk: Path
+) -> None:
+    filling = small_disk / "filling"
+    filling.write_bytes(bytes(2 << 20))
+    full = work(small_disk / "store")
+    full.start()
+    full.wait_until_each("full", 10)
+    filling.unlink()
+    full.wait_until_each("added", 20)
+    full.sign("enough")
+    full.join()
+    asyncio.run(full.check())
+
+
+def test_everything_goes_on_when_files_may_grow_again(work: Callable[[Path], Work], tmp_path: Path) -> None:
+    full = work(tmp_path / "store")
+    full.start(file_size=1 << 20)
+    full.wait_until_each("full", 10)
+    full.sign("room")
+    full.wait_until_each("added", 20)
+    full.sign("enough")
+    full.join()
+    asyncio.run(full.check())
+
+
+def test_everything_goes_on_when_the_store_is_opened_with_a_larger_map(
+    work: Callable[[Path], Work], tmp_path: Path
+) -> None:
+    full = work(tmp_path / "store")
+    full.start(map_size=1 << 20)
+    full.wait_until_each("full", 10)
+    full.sign("leave")
+    full.join()
+    full.start(map_size=1 << 26)
+    full.wait_until_each("added", 20)
+    full.sign("enough")
+    full.join()
+    asyncio.run(full.check())
+
+
+def opened(forks: ForkServer, disk: Path, journal: Path, leave: int) -> list[str]:
+    """Fill the disk but for some pages, open a store on it and return what became of that."""
+    journal.unlink(missing_ok=True)
+    pid = forks.start("open_without_room", path=str(disk / "store"), journal=str(journal), leave=leave)
+    assert forks.wait(pid) == 0
+    return list(json.loads(journal.read_text()))
+
+
+@pytest.mark.parametrize("before", ["nothing", "store", "store without its lock file", "empty directory"])
+def test_opening_where_there_is_no_room_says_so_and_works_when_there_is(
+    forks: ForkServer, small_disk: Path, tmp_path: Path, before: str
+) -> None:
+    """However much is missing: the file, the lock file, parts of them."""
+    store = small_disk / "store"
+    outcomes: Counter[str] = Counter()
+    for leave in [*range(30), 60, 100]:
+        if before.startswith("store"):
+            assert opened(forks, small_disk, tmp_path / "journal", 900)[0] == "read"
+        if before == "store without its lock file":
+            (store / "lock.mdb").unlink()
+        elif before == "empty directory":
+            store.mkdir()
+        what, *more = opened(forks, small_disk, tmp_path / "journal", leave)
+        outcomes[what] += 1
+        if what != "read":
+            assert more[0] == "StoreFull"
+            assert "the disk is full" in more[1]
+        (small_disk / "store.filling").unlink()
+        assert opened(forks, small_disk, tmp_path / "journal", 900)[0] == "read"
+        assert sorted(os.listdir(store)) == ["data.mdb", "lock.mdb"]
+        for path in [*store.iterdir(), small_disk / "store.filling"]:
+            path.unlink()
+        store.rmdir()
+    print(outcomes)
+    assert outcomes["read"]
+    assert outcomes["refused"] or outcomes["failed"]
