@@ -538,6 +538,12 @@ def another_timeout_is_written(run: Recorded) -> None:
     ending.written[entry.keys.timeout] = fdb.tuple.pack((11,))
 
 
+@complains("the timeout of 't' must be 10.0, but was not written")
+def a_timeout_that_is_left_out(run: Recorded) -> None:
+    ending, entry = run.first("set timeout")
+    del ending.written[entry.keys.timeout]
+
+
 @complains("it wrote nothing, but must have changed the timeout of 't'")
 def a_timeout_that_is_not_written(run: Recorded) -> None:
     ending, _ = run.first("set timeout")
