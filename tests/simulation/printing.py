@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -145,7 +146,7 @@ def progress(total: int | None) -> Iterator[Callable[[Tally], object]]:
 
 
 def _faults_table(tally: Tally) -> Table:
-    table = Table("fault", title="faults injected", title_justify="left")
+    table = Table("fault", title="faults injected", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("times", justify="right")
     table.add_column("per seed", justify="right")
     for kind, count in sorted(tally.faults.items()):
@@ -154,10 +155,12 @@ def _faults_table(tally: Tally) -> Table:
 
 
 def _cells_table(cells: Counter[tuple[str, str]]) -> Table:
-    table = Table(title="the operations table, times visited", title_justify="left")
+    table = Table(
+        title="the operations table, times visited", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     table.add_column("operation", no_wrap=True)
     for state in COLUMNS:
-        table.add_column(state, justify="right")
+        table.add_column(state, justify="right", overflow="fold", min_width=len(NEVER))
     for operation in sorted({operation for operation, _ in [*CELLS, *cells]}):
         table.add_row(operation, *(_cell(cells, (operation, state)) for state in COLUMNS))
     return table
