@@ -1,0 +1,269 @@
+"""The clock is set back an hour, or forward: no job is lost, or taken for lost too early, or runs before its time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService, JobState, RunningJob, Settings
+from jobs_service.sources import Sources
+from tests.checker import assert_sound
+
+T1 = "t1"
+HOUR = 3600.0
+PATIENCE = 60.0
+"""Seconds after which what should have happened has not."""
+
+
+class Clock:
+    """A wall clock that can be set."""
+
+    def __init__(self, ahead: float = 0.0) -> None:
+        self._ahead = ahead
+        self._history = [(time.monotonic(), ahead)]
+
+    def __call__(self) -> float:
+        return time.time() + self._ahead
+
+    def set(self, seconds: float) -> None:
+        """Set it forward, or back, by so many seconds."""
+        self._ahead += seconds
+        self._history.append((time.monotonic(), self._ahead))
+
+    def latest_since(self, moment: float) -> float:
+        """Return the latest time that it has shown since a moment of the monotonic clock, seconds since the epoch."""
+        shown = [ahead for at, ahead in self._history if at > moment]
+        shown.append([ahead for at, ahead in self._history if at <= moment][-1])
+        return time.time() + max(shown)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that is right until it is set."""
+    return Clock()
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """The address of an embedded store of this test's own."""
+    return f"lmdb:{tmp_path / 'store'}"
+
+
+@asynccontextmanager
+async def service(address: str, clock: Clock) -> AsyncIterator[JobsService]:
+    """A service that goes by this clock, with a type; everything in it must be over in time."""
+    settings = Settings(activity_max_jitter=0.05)
+    async with JobsService(address, settings=settings, sources=Sources(wall_time=clock)) as jobs:
+        async with asyncio.timeout(PATIENCE):
+            await jobs.set_type_timeout(T1, HOUR)
+            yield jobs
+
+
+# Scheduled jobs
+
+
+async def test_a_job_does_not_run_before_its_time_when_the_clock_is_set_back(address: str, clock: Clock) -> None:
+    async with service(address, clock) as jobs:
+        await jobs.add(T1, "scheduled", run_at=clock() + 0.2)
+        waiting = asyncio.create_task(jobs.accept(T1))
+        await asyncio.sleep(0.05)
+        clock.set(-HOUR)
+        await asyncio.sleep(0.5)  # its time has come, and gone again
+        assert await jobs.accept(T1, timeout=0) is None
+        assert not waiting.done()
+        assert await jobs.pending_count(T1, due_by=clock()) == 0
+        assert await jobs.pending_count(T1) == 1
+        clock.set(HOUR)
+        job = await waiting
+        assert job is not None
+        assert job.id == "scheduled"
+        await assert_sound(jobs.store, now=clock())
+
+
+async def test_a_worker_that_waits_gets_a_job_whose_time_has_come_because_the_clock_was_set_forward(
+    address: str, clock: Clock
+) -> None:
+    async with service(address, clock) as jobs:
+        await jobs.add(T1, "scheduled", run_at=clock() + HOUR / 2)
+        waiting = asyncio.create_task(jobs.accept(T1))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        clock.set(HOUR)
+        job = await waiting
+        assert job is not None
+        assert job.id == "scheduled"
+        await assert_sound(jobs.store, now=clock())
+
+
+async def test_a_job_scheduled_by_a_clock_that_was_an_hour_ahead_runs_at_that_time(address: str) -> None:
+    ahead, right = Clock(HOUR), Clock()
+    async with service(address, ahead) as jobs:
+        for id, later in ({"now": None, "due": -1.0, "soon": 1.0, "late": HOUR}).items():
+            await jobs.add(T1, id, run_at=None if later is None else ahead() + later)
+        done = await jobs.accept(T1)
+        assert done is not None
+        assert done.id == "now"
+        await done.finish()
+    async with service(address, right) as jobs:
+        await jobs.add(T1, "new")
+        job = await jobs.accept(T1)
+        assert job is not None
+        assert job.id == "new"
+        # Of "due" the right clock says that it is not, in nearly an hour.
+        assert await jobs.accept(T1, timeout=0) is None
+        right.set(HOUR + 2)
+        assert {job.id for job in [await accepted(jobs), await accepted(jobs)]} == {"due", "soon"}
+        assert await jobs.accept(T1, timeout=0) is None
+        right.set(HOUR)
+        assert (await accepted(jobs)).id == "late"
+        await assert_sound(jobs.store, now=right())
+
+
+async def accepted(jobs: JobsService) -> RunningJob:
+    """Return the next job, as soon as there is one."""
+    job = await jobs.accept(T1)
+    assert job is not None
+    return job
+
+
+async def test_a_time_limit_holds_whatever_the_clock_does(address: str, clock: Clock) -> None:
+    async with service(address, clock) as jobs:
+        await jobs.add(T1, "scheduled", run_at=clock() + 2 * HOUR)
+        for jump in (-HOUR, HOUR, HOUR / 2, -HOUR):
+            waiting = asyncio.create_task(jobs.accept(T1, timeout=0.2))
+            change = asyncio.create_task(jobs.wait(T1, "scheduled", timeout=0.2))
+            await asyncio.sleep(0.05)
+            clock.set(jump)
+            assert await waiting is None
+            with pytest.raises(TimeoutError):
+                await change
+
+
+# Running jobs
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_a_job_that_shows_signs_of_life_is_not_lost_when_the_clock_is_set(
+    address: str, clock: Clock, jump: float
+) -> None:
+    async with service(address, clock) as jobs:
+        await jobs.set_type_timeout(T1, 8)
+        await jobs.add(T1, "alive")
+        job = await accepted(jobs)
+        for number in range(40):
+            if number % 10 == 5:
+                clock.set(jump)
+            await job.update(number)
+            await asyncio.sleep(0.05)
+        assert await jobs.active_ids(T1) == ["alive"]
+        await job.finish("end")
+        assert (await jobs.get(T1, "alive")).data == "end"
+        await assert_sound(jobs.store, now=clock())
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_a_silent_job_is_lost_after_its_timeout_and_not_before_whatever_the_clock_says(
+    address: str, clock: Clock, jump: float
+) -> None:
+    timeout = 1.0
+    async with service(address, clock) as jobs:
+        await jobs.set_type_timeout(T1, timeout)
+        await jobs.add(T1, "silent")
+        began = time.monotonic()
+        await accepted(jobs)
+        clock.set(jump)
+        await asyncio.sleep(0.1)
+        clock.set(jump)
+        await jobs.wait(T1, "silent", JobState.PENDING)
+        assert time.monotonic() - began >= timeout
+        assert (await accepted(jobs)).id == "silent"
+        await assert_sound(jobs.store, now=clock())
+
+
+# Order
+
+
+async def test_versionstamps_grow_whatever_the_clocks_of_those_who_write(address: str) -> None:
+    """The order of jobs, of their events and of signs of life hangs on them."""
+    seqs: list[bytes | None] = []
+    for ahead in (HOUR, 0.0, -HOUR, 0.0, HOUR):
+        clock = Clock(ahead)
+        async with service(address, clock) as jobs:
+            for number in range(3):
+                seqs.append((await jobs.add(T1, f"{len(seqs)}")).seq)
+                clock.set(-HOUR * number)
+            job = await accepted(jobs)
+            seqs.append(job.seq)
+            clock.set(HOUR)
+            seqs.append((await job.update("alive")).seq)
+            async with jobs.subscribe(T1, job.id) as events:
+                seqs.append((await anext(events)).seq)
+                assert seqs.pop() == seqs[-1]
+                clock.set(-2 * HOUR)
+                seqs.append((await job.finish()).seq)
+                assert [event.seq async for event in events] == seqs[-1:]
+            await assert_sound(jobs.store, now=clock())
+    found = [seq for seq in seqs if seq is not None]
+    assert len(found) == len(seqs)
+    assert found == sorted(set(found))
+
+
+async def test_jobs_of_one_priority_run_in_the_order_they_came_whatever_the_clocks(address: str) -> None:
+    for place, ahead in enumerate((HOUR, 0.0, -HOUR)):
+        async with service(address, Clock(ahead)) as jobs:
+            for number in range(3):
+                await jobs.add(T1, f"{place} {number}")
+    async with service(address, Clock(-2 * HOUR)) as jobs:
+        order = [(await accepted(jobs)).id for _ in range(9)]
+        assert order == sorted(order, key=str)
+
+
+# All at once
+
+
+async def test_jobs_with_and_without_a_time_all_run_and_none_too_early_while_the_clock_jumps(
+    address: str, clock: Clock
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+    ran: list[str] = []
+    early: list[str] = []
+
+    async def work(jobs: JobsService) -> None:
+        while True:
+            began = time.monotonic()
+            job = await jobs.accept(T1, timeout=0.5)
+            if job is None:
+                continue
+            if job.run_at is not None and job.run_at.timestamp() > clock.latest_since(began):
+                early.append(str(job.id))
+            await asyncio.sleep(choose.choice([0, 0.01]))
+            await job.finish()
+            ran.append(str(job.id))
+
+    async with service(address, clock) as jobs:
+        workers = [asyncio.create_task(work(jobs)) for _ in range(4)]
+        added = []
+        for number in range(300):
+            run_at = clock() + choose.choice([-HOUR, -0.1, 0.05, 0.2, HOUR / 2]) if choose.random() < 0.7 else None
+            await jobs.add(T1, f"{number}", run_at=run_at, priority=choose.randint(-1, 1))
+            added.append(f"{number}")
+            if choose.random() < 0.1:
+                clock.set(choose.choice([-HOUR, HOUR, 1.0, -1.0]))
+            await asyncio.sleep(choose.choice([0, 0, 0.02]))
+        clock.set(100 * HOUR)
+        while len(ran) < len(added):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.05)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        assert sorted(ran) == sorted(added)
+        assert early == []
+        await assert_sound(jobs.store, now=clock())
