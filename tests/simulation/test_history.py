@@ -796,60 +796,77 @@ async def test_a_store_without_journals_is_left_alone() -> None:
             await jobs.clear_type_timeout("t")
 
 
-# Defects of the layer
+# Defects of the layer, put in before and after recording begins
+
+Defect = Callable[[Any], Any]
+"""Takes what is there, and returns what is there instead."""
 
 
-finish = processing.finish
-candidates = pending._candidates
-
-
-async def ignore_the_flag(unit: Unit, place: Any, *arguments: Any) -> Any:
+def flag_ignored(original: Any) -> Any:
     """Finish a job that was canceled as if it were not."""
-    entry = await unit.load(place)
-    if entry.record is not None:
-        entry.record = altered(entry.record, cancel=False)
-    return await finish(unit, place, *arguments)
+
+    async def finish(unit: Unit, place: Any, *arguments: Any) -> Any:
+        entry = await unit.load(place)
+        if entry.record is not None:
+            entry.record = altered(entry.record, cancel=False)
+        return await original(unit, place, *arguments)
+
+    return finish
 
 
-def never_canceled(entry: Any, record: Any) -> None:
+def never_canceled(original: Any) -> Any:
     """Refuse nothing."""
+    return lambda entry, record: None
 
 
-async def from_behind(unit: Unit, keys: Any, terms: pending.Terms, due_by: float, wanted: int) -> list[Any]:
+def from_behind(original: Any, *, spread: bool = False) -> Any:
     """Return the candidates in the wrong order."""
-    return (await candidates(unit, keys, terms, due_by, wanted + 3))[::-1]
+
+    async def candidates(unit: Unit, keys: Any, terms: pending.Terms, due_by: float, wanted: int) -> list[Any]:
+        if spread and terms.spread == 1:
+            return await original(unit, keys, terms, due_by, wanted)  # type: ignore[no-any-return]
+        found: list[Any] = await original(unit, keys, terms, due_by, wanted + 3)
+        return found[::-1]
+
+    return candidates
 
 
-async def from_behind_with_spread(unit: Unit, keys: Any, terms: pending.Terms, due_by: float, wanted: int) -> list[Any]:
-    """Return the candidates in the wrong order, but only where order matters less."""
-    return await (candidates if terms.spread == 1 else from_behind)(unit, keys, terms, due_by, wanted)
-
-
-CANCELED = "finish.*'b': expected finished.*CANCELED"
+FLAG = "'t'/'b'.* finished data=.*CANCELED"
 REFUSED = "update.*expected JobCanceled, got running"
 EXACT = r"accept of 't'.*took \['b'\], expected \['a'\]"
 SPREAD = r"accept of 'spread'.*took .*the first were \['p', 'q'\]"
 
 DEFECTS = [
-    pytest.param(processing, "finish", ignore_the_flag, CANCELED, id="finish"),
+    pytest.param(processing, "finish", flag_ignored, FLAG, id="finish"),
     pytest.param(processing, "_refuse_canceled", never_canceled, REFUSED, id="canceled"),
     pytest.param(pending, "_candidates", from_behind, EXACT, id="exact order"),
-    pytest.param(pending, "_candidates", from_behind_with_spread, SPREAD, id="spread"),
+    pytest.param(pending, "_candidates", functools.partial(from_behind, spread=True), SPREAD, id="spread"),
 ]
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(("module", "name", "defect", "pattern"), DEFECTS)
 def test_a_defect_of_the_layer_is_seen_as_what_really_happened(
-    module: Any, name: str, defect: Any, pattern: str, monkeypatch: pytest.MonkeyPatch
+    module: Any, name: str, defect: Defect, pattern: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(0, disorder=0.0)
     history = History(world.loop.time, Keyspace(PREFIX))
     world.cluster.observers.append(history)
 
-    async def spoiled(process: Process) -> None:
-        with contextlib.suppress(AssertionError, JobsError):
-            await work(process)
+    def put_in() -> None:
+        monkeypatch.setattr(module, name, defect(getattr(module, name)))
 
-    monkeypatch.setattr(module, name, defect)
+    async def spoiled(process: Process) -> None:
+        try:
+            if late:
+                put_in()
+            with contextlib.suppress(AssertionError, JobsError):
+                await work(process)
+        finally:
+            if late:
+                monkeypatch.undo()
+
+    if not late:
+        put_in()
     run(world, spoiled)
     assert any(re.search(pattern, complaint) for complaint in history.complaints), history.complaints
