@@ -216,9 +216,15 @@ def test_a_run_in_which_all_is_well_gives_no_complaint() -> None:
     assert {(silence.type, silence.id) for silence in history.silences} >= {("lost", "x"), ("lost", "y")}
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_what_processes_do_in_a_storm_is_as_if_done_one_after_the_other(seed: int) -> None:
-    world = World(seed, rates=dict.fromkeys(FAULTS, 0.03), latency=0.01 * (seed % 2))
+TIGHT = Limits(key=120, value=400, transaction=2500)
+"""Limits at which some jobs are too large, and not all that an accept finds fits into a transaction."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "limits"), [*((seed, None) for seed in range(5)), *((seed, TIGHT) for seed in range(5, 8))]
+)
+def test_what_processes_do_in_a_storm_is_as_if_done_one_after_the_other(seed: int, limits: Limits | None) -> None:
+    world = World(seed, rates=dict.fromkeys(FAULTS, 0.03), latency=0.01 * (seed % 2), limits=limits)
     history = History(world.loop.time, Keyspace(PREFIX))
     world.cluster.observers.append(history)
     history.finish(run(world, *[functools.partial(at_random, seed=f"{seed}/{number}") for number in range(3)]))
@@ -250,7 +256,7 @@ async def act_at_random(jobs: JobsService, source: random.Random, held: list[Any
     what = source.random()
     if what < 0.3:
         rule: creation.IfExists = source.choice(creation.IF_EXISTS)
-        await jobs.add(type, id, any_of([1, 2]), priority=priority, run_at=run_at, if_exists=rule)
+        await jobs.add(type, id, any_of([1, 2, 250 * "x", 350 * "x"]), priority=priority, run_at=run_at, if_exists=rule)
     elif what < 0.35:
         await jobs.resubmit(type, id, run_at=run_at)
     elif what < 0.4:
@@ -666,6 +672,20 @@ def test_the_history_complains_of(wrong: Wrong, pattern: str) -> None:
     wrong(run)
     complaints = replayed(run).complaints
     assert any(re.search(pattern, complaint) for complaint in complaints), complaints
+
+
+# Not all that was found fitted
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_accept_may_take_fewer_only_when_not_all_fit(cut: bool) -> None:
+    run = recorded().copy()
+    ending, entry = run.first("accept", lambda _, entry: len(entry.result) == 2)
+    entry.result = entry.result[:1]
+    if cut:
+        sizes = replace(entry, name="cut", arguments=(2, 1), result=None)
+        ending.journal.insert(ending.journal.index(entry), sizes)
+    assert any("took ['early'], expected" in complaint for complaint in replayed(run).complaints) is not cut
 
 
 # What may be as old as the read version
