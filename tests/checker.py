@@ -70,6 +70,18 @@ async def check_store(store: Store, *, now: float | None = None) -> list[str]:
     return _Check(prefix, newest, time.time() if now is None else now).complaints(pairs)
 
 
+def complaints_about(prefix: bytes, newest: bytes, now: float, pairs: list[KeyValue]) -> list[str]:
+    """Return what is wrong with these keys and values, which are all that begin with the prefix.
+
+    Args:
+        prefix: of the jobs' keys.
+        newest: a versionstamp later than whatever is stored.
+        now: seconds since the epoch, as for `check_store`.
+        pairs: in key order, in one state.
+    """
+    return _Check(prefix, newest, now).complaints(pairs)
+
+
 async def assert_sound(store: Store, *, now: float | None = None) -> None:
     """Fail unless the jobs in an open store are as they must be; see `check_store`."""
     complaints = await check_store(store, now=now)

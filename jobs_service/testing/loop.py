@@ -81,6 +81,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     Attributes:
         steps: how many callbacks have run.
+        fingerprint: of all steps so far, with their times: equal for equal runs, in any process.
         trace: called with each callback before it runs; None for nobody.
     """
 
@@ -88,6 +89,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.set_debug(False)
         self.steps = 0
+        self.fingerprint = 0
         self.trace: Callable[[asyncio.Handle], object] | None = None
         self._pick = choices.pick
         self._most_steps = most_steps
@@ -178,6 +180,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps += 1
         if self.steps > self._most_steps - 20:
             self._note_or_give_up(handle)
+        task = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+        number = task.number if isinstance(task, SimulatedTask) else 0
+        self.fingerprint = hash((self.fingerprint, self._now, number))
         if self.trace is not None:
             self.trace(handle)
         handle._run()

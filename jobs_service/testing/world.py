@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from typing import Any, Final, TypeVar
 
@@ -117,9 +118,8 @@ class Process:
         await self._end.wait()
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """Keep a callback that came while it was paused; forget it when the process is dead."""
-        if self.alive:
-            self._held.append(handle)
+        """Keep a callback that came while it was paused, or after its death, as its tasks are kept."""
+        self._held.append(handle)
 
     def begin(self, program: Callable[[Process], Awaitable[Any]]) -> None:
         """Run its program; called once, by the world."""
@@ -178,13 +178,14 @@ class World:
         self.events: deque[str] = deque(maxlen=_KEPT_EVENTS)
         self.unhandled: list[str] = []
         self._log_level = log_level
-        self._settings = Settings()
+        # The defaults, whatever the environment says: the same plan and program are to give the same run.
+        self._settings = Settings.model_construct()
         self._incarnations: dict[str, int] = {}
         self._processes: list[Process] = []
         self._graves: list[SimulatedTask] = []
         self._over = False
 
-    def note(self, text: str, process: Process | None = None) -> None:
+    def note(self, text: str, process: object = None) -> None:
         """Add an event, with the time and the process that it happened in."""
         if self._over:
             return
@@ -203,7 +204,7 @@ class World:
         Args:
             name: for people; the same name again is the next incarnation.
             program: what it runs, given the process: usually `async with process.service() as jobs: ...`.
-            settings: of its services and its connection.
+            settings: of its services and its connection; None for the defaults, whatever the environment says.
             ahead: seconds by which its wall clock is ahead of the world's.
         """
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
@@ -253,7 +254,6 @@ class World:
             if isinstance(task, SimulatedTask) and task.owner is process:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 self._graves.append(task)
-        process.hold = _forget  # type: ignore[method-assign]
         self.loop.drop_timers(lambda context: context.get(OWNER) is process)
         self.cluster.disconnect(process)
 
@@ -266,6 +266,8 @@ class World:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 while left := [*asyncio.all_tasks(loop)]:
+                    for generator in list(loop._asyncgens):
+                        _close(generator.ag_await)  # type: ignore[attr-defined]
                     for task in left:
                         task._log_destroy_pending = False  # type: ignore[attr-defined]
                         _close(task.get_coro())
@@ -280,7 +282,10 @@ class World:
             return
         error = context.get("exception")
         text = f"{context['message']}: {error!r}" if error is not None else str(context["message"])
-        self.note(f"unhandled: {text}", OWNER.get())  # type: ignore[arg-type]
+        # A callback's exception is caught outside of the callback's own context.
+        handle = context.get("handle")
+        owner = OWNER.get() if handle is None else handle._context.get(OWNER)
+        self.note(f"unhandled: {text}", owner)  # type: ignore[arg-type]
         self.unhandled.append(text)
 
     @contextmanager
@@ -301,25 +306,35 @@ class World:
 
     def _log(self, logger: Any, method: str, event: Mapping[str, Any]) -> Any:
         fields = {name: value for name, value in event.items() if name not in ("event", "exc_info")}
-        if isinstance(error := event.get("exc_info"), BaseException):
+        error = event.get("exc_info")
+        if isinstance(error := sys.exception() if error is True else error, BaseException):
             fields["error"] = repr(error)
         shown = " ".join(f"{name}={value}" for name, value in fields.items())
-        self.note(f"{event['event']} {shown}", OWNER.get())  # type: ignore[arg-type]
+        self.note(f"{event['event']} {shown}", OWNER.get())
         raise structlog.DropEvent
 
 
-def _forget(handle: asyncio.Handle) -> None:
-    """Take a callback of a dead process."""
-
-
 def _close(coroutine: Any) -> None:
-    """End a suspended coroutine, however often it awaits something else while it unwinds."""
+    """End a suspended coroutine, however often it awaits something else while it unwinds.
+
+    From the inside out: whoever awaits a coroutine that does not end at once is closed in spite of it, and would let go
+    of it in the middle of its unwinding, about which Python complains.
+    """
     for _ in range(_MOST_CLOSES):
-        try:
-            coroutine.close()
-        except BaseException:
-            continue
-        return
+        innermost = _innermost_open(coroutine)
+        if innermost is None:
+            return
+        with suppress(BaseException):
+            innermost.close()
+
+
+def _innermost_open(coroutine: Any) -> Any:
+    """Return the last of those that a coroutine awaits, and these in turn, that has not ended; None if all have."""
+    found = None
+    while getattr(coroutine, "cr_frame", None) is not None:
+        found = coroutine
+        coroutine = coroutine.cr_await
+    return found
 
 
 @contextmanager

@@ -73,6 +73,8 @@ class Calls:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._removals: dict[tuple[JobType, JobId], list[tuple[int, bool, Removal]]] = {}
         self._accepted: dict[bytes, int] = {}
+        self._held: dict[tuple[JobType, JobId], bytes] = {}
+        self._lost: dict[bytes, JobId] = {}
         self._released: dict[bytes, list[tuple[int, bool]]] = {}
 
     def begin(self, name: str, type: JobType, id: JobId | None, process: object, version: int) -> Call:
@@ -105,11 +107,19 @@ class Calls:
             elif entry.name == "release":
                 self._released.setdefault(entry.arguments[0], []).append((version, wrote))
             elif entry.name == "accept":
-                for _, record in entry.result:
+                for id, record in entry.result:
                     self._accepted[record.lock] = version
+                    self._held[entry.type, id] = record.lock
+            elif entry.name == "lost":
+                self._lost.update({self._held[entry.type, id]: id for id, _ in entry.result})
 
-    def complaints(self) -> Iterator[str]:
-        """Yield what does not fit."""
+    def complaints(self, *, quick: bool) -> Iterator[str]:
+        """Yield what does not fit.
+
+        Args:
+            quick: whether no process died and nothing took time: then every accepted job was got by somebody, or given
+                back at once.
+        """
         for call in self.all:
             if call.name in _NUMBERED:
                 yield from self._of_numbered(call)
@@ -118,7 +128,7 @@ class Calls:
             elif call.name == "release":
                 call.effects = self._released.get(call.locks[0], [])
                 yield from self._of_numbered(call)
-        yield from self._twice_accepted()
+        yield from self._of_locks(quick)
         for (type, id), removals in self._removals.items():
             calls = [call for call in self.all if call.type == type and call.id == id]
             yield from _of_removals(calls, removals)
@@ -142,7 +152,7 @@ class Calls:
             elif not call.could_be(version, True):
                 yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
 
-    def _twice_accepted(self) -> Iterator[str]:
+    def _of_locks(self, quick: bool) -> Iterator[str]:
         holders: dict[bytes, Call] = {}
         for call in self.all:
             if call.name != "accept":
@@ -151,6 +161,9 @@ class Calls:
                 if lock in holders:
                     yield f"two holders: {call} and {holders[lock]} got the lock {lock.hex()}"
                 holders[lock] = call
+        for lock, id in self._lost.items():
+            if quick and lock not in holders:
+                yield f"stranded: {id!r} was accepted with the lock {lock.hex()} for nobody, until it was lost"
 
 
 def _number(entry: Entry) -> int | None:

@@ -123,13 +123,13 @@ def _crash(run: Run, process: Process, hard: float) -> None:
 
 def _tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
     """Yield the tasks of a service's tree, but for its root: (the actor, its task) and (None, a linked task)."""
-    waiting = [] if jobs._tree is None else list(jobs._tree.children())
+    waiting = [] if jobs._tree is None else list(jobs._tree.children)
     while waiting:
         process = waiting.pop(0)
         if process._task is not None and not process.has_ended:
             yield (process if isinstance(process, Actor) else None), process._task
         if isinstance(process, Supervising):
-            waiting += process.children()
+            waiting += process.children
         if isinstance(process, Actor):
             for task in process._linked:
                 yield None, task

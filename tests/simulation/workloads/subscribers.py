@@ -64,7 +64,12 @@ class Subscribers(Workload):
             heard.over = True
         except JobNotFound:
             heard.gone = True
-            if heard.events:
+            states = self.run.history.states(type, id)
+            gone = not states or states[0].version > heard.version
+            for position, state in enumerate(states):
+                later = position + 1 == len(states) or states[position + 1].version > heard.version
+                gone = gone or (state.state is JobState.REMOVED and later)
+            if heard.events or not gone:
                 self.run.complain(f"subscription: {heard} was told JobNotFound after {len(heard.events)} events")
         except BaseException:
             heard.gone = True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from jobs_service import JobCanceled, Outcome, RunningJob, StoreError, WorkerConflict
+from tests.simulation.checks import overlooked
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.workloads.base import Workload
 
@@ -28,7 +29,13 @@ class Workers(Workload):
         }
         type = self.some_type()
         fates = [self.random.random() for _ in range(limit)]
-        for job, fate in zip(await client.accept(type, limit, **terms), fates, strict=False):
+        time = self.run.world.loop.time
+        began = time()
+        found = await client.accept(type, limit, **terms)
+        if not found and terms["max_priority"] is None:
+            for complaint in overlooked(self.run, client.process, type, time() - began):
+                self.run.complain(complaint)
+        for job, fate in zip(found, fates, strict=False):
             await self._work(client, job, fate)
 
     async def settle(self, client: Client) -> None:

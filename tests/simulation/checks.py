@@ -1,0 +1,115 @@
+"""What is checked beside the history and the calls: keys, times, and what a service still holds after it was left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from jobs_service import JobsService, JobType
+from jobs_service.testing import EPOCH, Process, SimulatedTransaction
+from tests.checker import complaints_about
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+PREFIX: Final = b"\x02jobs_service\x00"
+"""Of the jobs' keys in the simulated cluster."""
+
+HARMLESS: Final = frozenset(
+    {"conflict", "commit_lost", "commit_unknown", "suspend", "watch_spurious", "watch_lost", "cancel"}
+)
+"""The faults that take no time to speak of."""
+
+_EVERY: Final = 16
+_MOMENT: Final = 1.0
+
+
+class KeyCheck:
+    """Walks all keys every few commits. An observer of the cluster."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._commits = 0
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """See Observer."""
+        if transaction.commit_version is not None:
+            self._commits += 1
+            if self._commits % _EVERY == 0:
+                self.check()
+
+    def check(self) -> None:
+        """Walk all keys now."""
+        run = self._run
+        versions = run.world.cluster.versions
+        version = versions.enter()
+        pairs = list(versions.scan_at(version, PREFIX, PREFIX + b"\xff", False))
+        versions.leave(version)
+        newest = (version + 1).to_bytes(8, "big") + b"\x00\x00"
+        now = EPOCH + run.world.loop.time() + run.latest_clock
+        for complaint in complaints_about(PREFIX, newest, now, pairs):
+            run.complain(f"keys: at version {version}: {complaint}")
+
+
+class Bounds:
+    """Lost jobs are noticed in time: before 1.5 timeouts and a second. An observer of the cluster.
+
+    It holds while nothing takes time: from the beginning in runs without faults that do, else from the calm on.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._changed: dict[JobType, float] = {}
+        self._since = float("inf")
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """See Observer."""
+        for entry in transaction.journal:
+            if entry.name in ("set timeout", "clear timeout"):
+                self._changed[entry.type] = self._run.world.loop.time()
+        silences = self._run.history.silences
+        while silences:
+            silence = silences.pop()
+            began = silence.time - silence.silent
+            valid_from = 0.0 if self._run.is_quick() else self._since
+            if silence.timeout is None or max(valid_from, self._changed.get(silence.type, 0.0)) > began:
+                continue
+            bound = 1.5 * silence.timeout + 1.0 + 4 * self._run.world.cluster.latency
+            if silence.silent > bound:
+                self._run.complain(
+                    f"late: {silence.type!r}/{silence.id!r} was silent for {silence.silent:.3f} s before it was taken "
+                    f"for lost; its timeout is {silence.timeout} s"
+                )
+
+    def calm(self, since: float) -> None:
+        """Nothing takes time any more from then on."""
+        self._since = since
+
+
+def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> Iterator[str]:
+    """Yield the jobs that a worker who waited and got nothing should have got; only in runs that are quick."""
+    if not run.is_quick():
+        return
+    now = run.world.loop.time()
+    wall = process.clock.wall_time()
+    for (type, id), job in run.history.model.jobs.items():
+        if type != wanted or not job.pending:
+            continue
+        since = run.history.states(type, id)[-1].time
+        due = job.run_at is None or job.run_at <= wall - _MOMENT
+        if due and since < now - min(_MOMENT, waited):
+            yield f"overlooked: a worker of {process} got no job, but {type!r}/{id!r} is {job.state} since {since:.3f}"
+
+
+def held_after(jobs: JobsService) -> Iterator[str]:
+    """Yield what a service still holds after it was left."""
+    if jobs._hub._targets or jobs._hub._listeners:
+        yield f"subscriptions of {list(jobs._hub._targets)}, listeners of {list(jobs._hub._listeners)}"
+    if jobs._waiting._lines:
+        yield f"workers in line: {jobs._waiting._lines}"
+    if jobs._operations._queue or jobs._operations._running:
+        yield f"operations: {len(jobs._operations._queue)} in the queue, {len(jobs._operations._running)} running"
+    if jobs._afterthoughts:
+        yield f"{len(jobs._afterthoughts)} afterthoughts"
+    if jobs._inside:
+        yield "transaction functions"
