@@ -29,8 +29,6 @@ def record(**other: Any) -> Record:
         "outcome": None,
         "cancel": False,
         "next": None,
-        "creator": b"c" * 8,
-        "previous": bytes(8),
         "json": b'{"a":[1]}',
     }
     return Record(**{**values, **other})

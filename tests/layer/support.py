@@ -11,7 +11,7 @@ from jobs_service import Settings
 from jobs_service.layer import activity, creation
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, Keyspace, TypeKeys, pack_id
-from jobs_service.layer.unit import Call, Entry, Unit, run
+from jobs_service.layer.unit import Entry, Unit, run
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
 from jobs_service.store.memory import MemoryStore, MemoryTransaction
@@ -34,17 +34,10 @@ class Layer:
         self.sources = sources
         self.keyspace = Keyspace(b"")
         self.keys: TypeKeys
-        self._calls = 0
-
-    def call(self) -> Call[Any]:
-        """Return a new call, with a token of its own."""
-        self._calls += 1
-        return Call(self.sources, self._calls.to_bytes(8, "big"))
 
     async def transact(self, function: Callable[[Unit], Awaitable[T]]) -> T:
         """Run a function on a unit of work in a transaction."""
-        call = self.call()
-        return await self.store.transact(lambda transaction: run(transaction, self.keyspace, call, function))
+        return await self.store.transact(lambda transaction: run(transaction, self.keyspace, self.sources, function))
 
     def place(self, id: str | bytes) -> tuple[TypeKeys, str | bytes, bytes]:
         """Return where a job of the type is."""
@@ -97,7 +90,6 @@ class Writes(Transaction):
         self.inner = transaction
         self.stamp = transaction.stamp
         self.limits = transaction.limits
-        self.unsure = transaction.unsure
         self.keys: list[tuple[str, bytes]] = []
 
     @property
@@ -145,7 +137,3 @@ class Writes(Transaction):
 
     def watch(self, key: bytes) -> Any:
         return self.inner.watch(key)
-
-    def discard(self) -> None:
-        self.keys.clear()
-        self.inner.discard()

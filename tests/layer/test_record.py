@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobState, Outcome, StoreError
-from jobs_service.layer.record import (
-    LOCK_BYTES,
-    NO_TOKEN,
-    READY,
-    SCHEDULED,
-    TOKEN_BYTES,
-    NewSeq,
-    Record,
-)
+from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
 from jobs_service.store.base import CommitStamp
 from tests.layer.tuples import NAMES
 
@@ -50,10 +42,7 @@ RECORDS = st.builds(
     outcome=st.none() | st.sampled_from(Outcome),
     cancel=st.booleans(),
     next=NEXTS,
-    creator=fixed(TOKEN_BYTES),
-    previous=fixed(TOKEN_BYTES),
     json=st.binary(max_size=30),
-    updater=fixed(TOKEN_BYTES),
 )
 
 PRIORITY = fdb.tuple.pack((-7,))
@@ -71,10 +60,7 @@ def example(**other: Any) -> Record:
         "outcome": None,
         "cancel": True,
         "next": (NEXT_PRIORITY, 2.5),
-        "creator": b"C" * 8,
-        "previous": b"P" * 8,
         "json": b'{"a":1}',
-        "updater": b"U" * 8,
     }
     return Record(**{**values, **other})
 
@@ -114,20 +100,17 @@ def test_the_size_of_a_record_is_enough_for_it_and_for_all_that_it_becomes(recor
 def test_the_encoding_is_the_documented_one_byte_by_byte() -> None:
     raw = example().encode()
     parts = {
-        0: b"\x01",
+        0: b"\x02",
         1: bytes([1 | 8 | 16]),
         2: b"S" * 10 + b"\x01\x02",
         14: struct.pack(">d", 1.5),
-        22: b"C" * 8,
-        30: b"P" * 8,
-        38: b"U" * 8,
-        46: len(PRIORITY).to_bytes(2, "big"),
-        48: PRIORITY,
+        22: len(PRIORITY).to_bytes(2, "big"),
+        24: PRIORITY,
     }
     rest = b"L" * 16 + struct.pack(">d", 2.5) + len(NEXT_PRIORITY).to_bytes(2, "big") + NEXT_PRIORITY + b'{"a":1}'
     for offset, part in parts.items():
         assert raw[offset : offset + len(part)] == part, offset
-    assert raw[48 + len(PRIORITY) :] == rest
+    assert raw[24 + len(PRIORITY) :] == rest
     assert b"".join(parts.values()) + rest == raw
 
 
@@ -149,14 +132,11 @@ def test_flags_are_the_documented_ones(record: Record, flags: int) -> None:
 
 
 def test_what_is_missing_takes_the_documented_form() -> None:
-    record = example(
-        lock=None, place=READY, run_at=None, cancel=False, next=None, previous=NO_TOKEN, updater=NO_TOKEN, json=b""
-    )
+    record = example(lock=None, place=READY, run_at=None, cancel=False, next=None, json=b"")
     raw = record.encode()
     assert math.isnan(struct.unpack(">d", raw[14:22])[0])
-    assert raw[30:46] == bytes(16)
-    assert raw[48:] == PRIORITY
-    assert len(raw) == 48 + len(PRIORITY)
+    assert raw[24:] == PRIORITY
+    assert len(raw) == 24 + len(PRIORITY)
 
 
 @given(RECORDS, st.booleans())
@@ -189,12 +169,11 @@ def test_no_move_changes_the_record_that_it_begins_with(record: Record) -> None:
     before = fields(record)
     seq = NewSeq(CommitStamp(), b"\x00\x00")
     moved = [
-        record.pending(READY, seq, b"\x14", None, previous=b"p" * 8),
-        record.running(b"l" * 16, seq, b"u" * 8),
-        record.finished(seq, Outcome.FAILED, previous=b"p" * 8),
+        record.pending(READY, seq, b"\x14", None),
+        record.running(b"l" * 16, seq),
+        record.finished(seq, Outcome.FAILED),
         record.with_json(b"[]"),
         record.with_next((b"\x14", 1.0)),
-        record.with_creator(b"c" * 8),
         record.canceled(),
     ]
     assert fields(record) == before
@@ -206,17 +185,16 @@ def test_a_move_changes_what_it_names_and_nothing_else(record: Record) -> None:
     before = fields(record)
     assert fields(record.with_json(b"[]")) == {**before, "json": b"[]"}
     assert fields(record.with_next((b"\x14", 1.0))) == {**before, "next": (b"\x14", 1.0)}
-    assert fields(record.with_creator(b"c" * 8)) == {**before, "creator": b"c" * 8}
     assert fields(record.canceled()) == {**before, "cancel": True}
 
 
 @given(RECORDS)
 def test_a_finished_job_has_no_flag_left(record: Record) -> None:
     seq = NewSeq(CommitStamp(), b"\x00\x00")
-    ended = record.finished(seq, Outcome.SUCCEEDED, previous=b"p" * 8)
+    ended = record.finished(seq, Outcome.SUCCEEDED)
     assert ended.state is JobState.FINISHED
-    assert (ended.cancel, ended.next, ended.updater) == (False, None, NO_TOKEN)
-    assert (ended.json, ended.creator, ended.previous) == (record.json, record.creator, b"p" * 8)
+    assert (ended.cancel, ended.next) == (False, None)
+    assert (ended.json, ended.priority, ended.run_at) == (record.json, record.priority, record.run_at)
 
 
 # what is no record
@@ -234,15 +212,15 @@ def test_a_record_that_was_cut_anywhere_before_its_data_is_damaged(record: Recor
 
 def test_a_record_whose_priority_is_longer_than_itself_is_damaged() -> None:
     raw = bytearray(example(next=None).encode())
-    raw[46:48] = b"\xff\xff"
-    with pytest.raises(StoreError, match=r"a job's record is damaged: it has .* bytes; its fields take 65599"):
+    raw[22:24] = b"\xff\xff"
+    with pytest.raises(StoreError, match=r"a job's record is damaged: it has .* bytes; its fields take 65575"):
         Record.decode(bytes(raw))
 
 
-@pytest.mark.parametrize("version", [0, 2, 255])
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
 def test_a_record_of_another_version_is_refused_with_both_versions(version: int) -> None:
     raw = bytes([version]) + example().encode()[1:]
-    with pytest.raises(StoreError, match=f"has version {version:02x}; this version reads 01: upgrade"):
+    with pytest.raises(StoreError, match=f"has version {version:02x}; this version reads 02: upgrade"):
         Record.decode(raw)
 
 
@@ -253,7 +231,7 @@ def test_no_bytes_are_no_record() -> None:
 
 @given(st.binary(max_size=120))
 def test_any_bytes_are_a_record_or_a_store_error(raw: bytes) -> None:
-    for bytes_ in (raw, b"\x01" + raw):
+    for bytes_ in (raw, b"\x02" + raw):
         try:
             record = Record.decode(bytes_)
         except StoreError:

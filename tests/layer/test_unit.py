@@ -1,4 +1,4 @@
-"""The unit of work: each touched job is written once, in the order of the operations, and re-runs know their own."""
+"""The unit of work: each touched job is written once, in the order of the operations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, pack_id
 from jobs_service.layer.pending import Terms
 from jobs_service.layer.record import READY, Record
-from jobs_service.layer.unit import Call, Entry, Unit, run
+from jobs_service.layer.unit import Entry, Unit, run
 from jobs_service.model import UNSET
-from jobs_service.sources import Sources
 from tests.layer.support import Layer, Writes, add, layer
 from tests.virtual_time import EPOCH, in_virtual_time
 
@@ -42,7 +41,7 @@ async def writes_of(found: Layer, work: Work) -> list[tuple[str, bytes]]:
     transaction = found.store.begin()
     try:
         writes = Writes(transaction)
-        await run(writes, found.keyspace, found.call(), work)
+        await run(writes, found.keyspace, found.sources, work)
         transaction.commit()
         return writes.keys
     finally:
@@ -258,7 +257,7 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         id = "a" * 4000
         place = found.place(id)
         priority = "p" * 5900
-        biggest = 100_000 - 48 - 16 - 10 - 2 * 5902
+        biggest = 100_000 - 24 - 16 - 10 - 2 * 5902
         await found.add(id, "x" * (biggest - 2), priority=priority)
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
@@ -303,43 +302,13 @@ async def test_as_many_jobs_are_taken_as_a_transaction_can_hold_and_never_none()
 
         async def fit(unit: Unit) -> int:
             entry = Entry(found.keys, "a", pack_id("a"), None)
-            entry.record = Record(None, READY, b"s" * 12, b"\x14", None, None, False, None, b"", b"", b"x" * 3_000_000)
+            entry.record = Record(None, READY, b"s" * 12, b"\x14", None, None, False, None, b"x" * 3_000_000)
             return len(unit.fitting([entry, entry]))
 
         assert await found.transact(fit) == 1
 
 
-# re-runs
-
-
-class Rerun:
-    """One call that is run twice: its first run commits, or not; then others write; then it is run again.
-
-    Attributes:
-        runs: how often the work itself was done.
-    """
-
-    def __init__(self, found: Layer, work: Work) -> None:
-        self.found = found
-        self.runs = 0
-        self._work = work
-        self._call: Call[Any] = found.call()
-
-    async def _counted(self, unit: Unit) -> Any:
-        self.runs += 1
-        return await self._work(unit)
-
-    async def once(self, *, commit: bool, unsure: bool = True) -> Any:
-        """Run the call in a transaction, and end that."""
-        transaction = self.found.store.begin()
-        transaction.unsure = unsure and self.runs > 0
-        try:
-            result = await run(transaction, self.found.keyspace, self._call, self._counted)
-            if commit:
-                transaction.commit()
-            return result
-        finally:
-            transaction.end()
+# runs
 
 
 def removing(found: Layer, id: str) -> Work:
@@ -350,183 +319,86 @@ def adding(found: Layer, id: str, data: Any = None) -> Work:
     return lambda unit: add(unit, found.place(id), data)
 
 
-@in_virtual_time
-async def test_a_run_whose_writes_are_there_is_not_done_again_and_its_result_stays() -> None:
-    async with layer() as found:
-        rerun = Rerun(found, adding(found, "a", 1))
-        first = await rerun.once(commit=True)
-        before = await found.pairs()
-        assert await rerun.once(commit=True) is first
-        assert rerun.runs == 1
-        assert await found.pairs() == before
+async def run_and_lose(found: Layer, work: Work) -> Any:
+    """Run work in a transaction that never commits, and return its result."""
+    transaction = found.store.begin()
+    try:
+        return await run(transaction, found.keyspace, found.sources, work)
+    finally:
+        transaction.end()
 
 
-@in_virtual_time
-async def test_a_run_whose_writes_are_not_there_is_done_again() -> None:
-    async with layer() as found:
-        rerun = Rerun(found, adding(found, "a", 1))
-        await rerun.once(commit=False)
-        await rerun.once(commit=True)
-        assert rerun.runs == 2
-        await found.assert_sound()
-
-
-@in_virtual_time
-async def test_a_run_after_a_conflict_is_done_again_whatever_is_stored() -> None:
-    async with layer() as found:
-        rerun = Rerun(found, removing(found, "a"))
-        await found.add("a")
-        await rerun.once(commit=False)
-        await found.transact(removing(found, "a"))
-        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
-            await rerun.once(commit=True, unsure=False)
-        assert rerun.runs == 2
-
-
-@in_virtual_time
-async def test_a_run_that_wrote_nothing_is_done_again() -> None:
-    async with layer() as found:
-        await found.add("a")
-
-        async def look(unit: Unit) -> Any:
-            return (await unit.load(found.place("a"))).record
-
-        rerun = Rerun(found, look)
-        await rerun.once(commit=True)
-        await rerun.once(commit=True)
-        assert rerun.runs == 2
-
-
-@in_virtual_time
-async def test_a_job_that_is_gone_speaks_for_the_run_that_removed_it() -> None:
-    async with layer() as found:
-        await found.add("a")
-        rerun = Rerun(found, removing(found, "a"))
-        await rerun.once(commit=True)
-        await rerun.once(commit=True)
-        assert rerun.runs == 1
-
-
-@in_virtual_time
-async def test_a_job_made_anew_speaks_for_the_run_that_removed_it() -> None:
-    async with layer() as found:
-        await found.add("a")
-        rerun = Rerun(found, removing(found, "a"))
-        await rerun.once(commit=True)
-        await found.add("a", "another")
-        await rerun.once(commit=True)
-        assert rerun.runs == 1
-        assert len(await found.pairs(found.keys.data, found.keys.data + AFTER)) == 1
-
-
-@in_virtual_time
-async def test_an_unchanged_job_speaks_against_the_run_that_was_to_change_it() -> None:
-    async with layer() as found:
-        await found.add("a")
-        await found.add("b")
-
-        async def both(unit: Unit) -> None:
-            await creation.remove(unit, found.place("a"), False)
-            await creation.remove(unit, found.place("b"), False)
-
-        rerun = Rerun(found, both)
-        await rerun.once(commit=False)
-        # One of the two is gone, but the other one is as it was: that was somebody else.
-        await found.transact(removing(found, "a"))
-        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
-            await rerun.once(commit=True)
-        assert rerun.runs == 2
-
-
-@in_virtual_time
-async def test_one_mark_speaks_for_all_that_a_run_has_written() -> None:
-    async with layer() as found:
-        await found.add("a")
-
-        async def work(unit: Unit) -> None:
-            await creation.remove(unit, found.place("a"), False)
-            await add(unit, found.place("b"))
-
-        rerun = Rerun(found, work)
-        await rerun.once(commit=True)
-        await found.add("a")
-        await rerun.once(commit=True)
-        assert rerun.runs == 1
-
-
-@in_virtual_time
-async def test_others_who_have_written_since_do_not_speak_for_a_run() -> None:
-    async with layer() as found:
-        await found.add("a")
-        rerun = Rerun(found, lambda unit: creation.resubmit(unit, found.place("a"), Spec("mine", UNSET, UNSET)))
-        await rerun.once(commit=False)
-        await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), Spec("theirs", UNSET, UNSET)))
-        await rerun.once(commit=True)
-        assert rerun.runs == 2
-
-
-@pytest.mark.parametrize("how", ["accept", "update", "finish", "release", "resubmit"])
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_workers_run_is_known_by_its_mark(how: str, commit: bool) -> None:
+@pytest.mark.parametrize("how", ["add", "accept", "update", "finish", "release", "resubmit", "remove"])
+def test_a_run_that_did_not_commit_leaves_nothing_behind_and_the_next_one_does_it_all(how: str) -> None:
     @in_virtual_time
     async def scenario() -> None:
         async with layer() as found:
             place = found.place("a")
-            await found.add("a")
-            lock = b"" if how == "accept" else lock_of(await found.transact(lambda unit: accept(unit, found)))
-            works: dict[str, Work] = {
+            if how != "add":
+                await found.add("a")
+            lock = b""
+            if how not in ("add", "accept", "remove"):
+                lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
+            work: Work = {
+                "add": adding(found, "a"),
                 "accept": lambda unit: accept(unit, found),
                 "update": lambda unit: processing.update(unit, place, lock, b"1"),
                 "finish": lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED),
                 "release": lambda unit: processing.release(unit, place, lock),
                 "resubmit": lambda unit: processing.resubmit(unit, place, lock, Spec(UNSET, 3, UNSET)),
-            }
-            rerun = Rerun(found, works[how])
-            first = await rerun.once(commit=commit)
-            again = await rerun.once(commit=True)
-            assert rerun.runs == (1 if commit else 2)
-            if how == "accept":
-                assert lock_of(first) == lock_of(again)
+                "remove": removing(found, "a"),
+            }[how]
+            before = await found.pairs()
+            await run_and_lose(found, work)
+            assert await found.pairs() == before
+            await found.transact(work)
+            assert await found.pairs() != before
             await found.assert_sound()
 
     scenario()
 
 
 @in_virtual_time
-async def test_a_release_is_known_though_another_worker_runs_the_job() -> None:
+async def test_a_run_takes_the_jobs_as_they_are_then_whatever_an_earlier_one_has_seen() -> None:
     async with layer() as found:
-        place = found.place("a")
         await found.add("a")
-        lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
-        rerun = Rerun(found, lambda unit: processing.release(unit, place, lock))
-        await rerun.once(commit=True)
-        other = lock_of(await found.transact(lambda unit: accept(unit, found)))
-        await rerun.once(commit=True)
-        assert rerun.runs == 1
-        await found.transact(lambda unit: processing.update(unit, place, other, None))
+        await found.add("b")
+
+        def work(unit: Unit) -> Awaitable[Entry]:
+            return accept(unit, found)
+
+        assert (await run_and_lose(found, work)).id == "a"
+        await found.transact(removing(found, "a"))
+        assert (await found.transact(work)).id == "b"
+        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
+            await found.transact(removing(found, "a"))
+        await found.assert_sound()
 
 
 @in_virtual_time
-async def test_a_run_that_takes_another_path_is_judged_by_its_own_writes() -> None:
+async def test_every_accept_draws_a_lock_that_nobody_has_had() -> None:
     async with layer() as found:
-        # The second run finds another job than the first, and only that one counts for the third.
         await found.add("a")
-        await found.add("b")
-        rerun = Rerun(found, lambda unit: accept(unit, found))
-        await rerun.once(commit=False)
-        await found.transact(removing(found, "a"))
-        second = await rerun.once(commit=True)
-        third = await rerun.once(commit=True)
-        assert (rerun.runs, second.id, third.id) == (2, "b", "b")
+        locks = [lock_of(await run_and_lose(found, lambda unit: accept(unit, found))) for _ in range(3)]
+        locks.append(lock_of(await found.transact(lambda unit: accept(unit, found))))
+        assert len(set(locks)) == 4
+        assert {len(lock) for lock in locks} == {16}
 
 
-def test_locks_are_drawn_once_and_are_the_same_in_every_run() -> None:
-    call: Call[None] = Call(Sources(1), b"t" * 8)
-    first = [call.lock() for _ in range(3)]
-    call.begin()
-    assert [call.lock() for _ in range(4)][:3] == first
-    assert len(set(first)) == 3
-    assert {len(lock) for lock in first} == {16}
+@in_virtual_time
+async def test_a_run_that_fails_writes_nothing() -> None:
+    async with layer() as found:
+        await found.add("a")
+        before = await found.pairs()
+
+        async def work(unit: Unit) -> None:
+            await add(unit, found.place("b"))
+            await creation.remove(unit, found.place("a"), False)
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            await found.transact(work)
+        assert await found.pairs() == before
 
 
 @in_virtual_time
@@ -535,12 +407,12 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written() -> 
         place = found.place("a")
 
         async def damage(transaction: Any) -> None:
-            transaction.set(found.keys.data + place[2], b"\x01damaged")
+            transaction.set(found.keys.data + place[2], b"\x02damaged")
 
         await found.store.transact(damage)
         for work in (adding(found, "a"), removing(found, "a")):
             with pytest.raises(StoreError, match="a job's record is damaged"):
                 await found.transact(work)
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == [
-            (found.keys.data + place[2], b"\x01damaged")
+            (found.keys.data + place[2], b"\x02damaged")
         ]
