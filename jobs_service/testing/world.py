@@ -168,6 +168,7 @@ class World:
         disorder: float = 1.0,
         latency: float = 0.0,
         limits: Limits | None = None,
+        settings: Settings | None = None,
         most_steps: int = 10_000_000,
         log_level: int = 30,
     ) -> None:
@@ -178,8 +179,8 @@ class World:
         self.events: deque[str] = deque(maxlen=_KEPT_EVENTS)
         self.unhandled: list[str] = []
         self._log_level = log_level
-        # The defaults, whatever the environment says: the same plan and program are to give the same run.
-        self._settings = Settings.model_construct()
+        # Not those of the environment: the same plan and program are to give the same run.
+        self.settings = settings or Settings.model_construct()
         self._incarnations: dict[str, int] = {}
         self._processes: list[Process] = []
         self._graves: list[SimulatedTask] = []
@@ -208,7 +209,7 @@ class World:
             ahead: seconds by which its wall clock is ahead of the world's.
         """
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
-        process = Process(self, name, incarnation, clock=Clock(self.loop, ahead), settings=settings or self._settings)
+        process = Process(self, name, incarnation, clock=Clock(self.loop, ahead), settings=settings or self.settings)
         self._processes.append(process)
         self.note("started", process)
         process.begin(program)
@@ -285,7 +286,7 @@ class World:
         # A callback's exception is caught outside of the callback's own context.
         handle = context.get("handle")
         owner = OWNER.get() if handle is None else handle._context.get(OWNER)
-        self.note(f"unhandled: {text}", owner)  # type: ignore[arg-type]
+        self.note(f"unhandled: {text}", owner)
         self.unhandled.append(text)
 
     @contextmanager
