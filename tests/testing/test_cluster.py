@@ -299,6 +299,14 @@ def test_a_read_and_a_commit_on_their_way_wait_for_a_cluster_that_goes_away() ->
             await store.transact(function)
             assert world.loop.time() == 3
 
+            async def unlucky(tr: Transaction) -> None:
+                world.cluster.go_away(60)
+                tr.set(b"a", b"2")
+
+            with pytest.raises(StoreUnavailable, match="within 10 s"):
+                await store.transact(unlucky)
+            assert world.loop.time() == 13
+
     simulate(main)
 
 
