@@ -148,7 +148,8 @@ class _Brief(reprlib.Repr):
     """Shows the beginnings of what is long, and lets out what an object's own text raises."""
 
     def repr_instance(self, x: Any, level: int) -> str:
-        return f"<a {kind_of(x)}>" if type(x).__repr__ is object.__repr__ else repr(x)
+        plain = type(x).__dict__.get("__repr__") is None and type(x).__mro__[1:] == (object,)
+        return f"<a {kind_of(x)}>" if plain else repr(x)
 
 
 def _printable(char: str) -> str:

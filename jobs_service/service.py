@@ -122,7 +122,10 @@ class JobsService:
         self._sources = sources if sources is not None else Sources()
         if store is None:
             store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-        self._store = open_address(store, self.settings, self._sources) if isinstance(store, str) else store
+        # A subclass may say of itself what it is not.
+        self._store = (
+            store if isinstance(store, Store) else open_address(str.__str__(store), self.settings, self._sources)
+        )
         self._supervise = supervise
         self._context = Context(self._store, self.settings, self._sources)
         self._hub = Hub()

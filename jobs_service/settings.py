@@ -10,10 +10,12 @@ from typing import Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from jobs_service.errors import InvalidSettings, shown
+from jobs_service.errors import InvalidSettings, in_one_line, shown
 
 PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"
+
+_LONGEST = 300
 
 
 class Settings(BaseSettings):
@@ -68,12 +70,17 @@ class Settings(BaseSettings):
     """Embedded store: between two looks for other processes' commits, while something is watched."""
 
     def __init__(self, **values: Any) -> None:
+        for name, value in values.items():
+            if name not in Settings.model_fields:
+                raise InvalidSettings(f"{_called(name, value)}: there is no such setting{_range_of(name)}")
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidSettings(_on_one_line(_first_complaint(error))) from None
+            raise InvalidSettings(_first_complaint(error)) from None
         except ValueError as error:
-            raise InvalidSettings(_on_one_line(str(error))) from None
+            raise InvalidSettings(in_one_line(str(error), _LONGEST)) from None
+        except Exception as error:  # what an object raises that is asked for its number
+            raise InvalidSettings(f"a setting that cannot be read: {in_one_line(str(error), _LONGEST)}") from None
 
     @classmethod
     def settings_customise_sources(
@@ -99,19 +106,25 @@ class _TomlFile(PydanticBaseSettingsSource):
         name = os.environ.get(FILE_VARIABLE)
         if not name:
             return {}
+        file = f"{FILE_VARIABLE}={in_one_line(name, 150)}"
         try:
             return tomllib.loads(Path(name).read_text(encoding="utf-8"))
         except OSError as error:
-            raise InvalidSettings(f"{FILE_VARIABLE}={name}: cannot read it: {error.strerror}") from None
-        except ValueError as error:
-            raise InvalidSettings(f"{FILE_VARIABLE}={name}: not TOML: {error}") from None
+            raise InvalidSettings(f"{file}: cannot read it: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidSettings(f"{file}: not TOML: {in_one_line(str(error), 100)}") from None
 
 
 def _first_complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"]) or "settings"
-    allowed = first["msg"][0].lower() + first["msg"][1:]
-    return f"{PREFIX}{name.upper()}={shown(first.get('input'))} (setting {name}): {allowed}{_range_of(name)}"
+    name = in_one_line(".".join(str(part) for part in first["loc"]), 60) or "settings"
+    allowed = in_one_line(first["msg"][0].lower() + first["msg"][1:], 100)
+    return f"{_called(name, first.get('input'))}: {allowed}{_range_of(name)}"
+
+
+def _called(name: str, value: Any) -> str:
+    short = in_one_line(name, 40)
+    return f"{PREFIX}{short.upper()}={shown(value, 40)} (setting {short})"
 
 
 def _range_of(name: str) -> str:
@@ -128,7 +141,3 @@ def _range_of(name: str) -> str:
         if hasattr(bound, attribute)
     ]
     return f"; allowed is {' and '.join(bounds)}" if bounds else ""
-
-
-def _on_one_line(message: str) -> str:
-    return " ".join(message.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -22,12 +23,20 @@ Exit codes: 0 done; 1 the answer is no (not found, exists already, timed out, co
 def run(arguments: Sequence[str] | None) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             # An old locale must not turn a sign it lacks into a failure.
             reconfigure(errors="backslashreplace")
     return exits.guard(lambda: _invoke(given))
+
+
+def _open_closed_streams() -> None:
+    """Put nothing where a shell has closed a stream: else a store's file would take its number, and be written to."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open for as long as the process runs
 
 
 def _invoke(arguments: list[str]) -> None:

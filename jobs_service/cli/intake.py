@@ -16,7 +16,7 @@ import typer
 
 from jobs_service import JobsService, NewJob
 from jobs_service.cli import exits, parsing
-from jobs_service.cli.lines import Line, lines
+from jobs_service.cli.lines import Line, Unreadable, lines
 from jobs_service.cli.names import parsed
 from jobs_service.cli.progress import Advance, progress
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
@@ -50,6 +50,9 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
                 async for line in source:
                     await adding.take(line)
             await adding.flush()
+        except Unreadable as error:
+            await adding.flush()
+            raise typer.TyperException(f"{error}; {adding.so_far()}") from None
         except asyncio.CancelledError:
             exits.say(f"interrupted; {adding.so_far()}")
             raise

@@ -9,11 +9,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import anyio
-import typer
 
 CHUNK = 1 << 18
 MAX_LINE = 1_000_000
 """Bytes of the longest line: more than any job can hold, so that no input can fill the memory."""
+
+
+class Unreadable(Exception):
+    """A line that is too long, or input that cannot be read; the message says which."""
 
 
 class Line(NamedTuple):
@@ -36,7 +39,7 @@ async def lines(descriptor: int) -> AsyncGenerator[Line, None]:
     """Yield the lines from a file descriptor, the last one also without a line feed.
 
     Raises:
-        typer.TyperException: a line is longer than MAX_LINE, or reading fails.
+        Unreadable: a line is longer than MAX_LINE, or reading fails.
     """
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     number = 0
@@ -47,7 +50,7 @@ async def lines(descriptor: int) -> AsyncGenerator[Line, None]:
             number += 1
             yield Line(number, text, len(text) + 1, pause=not is_file and at == len(whole))
         if len(rest) > MAX_LINE:
-            raise typer.TyperException(f"line {number + 1} is longer than {MAX_LINE} bytes; one JSON object per line")
+            raise Unreadable(f"line {number + 1} is longer than {MAX_LINE} bytes; one JSON object per line")
     if rest:
         yield Line(number + 1, rest, len(rest), pause=True)
 
@@ -60,4 +63,4 @@ async def _read(descriptor: int, is_file: bool) -> bytes:
                 await anyio.wait_readable(descriptor)
         return os.read(descriptor, CHUNK)
     except OSError as error:
-        raise typer.TyperException(f"reading the lines failed: {error.strerror}") from None
+        raise Unreadable(f"reading the lines failed: {error.strerror}") from None

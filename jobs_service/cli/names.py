@@ -36,12 +36,11 @@ def parsed(text: str) -> Any:
     if not text.startswith(PREFIX):
         return _encodable(text)
     try:
-        value = json.loads(text[len(PREFIX) :], parse_constant=_refuse_constant)
+        return _as_value(json.loads(text[len(PREFIX) :], parse_constant=_refuse_constant))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{text!r} is not JSON behind json: ({error.msg}); quote it for the shell") from None
-    return _as_value(value)
+        raise ValueError(f"{_brief(text)} is not JSON behind json: ({error.msg}); quote it for the shell") from None
 
 
 def parse_type(text: str) -> Any:
@@ -120,7 +119,7 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f'{text!r} is not UTF-8; bytes are written json:{{"bytes":"HEX"}}') from None
+        raise ValueError(f'{_brief(text)} is not UTF-8; bytes are written json:{{"bytes":"HEX"}}') from None
     return text
 
 
@@ -155,7 +154,7 @@ def _from_hexadecimal(digits: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        raise ValueError(f"{digits!r} is not hexadecimal") from None
+        raise ValueError(f"{_brief(digits)} is not hexadecimal") from None
 
 
 def _unpacked(packed: bytes) -> Any:
@@ -164,8 +163,12 @@ def _unpacked(packed: bytes) -> Any:
     try:
         (value,) = fdb.tuple.unpack(packed)
     except Exception:  # The tuple layer raises whatever its decoder ran into.
-        raise ValueError(f"{packed.hex()!r} is not one value in the tuple layer's encoding") from None
+        raise ValueError(f"{_brief(packed.hex())} is not one value in the tuple layer's encoding") from None
     return value
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def _refuse_constant(name: str) -> NoReturn:

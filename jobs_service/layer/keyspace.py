@@ -144,7 +144,7 @@ class Keyspace:
             # Transaction functions run on other threads, and types are compared by identity: the first one stays.
             keys = self._by_packed.setdefault(packed, TypeKeys(type, packed, self.sections))
             if _class_of(type) is str:
-                self._by_name[type] = keys  # type: ignore[index]
+                self._by_name[type] = keys
         return keys
 
     def split_data_key(self, key: bytes) -> tuple[TypeKeys, JobId]:
@@ -181,11 +181,11 @@ def pack_id(id: Any) -> bytes:
     kind = type(id)
     if kind is str:
         try:
-            return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
+            return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"  # type: ignore[no-any-return]
         except UnicodeEncodeError:
             raise InvalidJob(f"id {shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
     if kind is bytes:
-        return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"
+        return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"  # type: ignore[no-any-return]
     if issubclass(kind, str | bytes):
         return pack_id(_exact(id))
     raise InvalidJob(f"id {shown(id)}: a {kind_of(id)}; allowed are str and bytes")
@@ -328,7 +328,7 @@ class _Elements:
                 _check_bits(value)
         elif kind not in _ELEMENTS:
             versionstamp = issubclass(kind, fdb.tuple.Versionstamp)
-            raise ValueError(f"a {kind_of(value)}" + ", which only a commit makes" * versionstamp)
+            raise ValueError("a versionstamp, which only a commit makes" if versionstamp else f"a {kind_of(value)}")
         return value
 
     def _take(self, size: int) -> None:

@@ -384,7 +384,7 @@ def check_page_size(page_size: Any) -> int:
 def check_limit(limit: Any) -> int | None:
     """Return the limit of a count if there can be such a one."""
     if limit is None or (type(limit) is int and limit == 0):
-        return limit  # type: ignore[no-any-return]
+        return limit
     return _positive("limit", limit)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from jobs_service.errors import JobTooLarge, TransactionTooLarge, job_name
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, Place, TypeKeys, pack_id, pack_seconds
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
+from jobs_service.layer.keyspace import Place as Place
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
 from jobs_service.model import JobId
 from jobs_service.sources import Sources

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import StoreError, shown
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Store, Transaction, Watch
 
 __all__ = ["KeySelector", "Limits", "Snapshot", "Store", "Transaction", "Watch", "open_address"]
+
+
+_LONGEST_PATH = 4096
 
 
 def open_address(address: str, settings: Settings, sources: Sources) -> Store:
@@ -22,6 +25,8 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
         StoreError: the address names no store there is.
     """
     scheme, colon, rest = address.partition(":")
+    if "\0" in address or not _is_encodable(rest) or len(rest) > _LONGEST_PATH:
+        raise StoreError(f"store address {shown(address)}: no file system takes such a path")
     if colon and scheme == "lmdb" and rest:
         from jobs_service.store.lmdb import LmdbStore
 
@@ -31,5 +36,15 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
 
         return MemoryStore(settings=settings, sources=sources)
     if colon and scheme == "fdb":
-        raise StoreError(f"store address {address!r}: the FoundationDB store is not in this version; use lmdb:PATH")
-    raise StoreError(f"store address {address!r} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
+        raise StoreError(
+            f"store address {shown(address)}: the FoundationDB store is not in this version; use lmdb:PATH"
+        )
+    raise StoreError(f"store address {shown(address)} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
