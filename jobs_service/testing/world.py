@@ -51,6 +51,7 @@ class Process:
     """A simulated process: what it runs ends at the next await when it is killed, and stands still while paused.
 
     Attributes:
+        world: that it lives in.
         name: its name; a process that is started again has the same one.
         incarnation: which of those with that name it is, from 1.
         clock: its wall clock.
@@ -75,7 +76,7 @@ class Process:
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.store = SimulatedStore(world.cluster, self, settings=settings, sources=self.sources, context=self.context)
-        self._world = world
+        self.world = world
         self._held: list[asyncio.Handle] = []
         self._end = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -88,30 +89,30 @@ class Process:
         """Have it end here and now, as SIGKILL does: no code of it runs any more, not even a `finally`."""
         if not self.alive:
             return
-        self._world.note("killed", self)
+        self.world.note("killed", self)
         self.running = self.alive = False
-        self._world._bury(self)
+        self.world._bury(self)
         self._end.set()
 
     def pause(self) -> None:
         """Have it stand still, as SIGSTOP does; the world goes on."""
         if self.alive and self.running:
-            self._world.note("paused", self)
+            self.world.note("paused", self)
             self.running = False
             self.pauses += 1
 
     def go_on(self) -> None:
         """Have a paused process run again."""
         if self.alive and not self.running:
-            self._world.note("goes on", self)
+            self.world.note("goes on", self)
             self.running = True
-            self._world.loop.take_back(self._held)
+            self.world.loop.take_back(self._held)
             self._held = []
 
     def request_stop(self) -> None:
         """Cancel its program, as a SIGTERM that is handled well."""
         if self.alive and self._task is not None:
-            self._world.loop.call_soon(self._task.cancel, context=self.context)
+            self.world.loop.call_soon(self._task.cancel, context=self.context)
 
     async def ended(self) -> None:
         """Wait until it has returned, failed, or was killed."""
@@ -123,7 +124,7 @@ class Process:
 
     def begin(self, program: Callable[[Process], Awaitable[Any]]) -> None:
         """Run its program; called once, by the world."""
-        self._task = self._world.loop.create_task(self._run(program), name=str(self), context=self.context)
+        self._task = self.world.loop.create_task(self._run(program), name=str(self), context=self.context)
 
     async def _run(self, program: Callable[[Process], Awaitable[Any]]) -> None:
         try:
@@ -132,10 +133,10 @@ class Process:
             pass  # Asked to stop.
         except Exception as error:
             self.failure = error
-            self._world.note(f"failed: {error!r}", self)
-        self._world.note("ended", self)
+            self.world.note(f"failed: {error!r}", self)
+        self.world.note("ended", self)
         self.alive = False
-        self._world.cluster.disconnect(self)
+        self.world.cluster.disconnect(self)
         self._end.set()
 
     def __str__(self) -> str:
