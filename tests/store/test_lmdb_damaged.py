@@ -9,9 +9,9 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -226,7 +226,7 @@ def test_a_store_that_others_are_growing_opens_whenever_one_looks(opener: Opener
                     opener.forks.kill(writers.pop())
                 writers.append(
                     opener.forks.start(
-                        "write_for_ever", path=str(opener.path), journal=str(tmp_path / f"{number}"), seed=number
+                        "write_until_killed", path=str(opener.path), journal=str(tmp_path / f"{number}"), seed=number
                     )
                 )
             assert opener.open()[0] == "read"
@@ -318,12 +318,11 @@ def test_a_file_that_was_replaced_while_others_use_the_store_is_refused(
     opener: Opener, good: bytes, tmp_path: Path
 ) -> None:
     journal = tmp_path / "holder"
-    (opener.path / "data.mdb").unlink()
-    pid = opener.forks.start("write_for_ever", path=str(opener.path), journal=str(journal), seed=1)
+    opener.data.unlink()
+    pid = opener.forks.start("write_until_killed", path=str(opener.path), journal=str(journal), seed=1, count=20)
     try:
-        while not journal.exists() or journal.read_bytes().count(b"\n") < 20:
-            pass
-        os.kill(pid, signal.SIGSTOP)
+        while not journal.exists() or b"open" not in journal.read_bytes():
+            time.sleep(0.01)
         replacement = opener.path / "replacement"
         replacement.write_bytes(good)
         replacement.rename(opener.data)

@@ -288,12 +288,19 @@ async def _read_all_and_write(path: str, journal: Journal, count: int) -> None:
         await store.close()
 
 
-def write_for_ever(path: str, journal: str, seed: int) -> None:
-    """Write and clear large and small values for ever: the file grows and its pages are used again."""
-    asyncio.run(_write_for_ever(path, Journal(journal), random.Random(seed)))
+def write_until_killed(path: str, journal: str, seed: int, count: int | None = None) -> None:
+    """Write and clear large and small values: the file grows and its pages are used again.
+
+    Args:
+        path: of the store.
+        journal: gets a line for every write.
+        seed: of what is written.
+        count: after so many writes only keep the store open; None to go on for ever.
+    """
+    asyncio.run(_write_until_killed(path, Journal(journal), random.Random(seed), count))
 
 
-async def _write_for_ever(path: str, journal: Journal, choose: random.Random) -> None:
+async def _write_until_killed(path: str, journal: Journal, choose: random.Random, count: int | None) -> None:
     async def write(tr: Transaction) -> None:
         for _ in range(choose.choice([1, 5, 30])):
             tr.set(b"grown/%d" % choose.randrange(300), bytes(choose.choice([10, 2000, 9000])))
@@ -302,7 +309,10 @@ async def _write_for_ever(path: str, journal: Journal, choose: random.Random) ->
 
     store = LmdbStore(path, settings=Settings(durable=False))
     await store.open()
-    while True:
+    for number in itertools.count():
+        if number == count:
+            journal.write("open")
+            await asyncio.Event().wait()
         await store.transact(write)
         journal.write("written")
 
