@@ -1,7 +1,7 @@
 """What the workloads ask of the service, call by call, and whether the answers fit what was committed.
 
-Every call that writes carries its number in the data that it writes, or names a lock: so each committed operation can be
-told to whom it belongs. An answer must come of exactly one committed operation, which took effect while the caller
+Every call that writes carries its number in the data that it writes, or names a lock: so it is known to whom each
+committed operation belongs. An answer must come of exactly one committed operation, which took effect while the caller
 waited: that makes the history strictly serializable, and every effect exactly once.
 """
 
@@ -168,7 +168,7 @@ class Calls:
 
 def _number(entry: Entry) -> int | None:
     """Return the number of the call that this operation belongs to."""
-    argument = entry.arguments[1] if entry.name in ("update", "finish") else entry.arguments[-1 if entry.name != "add" else 0]
+    argument = entry.arguments[1 if entry.name in ("update", "finish", "worker resubmit") else 0]
     json = getattr(argument, "data", argument)
     if isinstance(json, bytes) and json.startswith(_NUMBER):
         return int(json[len(_NUMBER) :].split(b",", 1)[0].rstrip(b"}"))

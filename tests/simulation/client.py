@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -161,7 +160,7 @@ class Client:
             return result
         except StoreUnavailable:
             raise
-        except (JobsError, asyncio.TimeoutError) as error:
+        except (TimeoutError, JobsError) as error:
             outcome = _class_of(error)
             raise
         finally:
@@ -178,8 +177,6 @@ class Client:
 def data(call: Call) -> dict[str, int]:
     """Return data that name the call."""
     return {"call": call.number}
-
-
 
 
 def _class_of(error: BaseException) -> str:

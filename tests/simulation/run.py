@@ -7,19 +7,19 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store.base import Limits, Transaction
-from jobs_service.testing import EPOCH, Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
+from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
 from tests.simulation.calls import Calls
 from tests.simulation.checks import HARMLESS, PREFIX, Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
 from tests.simulation.weather import draw_weather, nemesis
-from tests.simulation.workloads import ALL, Workload
+from tests.simulation.workloads import ALL
 from tests.simulation.workloads.subscribers import Subscribers
 
 _MOST_STEPS: Final = 400_000
@@ -178,16 +178,17 @@ class Run:
 
     def _draw_settings(self) -> Settings:
         choose = self.random.choice
-        return Settings(
-            notify_holdoff=choose([0.0, 0.05]),
-            type_check_period=choose([2.0, 15.0]),
-            type_check_max_jitter=1.0,
-            activity_samples=choose([4, 8]),
-            activity_batch=choose([1, 3, 1000]),
-            notifier_batch=choose([1, 3, 1000]),
-            pending_batch=choose([1, 3, 100]),
-            transaction_timeout=choose([3.0, 10.0]),
-        )
+        changed = {
+            "notify_holdoff": choose([0.0, 0.05]),
+            "type_check_period": choose([2.0, 15.0]),
+            "type_check_max_jitter": 1.0,
+            "activity_samples": choose([4, 8]),
+            "activity_batch": choose([1, 3, 1000]),
+            "notifier_batch": choose([1, 3, 1000]),
+            "pending_batch": choose([1, 3, 100]),
+            "transaction_timeout": choose([3.0, 10.0]),
+        }
+        return Settings.model_construct(None, **changed)
 
     # The course of a run
 
@@ -236,7 +237,8 @@ class Run:
         world = self.world
         random = world.choices.stream(f"home {name}")
         while not self._over:
-            ahead, supervise, pause = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.9, random.uniform(0, 3)
+            ahead, supervise = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.9
+            pause = random.uniform(0, 3)
             self.latest_clock = max(self.latest_clock, ahead)
             supervise = supervise or name == "p0"
 
@@ -328,7 +330,7 @@ class Run:
         await world.start("founder", self._found).ended()
         try:
             async with asyncio.timeout(_LONGEST_CALM):
-                while self._open_jobs() or self._open_subscriptions():
+                while self._open_jobs() or self._open_subscriptions():  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.5)
         except TimeoutError:
             for left in [*self._open_jobs(), *self._open_subscriptions()]:
