@@ -41,11 +41,11 @@ from tests.stores import EVERY_STORE, StoreKind
 LEAST_CALLS = 1_000
 PROMPT = 60.0
 """Seconds after which a call is taken for hanging."""
-STRIDE = {"memory": 3}
-"""Each target meets one value in so many, another third than the target beside it."""
-LONG_STRIDE = 11
-EXAMPLES = {"memory": 150}
-FEW_EXAMPLES = 40
+STRIDE = {"memory": 5}
+"""Each target meets one value in so many, others than the target beside it."""
+LONG_STRIDE = 17
+EXAMPLES = {"memory": 100}
+FEW_EXAMPLES = 30
 
 
 def restarts(node: dict[str, Any]) -> int:
@@ -57,7 +57,9 @@ def restarts(node: dict[str, Any]) -> int:
 async def opened(kind: StoreKind, directory: Path) -> World:
     """Return a world around a service that is entered already."""
     fast = Settings(notify_holdoff=0.0, durable=False)
-    jobs = await JobsService(kind.address(directory), settings=fast).__aenter__()
+    address = kind.address_in(directory)
+    jobs = JobsService(address, settings=fast)
+    await jobs.__aenter__()
     if kind.shared:
         await empty(jobs)
     world = World(jobs)

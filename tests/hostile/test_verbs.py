@@ -25,6 +25,8 @@ from tests.cli.support import HANG, PROGRAM, Ended, arrange, environment
 from tests.hostile.inputs import TEXTS
 
 LEAST_CALLS = 250
+LINES_STRIDE = 5
+VARIABLES_STRIDE = 17
 STRIDE = 12
 """Each place meets one value in so many, others than the place beside it."""
 CANARY = '{"tweet": [1, 2.5, null]}'
@@ -326,7 +328,7 @@ def test_no_data_does_harm(invoke: Invoke, populated: str, tmp_path: Path, way: 
 
 def test_no_line_does_harm_and_the_lines_before_it_stay(invoke: Invoke, populated: str) -> None:
     complaints = []
-    for number, (name, line) in enumerate(LINES.items()):
+    for number, (name, line) in enumerate(list(LINES.items())[::LINES_STRIDE]):
         before = f"before {number}"
         ended = invoke("add-many", "email", "--store", populated, stdin=b'{"id": "%s"}\n%s' % (before.encode(), line))
         if complaint := complaint_about(ended):
@@ -343,7 +345,7 @@ def test_no_environment_does_harm(invoke: Invoke, populated: str, monkeypatch: p
     possible = {name: text for name, text in ARGUMENTS.items() if can_be_a_variable(text)}
     variables = [*(PREFIX + name.upper() for name in Settings.model_fields), "JOBS_SERVICE_SETTINGS", "COLUMNS"]
     for position, variable in enumerate(variables):
-        for name in list(possible)[position % 5 :: 5]:
+        for name in list(possible)[position % VARIABLES_STRIDE :: VARIABLES_STRIDE]:
             with monkeypatch.context() as changed:
                 changed.setenv(variable, possible[name])
                 ended = invoke("list", "--store", populated)
@@ -376,7 +378,7 @@ def test_no_settings_file_does_harm(
 # As processes, as a shell starts them
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "> /dev/full"])
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-", "> /dev/full"])
 @pytest.mark.parametrize("verb", ["list", "add email {} --data -", "add-many email"])
 def test_closed_and_odd_streams_do_no_harm(populated: str, tmp_path: Path, closed: str, verb: str) -> None:
     command = " ".join([*PROGRAM, verb.format("'streams'"), "--store", f"'{populated}'", closed])
