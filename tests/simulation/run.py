@@ -127,7 +127,7 @@ class Run:
         self.history = History(self.world.loop.time, Keyspace(PREFIX))
         self.key_check = KeyCheck(self)
         self.bounds = Bounds(self)
-        self.world.cluster.observers += [self.history, self.calls, self, self.bounds, self.key_check]
+        self.world.cluster.observers.append(self)
         self.workloads = [kind(self) for kind in ALL if workloads is None or kind.name in workloads]
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
@@ -163,7 +163,13 @@ class Run:
         self.violations.append(violation)
 
     def ended(self, transaction: SimulatedTransaction) -> None:
-        """See Observer."""
+        """See Observer: pass on to all checks what has done something."""
+        if transaction.commit_version is None and not transaction.journal:
+            return
+        self.history.ended(transaction)
+        self.calls.ended(transaction)
+        self.bounds.ended(transaction)
+        self.key_check.ended(transaction)
         if self.history.complaints:
             for complaint in self.history.complaints:
                 self.complain(f"history: {complaint}")
