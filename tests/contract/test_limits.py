@@ -130,18 +130,6 @@ async def test_clearing_counts_as_well(store: Store) -> None:
         await store.transact(function)
 
 
-async def test_a_discarded_run_does_not_count(store: Store) -> None:
-    async def function(tr: Transaction) -> None:
-        for _ in range(2):
-            for place in range(60):
-                tr.set(b"%03d" % place, b"v" * store.limits.value)
-            tr.discard()
-        tr.set(b"a", b"1")
-
-    await store.transact(function)
-    assert await contents(store) == {b"a": b"1"}
-
-
 async def test_a_function_that_runs_too_long_is_refused(store: Store) -> None:
     store.limits = replace(store.limits, seconds=0.02)
 

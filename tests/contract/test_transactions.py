@@ -198,19 +198,6 @@ async def test_an_empty_value_is_a_value(store: Store) -> None:
     assert await contents(store) == {b"a": b""}
 
 
-async def test_discarding_forgets_all_writes_so_far(store: Store) -> None:
-    await write(store, {b"old": b"1", b"range/1": b"1"})
-
-    async def function(tr: Transaction) -> None:
-        write_everything(tr)
-        tr.discard()
-        assert await tr.get_range(b"", END) == [(b"old", b"1"), (b"range/1", b"1")]
-        assert await tr.get(b"stamp") is None
-
-    await store.transact(function)
-    assert await contents(store) == {b"old": b"1", b"range/1": b"1"}
-
-
 async def test_a_reading_transaction_refuses_every_write(store: Store) -> None:
     writes: list[Callable[[Transaction], None]] = [
         lambda tr: tr.set(b"a", b"1"),

@@ -205,19 +205,6 @@ async def test_a_watch_of_a_transaction_that_did_not_commit_is_lost(store: Store
             assert isinstance(await outcome(watched), StoreError)
 
 
-async def test_discarding_forgets_the_watches(store: Store) -> None:
-    async def function(tr: Transaction) -> tuple[Watch, Watch]:
-        before = tr.watch(b"key")
-        tr.discard()
-        return before, tr.watch(b"key")
-
-    before, after = await store.transact(function)
-    await write(store, {b"key": b"1"})
-    async with patience():
-        await after.wait()
-    assert not before.fired or before.error is not None
-
-
 @pytest.mark.parametrize("key", [b"", b"\xff", b"\xff/anything"])
 async def test_keys_that_nothing_can_have_cannot_be_watched(store: Store, key: bytes) -> None:
     async def function(tr: Transaction) -> Watch:
