@@ -121,7 +121,6 @@ class Work:
             await assert_sound(jobs.store)
         assert total["ran"] <= len(added)
         assert total["full"] >= 20
-        assert total["followed"] >= 5
 
 
 @pytest.fixture
@@ -148,6 +147,7 @@ def test_everything_goes_on_when_there_is_room_on_the_disk_again(
     full.wait_until_each("full", 10)
     filling.unlink()
     full.wait_until_each("added", 20)
+    full.wait_until_each("followed", 2)
     full.sign("enough")
     full.join()
     asyncio.run(full.check())
@@ -159,6 +159,7 @@ def test_everything_goes_on_when_files_may_grow_again(work: Callable[[Path], Wor
     full.wait_until_each("full", 10)
     full.sign("room")
     full.wait_until_each("added", 20)
+    full.wait_until_each("followed", 2)
     full.sign("enough")
     full.join()
     asyncio.run(full.check())
@@ -174,6 +175,7 @@ def test_everything_goes_on_when_the_store_is_opened_with_a_larger_map(
     full.join()
     full.start(map_size=1 << 26)
     full.wait_until_each("added", 20)
+    full.wait_until_each("followed", 2)
     full.sign("enough")
     full.join()
     asyncio.run(full.check())

@@ -345,13 +345,15 @@ async def _work_without_room(address: str, journal: Journal, name: str, signs: P
         followed: asyncio.Queue[str] = asyncio.Queue()
         tasks = [asyncio.create_task(_run_without_room(jobs, journal)) for _ in range(3)]
         tasks += [asyncio.create_task(_follow(jobs, journal, followed)) for _ in range(3)]
-        tasks += [asyncio.create_task(_add_without_room(jobs, journal, f"{name}.0", signs, followed))]
-        tasks += [asyncio.create_task(_add_without_room(jobs, journal, f"{name}.1", signs, followed))]
-        while not await _may_go(jobs, signs):
+        names = (f"{name}.0", f"{name}.1")
+        adding = [asyncio.create_task(_add_without_room(jobs, journal, each, signs, followed)) for each in names]
+        while not await _may_go(jobs, signs, adding):
             await asyncio.sleep(0.05)
-            for task in tasks:
+            for task in [*tasks, *adding]:
                 if task.done():
                     task.result()
+        # These end by themselves: a job that was added is noted.
+        await asyncio.gather(*adding)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -360,18 +362,24 @@ async def _work_without_room(address: str, journal: Journal, name: str, signs: P
         ]
 
 
-async def _may_go(jobs: JobsService, signs: Path) -> bool:
+async def _may_go(jobs: JobsService, signs: Path, adding: list[asyncio.Task[None]]) -> bool:
     if (signs / "room").exists():
         _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     if not (signs / "enough").exists():
         return (signs / "leave").exists()
+    if not all(task.done() for task in adding):
+        return False
     return not await jobs.pending_count(KIND) and not await jobs.active_ids(KIND)
 
 
-async def _in_any_weather(jobs: JobsService, journal: Journal, call: Callable[[], Awaitable[T]]) -> T:
-    """Call until there is room. What only reads goes on meanwhile."""
+async def _in_any_weather(
+    jobs: JobsService, journal: Journal, call: Callable[[], Awaitable[T]], *, until: Callable[[], bool] | None = None
+) -> T | None:
+    """Call until there is room, or something else is so; then return None. What only reads goes on meanwhile."""
     while True:
+        if until is not None and until():
+            return None
         try:
             return await call()
         except StoreFull:
@@ -386,15 +394,17 @@ async def _in_any_weather(jobs: JobsService, journal: Journal, call: Callable[[]
 async def _add_without_room(
     jobs: JobsService, journal: Journal, name: str, signs: Path, followed: asyncio.Queue[str]
 ) -> None:
+    def ends() -> bool:
+        return (signs / "enough").exists() or (signs / "leave").exists()
+
     for count in itertools.count():
-        if (signs / "enough").exists():
-            break
         id = f"{name}.{count}"
-        await _in_any_weather(jobs, journal, lambda id=id: jobs.add(KIND, id, "x" * 3000))  # type: ignore[misc]
+        add = functools.partial(jobs.add, KIND, id, "x" * 3000)
+        if await _in_any_weather(jobs, journal, add, until=ends) is None:
+            return
         journal.write("added", id)
         if count % 10 == 0:
             followed.put_nowait(id)
-    await asyncio.Event().wait()
 
 
 async def _run_without_room(jobs: JobsService, journal: Journal) -> None:
