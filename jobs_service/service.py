@@ -313,7 +313,9 @@ class JobsService:
         Raises:
             JobNotFound: there is no such job.
         """
-        return await self._operations.operate(creation.remove, self._place(type, id), creation.check_force(force))
+        checked = creation.check_force(force)
+        removal: Removal = await self._operations.operate(creation.remove, self._place(type, id), checked)
+        return removal
 
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
         """Remove a job, waiting until its worker has finished it if it runs.

@@ -160,9 +160,11 @@ class GroupCommit:
         self._running: set[asyncio.Task[None]] = set()
 
     def operate(
-        self, operation: Callable[..., Awaitable[T]], place: Place, *arguments: Any, size: int = 0
-    ) -> asyncio.Future[T]:
+        self, operation: Callable[..., Awaitable[Any]], place: Place, *arguments: Any, size: int = 0
+    ) -> asyncio.Future[Any]:
         """Run an operation on a job; await the result. One that is canceled before it has begun is withdrawn.
+
+        The result of one that returns an Entry is a Seen: what the job was just then.
 
         Args:
             operation: called with a unit of work, the place and the arguments; raises before it changes anything, or
@@ -170,7 +172,7 @@ class GroupCommit:
             place: of the job that it touches.
             size: bytes of the values that it writes, about.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._enqueue(_Single(operation, place, arguments, future, size))
         return future
 
@@ -235,7 +237,9 @@ class GroupCommit:
                     answers.append((([], []), None))
                     continue
                 try:
-                    answers.append((await operation.run(unit), None))
+                    result = await operation.run(unit)
+                    # What comes after it in this transaction is not its caller's business.
+                    answers.append((result.seen() if result.__class__ is Entry else result, None))
                 except Exception as error:
                     answers.append((None, error))
             return answers

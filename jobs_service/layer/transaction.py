@@ -20,7 +20,7 @@ from jobs_service.layer.keyspace import (
     unpack_id,
 )
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit import Entry, Place, Seen, Unit
 from jobs_service.model import (
     UNSET,
     Job,
@@ -388,13 +388,13 @@ def check_limit(limit: Any) -> int | None:
     return _positive("limit", limit)
 
 
-def running_job(entry: Entry, worker: Worker | None) -> RunningJob:
+def running_job(entry: Entry | Seen, worker: Worker | None) -> RunningJob:
     """Return the entry as the application's running job."""
     assert entry.record is not None
     return RunningJob(entry.keys.type, entry.id, entry.record, worker)
 
 
-def job_of(entry: Entry) -> Job:
+def job_of(entry: Entry | Seen) -> Job:
     """Return the entry as the application's job."""
     assert entry.record is not None
     return Job(entry.keys.type, entry.id, entry.record)

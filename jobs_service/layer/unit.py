@@ -8,7 +8,7 @@ cleared at once: those may be read back, so that a queue never shows a job that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from jobs_service.errors import JobTooLarge, TransactionTooLarge, job_name
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
@@ -27,6 +27,19 @@ _SHARE: Final = 4
 """One operation that takes many jobs fills at most one part in so many of a transaction."""
 
 
+class Seen(NamedTuple):
+    """A job at one moment of a transaction.
+
+    Attributes:
+        keys, id: the job.
+        record: None when there is none.
+    """
+
+    keys: TypeKeys
+    id: JobId
+    record: Record | None
+
+
 class Entry:
     """One touched job: its place in the keyspace, its stored and its present record, None when there is none."""
 
@@ -39,6 +52,10 @@ class Entry:
         self.raw = raw
         self.record = None if raw is None else Record.decode(raw)
         self.changed = False
+
+    def seen(self) -> Seen:
+        """Return what the job is now: the entry itself goes on with the transaction."""
+        return Seen(self.keys, self.id, self.record)
 
     @property
     def data_key(self) -> bytes:

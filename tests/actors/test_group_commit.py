@@ -16,7 +16,7 @@ from jobs_service.layer import creation, pending
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.pending import Terms
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit import Entry, Place, Seen, Unit
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout
 from tests.checker import assert_sound
@@ -48,7 +48,7 @@ class Group:
     def place(self, id: str) -> Place:
         return self.keys, id, pack_id(id)
 
-    def add(self, id: str, data: Any = None, *, size: int = 0) -> asyncio.Future[Entry]:
+    def add(self, id: str, data: Any = None, *, size: int = 0) -> asyncio.Future[Seen]:
         return self.commit.operate(creation.add, self.place(id), Spec(data, 0, None), "error", size=size)
 
     def accept(self, limit: int = 1, *, watch: bool = False) -> asyncio.Future[Any]:
@@ -150,7 +150,7 @@ async def test_operations_behave_as_one_after_the_other() -> None:
         )
         assert group.runs == 1
         assert isinstance(results[3], JobExists)
-        assert isinstance(results[2], Entry)
+        assert isinstance(results[2], Seen)
         assert results[2].record is not None
         assert results[2].record.json == b"2"
         assert await group.stored() == 1
@@ -172,7 +172,7 @@ async def test_an_operation_that_raises_concerns_no_other() -> None:
             group.add("b"),
             return_exceptions=True,
         )
-        assert [type(result) for result in results] == [Entry, JobExists, ZeroDivisionError, Entry]
+        assert [type(result) for result in results] == [Seen, JobExists, ZeroDivisionError, Seen]
         assert await group.stored() == 3
 
 
@@ -213,7 +213,7 @@ async def test_an_operation_that_is_too_much_alone_learns_so() -> None:
         results = await asyncio.gather(
             group.add("a"), group.commit.operate(flood, group.place("x")), group.add("b"), return_exceptions=True
         )
-        assert [type(result) for result in results] == [Entry, TransactionTooLarge, Entry]
+        assert [type(result) for result in results] == [Seen, TransactionTooLarge, Seen]
         assert await group.stored() == 2
 
 

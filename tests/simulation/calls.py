@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs_service import JobId, JobType, Removal
+from jobs_service import Job, JobId, JobType, Removal, json_data
+from jobs_service.layer.record import Record
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.journal import Entry
 
@@ -41,6 +42,7 @@ class Call:
         last_version: the cluster's version when it was answered.
         result: what was answered.
         locks: the locks that it used or got.
+        record: what the job was after the operation, as far as it is known.
         effects: (version, whether anything was written) of the transactions in which it was carried out.
     """
 
@@ -54,6 +56,7 @@ class Call:
     last_version: int | None = None
     result: Any = None
     locks: tuple[bytes, ...] = ()
+    record: Record | None = None
     effects: list[tuple[int, bool]] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -101,7 +104,9 @@ class Calls:
             if entry.name in _NUMBERED:
                 number = _number(entry)
                 if number is not None:
-                    self.all[number].effects.append((version, wrote))
+                    call = self.all[number]
+                    call.effects.append((version, wrote))
+                    call.record = entry.result if isinstance(entry.result, Record) else None
             elif entry.name == "remove":
                 self._removals.setdefault((entry.type, entry.id), []).append((version, wrote, entry.result))
             elif entry.name == "release":
@@ -140,6 +145,12 @@ class Calls:
             yield f"no effect: {call} was answered, but never carried out"
         if call.outcome not in (OK, UNKNOWN) and call.effects:
             yield f"refused: {call} failed, but was carried out at {call.effects}"
+        if isinstance(call.result, Job) and call.record is not None and len(call.effects) == 1:
+            answered = (call.result.state, call.result.data, call.result.outcome, bool(call.result.resubmit))
+            record = call.record
+            done = (record.state, json_data.decode(record.json), record.outcome, record.resubmit)
+            if answered != done:
+                yield f"answer: {call} was answered {answered}, but did {done}"
         for version, wrote in call.effects:
             if not call.could_be(version, wrote):
                 yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from jobs_service import JobEvent, JobNotFound, JobsService, JobState, JobTransaction, Settings, StoreError
+from jobs_service import JobEvent, JobNotFound, JobsService, JobState, JobTransaction, Removal, Settings, StoreError
 from jobs_service.testing import Process, World
 
 T = TypeVar("T")
@@ -102,6 +102,24 @@ def test_others_call_the_service_while_a_transaction_function_is_suspended() -> 
             await adding
 
     World(rates={"suspend": 1.0}, latency=0.05).run(lambda world: _whole(world, live))
+
+
+def test_each_of_several_calls_of_one_moment_is_answered_what_it_did_itself() -> None:
+    """Seed 15 with crowds: they share a transaction, and an add was answered what the next one made of its job."""
+
+    async def live(process: Process) -> None:
+        async with process.service() as jobs:
+            await jobs.set_type_timeout("t", 600)
+            added, removal = await asyncio.gather(jobs.add("t", "a", 1), jobs.remove("t", "a"))
+            assert (added.state, added.data, removal) == (JobState.PENDING, 1, Removal.REMOVED)
+            added, again, running = await asyncio.gather(
+                jobs.add("t", "b", 1), jobs.resubmit("t", "b", data=2), jobs.accept("t", timeout=0)
+            )
+            assert (added.state, added.data, again.state, again.data) == (JobState.PENDING, 1, JobState.PENDING, 2)
+            assert running is not None
+            assert (running.state, running.data) == (JobState.RUNNING, 2)
+
+    World(disorder=0).run(lambda world: _whole(world, live))
 
 
 async def _whole(world: World, program: object) -> None:
