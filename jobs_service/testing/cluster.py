@@ -83,6 +83,7 @@ class Cluster:
         latency: seconds that a request to the cluster takes at most, drawn anew for each.
         observers: told of commits.
         commits: how many there were.
+        untimed: the time limits, in seconds, of calls that have no timer because nothing took time when they began.
         calls: how often a transaction function was given to a connection.
     """
 
@@ -97,6 +98,7 @@ class Cluster:
         self.calls = 0
         # What the cluster does belongs to no process, and goes on when one dies.
         self.context = Context()
+        self.untimed: dict[asyncio.Timeout, float] = {}
         self._back_at = 0.0
         self._back = asyncio.Event()
         self._back.set()
@@ -122,6 +124,9 @@ class Cluster:
             self._back_at = until
             self._back.clear()
             self.loop.call_at(until, self._returns, until, context=self.context)
+            for timer, limit in self.untimed.items():
+                timer.reschedule(self.loop.time() + limit)
+            self.untimed.clear()
 
     def come_back(self) -> None:
         """Answer again at once, also those who wait."""
@@ -475,10 +480,12 @@ class SimulatedStore(Store):
             raise StoreError(f"store {self.address} belongs to another event loop; use it there")
         self._enter()
         limit = self._settings.transaction_timeout
+        # Where nothing takes time there is no timer to be set; the cluster sets it when it goes away.
+        at_once = self.cluster.answers_at_once
         try:
-            if self.cluster.answers_at_once:
-                return await work
-            async with asyncio.timeout(limit) as timer:
+            async with asyncio.timeout(None if at_once else limit) as timer:
+                if at_once:
+                    self.cluster.untimed[timer] = limit
                 return await work
         except TimeoutError as error:
             if not timer.expired():
@@ -487,6 +494,8 @@ class SimulatedStore(Store):
                 f"store {self.address} did not answer within {limit:g} s; a write may still take effect"
             ) from error
         finally:
+            if at_once:
+                self.cluster.untimed.pop(timer, None)
             self._leave()
 
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
@@ -500,14 +509,7 @@ class SimulatedStore(Store):
                 if not transaction.log:
                     self.cluster.commit_reads(transaction)
                     return result
-                await self._commit(transaction, mark, result, abandoned)
-                return result
-            except TransactionConflict:
-                pass
-            except CommitUnknown:
-                stamp = await self._find_out(call, mark)
-                if stamp is not None:
-                    transaction.stamp.value = stamp
+                if await self._commit(transaction, call, mark, result, abandoned):
                     return result
             finally:
                 if not transaction.submitted:
@@ -541,17 +543,16 @@ class SimulatedStore(Store):
     async def _commit(
         self,
         transaction: SimulatedTransaction,
+        call: int,
         mark: bytes,
         result: T,
         abandoned: Callable[[T], None] | None,
-    ) -> None:
-        """Commit, with a mark from which can be found out later whether it happened.
+    ) -> bool:
+        """Commit, with a mark from which can be found out later whether it happened, and return whether it did.
 
-        Marks of earlier commits, of which that is known, are removed with it.
+        Marks of earlier calls, about which nobody will ask any more, are removed with it.
 
         Raises:
-            TransactionConflict: it did not happen.
-            CommitUnknown: it may have happened, and if not, it never will.
             TransactionTooOld: it did not happen.
         """
         stale = dict.fromkeys(self._marks)
@@ -559,12 +560,24 @@ class SimulatedStore(Store):
         answer = self.cluster.submit(transaction)
         try:
             await asyncio.shield(answer)
+        except TransactionConflict:
+            return False
+        except CommitUnknown:
+            try:
+                stamp = await self._find_out(call, mark)
+            except BaseException:
+                self._missed(transaction, mark, result, abandoned)
+                raise
+            if stamp is None:
+                return False
+            transaction.stamp.value = stamp
         except asyncio.CancelledError:
             # It is under way all the same; whoever called has gone, and hears of it otherwise.
             self._enter()
-            answer.add_done_callback(lambda done: self._came_late(done, result, abandoned))
+            answer.add_done_callback(lambda done: self._came_late(done, transaction, mark, result, abandoned))
             raise
         self._marks = [*(each for each in self._marks if each not in stale), mark]
+        return True
 
     async def _find_out(self, call: int, mark: bytes) -> bytes | None:
         """Return the versionstamp of a commit whose outcome was unknown, None if it did not happen."""
@@ -579,10 +592,26 @@ class SimulatedStore(Store):
             except TransactionTooOld:
                 continue
 
-    def _came_late(self, answer: asyncio.Future[None], result: T, abandoned: Callable[[T], None] | None) -> None:
+    def _came_late(
+        self,
+        answer: asyncio.Future[None],
+        transaction: SimulatedTransaction,
+        mark: bytes,
+        result: T,
+        abandoned: Callable[[T], None] | None,
+    ) -> None:
+        answer.exception()  # Nobody else looks at it.
         self._leave()
-        if answer.exception() is None and abandoned is not None:
-            abandoned(result)
+        self._missed(transaction, mark, result, abandoned)
+
+    def _missed(
+        self, transaction: SimulatedTransaction, mark: bytes, result: T, abandoned: Callable[[T], None] | None
+    ) -> None:
+        """Tell of a commit that happened without its caller being told; on a real cluster, its mark would say so."""
+        if transaction.commit_version is not None:
+            self._marks.append(mark)
+            if abandoned is not None:
+                abandoned(result)
 
     def _give_up(self, transaction: SimulatedTransaction) -> None:
         """End a transaction that does not commit; its watches fail."""
