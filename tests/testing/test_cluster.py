@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs_service import Settings, StoreError, StoreUnavailable
-from jobs_service.errors import TransactionTooOld
+from jobs_service.errors import CommitUnknown, TransactionConflict, TransactionTooOld
 from jobs_service.sources import Sources
 from jobs_service.store import Limits, Transaction
 from jobs_service.testing import FAULTS, Plan, Process, SimulatedStore, World
@@ -235,6 +235,58 @@ def test_a_caller_that_is_gone_when_its_commit_happens_is_told_otherwise() -> No
     assert late.count([1]) + late.count([]) == 200
     assert [] in late  # A commit later than five seconds is too old.
     assert [simulate(main, seed, rates={"slow_answer": 1.0}) for seed in range(200)] == [[1]] * 200
+
+
+@pytest.mark.parametrize("kind", ["commit_unknown", "commit_lost", "slow_answer"])
+def test_a_canceled_call_tells_of_its_commit_however_it_is_answered(kind: str) -> None:
+    async def main(world: World) -> list[int]:
+        told: list[int] = []
+        async with connected(world, transaction_timeout=600) as store:
+            call = asyncio.create_task(store.transact(Runs(), abandoned=told.append))
+            for _ in range(world.choices.plan.seed % 30):
+                await asyncio.sleep(world.choices.plan.seed % 2 * 0.0005)
+            call.cancel()
+            results = await asyncio.gather(call, return_exceptions=True)
+            told += [result for result in results if isinstance(result, int)]
+        assert len(told) == world.cluster.commits
+        return told
+
+    faults = frozenset(f"{kind}:{number}" for number in range(3))
+    results = [simulate(main, Plan(seed, faults=faults), rates={kind: 1.0, "suspend": 0.5}) for seed in range(120)]
+    assert [] in results
+    assert [1] in results
+
+
+def test_the_marks_of_commits_do_not_pile_up() -> None:
+    async def main(world: World) -> None:
+        async with connected(world, transaction_timeout=0.5) as store:
+            for count in range(50):
+                with contextlib.suppress(StoreError):
+                    await write(store, b"a", b"%d" % count)
+            world.choices.calm()
+            await asyncio.sleep(60)
+            await write(store, b"a", b"last")
+        versions = world.cluster.versions
+        assert len(list(versions.scan_at(versions.version, b"\xff", b"\xff\xff", False))) == 1
+
+    simulate(main, rates={"slow_answer": 0.5, "commit_unknown": 0.3, "slow_read": 0.3, "commit_lost": 0.2})
+
+
+@pytest.mark.parametrize("error", [TransactionConflict("mine"), CommitUnknown("mine"), TimeoutError("mine")])
+@pytest.mark.parametrize("rates", [{}, {"suspend": 0.5}], ids=["calm", "suspended"])
+def test_an_error_of_the_functions_own_is_no_news_of_a_commit(error: Exception, rates: dict[str, float]) -> None:
+    async def main(world: World) -> None:
+        async with connected(world) as store:
+
+            async def function(tr: Transaction) -> None:
+                tr.set(b"a", b"1")
+                raise error
+
+            with pytest.raises(type(error), match="mine"):
+                await store.transact(function)
+            assert await read(store, b"a") is None
+
+    simulate(main, rates=rates)
 
 
 def test_latency_is_that_of_every_request() -> None:
