@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import CommitUnknown, StoreError, TransactionConflict
 from jobs_service.store import Store, Transaction
 from jobs_service.store.base import TransactionFunction
 from tests.contract.support import contents, value_of, write
@@ -120,7 +120,10 @@ async def test_a_transaction_within_a_transaction_is_refused(driven: Store) -> N
 
 
 async def test_errors_of_the_functions_own_pass_through_unchanged(store: Store) -> None:
-    for error in (RuntimeError("no luck"), TimeoutError("mine"), asyncio.CancelledError("mine"), StopAsyncIteration()):
+    errors: list[BaseException] = [RuntimeError("no luck"), TimeoutError("mine"), asyncio.CancelledError("mine")]
+    # Nor does the store take them for its own: there is no conflict, and nothing to find out.
+    errors += [StopAsyncIteration(), TransactionConflict("mine"), CommitUnknown("mine")]
+    for error in errors:
 
         async def function(tr: Transaction, error: BaseException = error) -> None:
             await tr.get(b"a")
