@@ -1,13 +1,14 @@
 """Commits of unknown outcome and conflicts, one after the other: no operation doubles, loses or wrongly refuses.
 
-Every cell of the operations table is met, each time in one group commit with other callers' operations.
+Every cell of the operations table is met, each time in one group commit with other callers' operations, on every kind
+of store that can meet such commits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -29,11 +30,10 @@ from jobs_service import (
     Settings,
     WorkerConflict,
 )
-from jobs_service.errors import CommitUnknown, TransactionConflict
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
-from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
+from tests.unsure import UNSURE_KINDS, Fate, Fates, past_states, unsure_store
 from tests.virtual_time import VirtualTimeLoop, run_virtual
 
 T = TypeVar("T")
@@ -43,44 +43,18 @@ ONE = (1).to_bytes(8, "little")
 PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
 
 
-class Fates(Faults):
-    """Decides what becomes of commits: each takes the next fate, and is an ordinary commit when there are no more.
-
-    Attributes:
-        coming: "lost" (it does not happen, and nobody knows), "unanswered" (it happens, and nobody knows), "conflict".
-    """
-
-    def __init__(self) -> None:
-        self.coming: deque[str] = deque()
-        self._present = ""
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        self._present = self.next() if transaction.log else ""
-        if self._present == "lost":
-            raise CommitUnknown("commit_unknown_result (1021)")
-        if self._present == "conflict":
-            raise TransactionConflict("not_committed (1020)")
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        if self._present == "unanswered":
-            raise CommitUnknown("commit_unknown_result (1021)")
-
-    def next(self) -> str:
-        """Return the next fate, "" for an ordinary commit."""
-        return self.coming.popleft() if self.coming else ""
-
-
 class Stage:
     """A service whose next operation meets its fates together with those of others.
 
     Attributes:
         jobs: the service.
+        fates: of the store's commits.
     """
 
-    def __init__(self, jobs: JobsService, faults: Fates, fates: list[str]) -> None:
+    def __init__(self, jobs: JobsService, fates: Fates, planned: list[Fate]) -> None:
         self.jobs = jobs
-        self._faults = faults
-        self._fates = fates
+        self.fates = fates
+        self._planned = planned
         self._count = 0
 
     async def act(self, operation: Awaitable[T]) -> T:
@@ -93,7 +67,7 @@ class Stage:
         worked, finished, _ = await jobs.accept_many("others", 3, timeout=0)
         await jobs.remove("others", f"{name} removed", force=True)
         await jobs.add("others", f"{name} removed", run_at=4e9)
-        self._faults.coming.extend(self._fates)
+        self.fates.plan(self._planned)
         added, result, updated, ended, removed = await asyncio.gather(
             jobs.add("others", f"{name} added", "new"),
             _caught(operation),
@@ -101,7 +75,7 @@ class Stage:
             finished.finish("finished"),
             jobs.remove("others", f"{name} removed"),
         )
-        assert not self._faults.coming, "the fates were not met"
+        assert not self.fates.coming, "the fates were not met"
         assert (added.state, updated.data, ended.state, removed) == (PENDING, "updated", FINISHED, Removal.REMOVED)
         assert (await jobs.get("others", f"{name} added")).data == "new"
         assert (await jobs.get("others", f"{name} worked")).data == "updated"
@@ -365,6 +339,33 @@ async def release_canceled(stage: Stage) -> None:
     assert (await stage.act(worker.release())).outcome is Outcome.CANCELED
 
 
+async def effects_without_a_job(stage: Stage) -> None:
+    async def count(tx: JobTransaction) -> bytes | None:
+        before = await tx.kv.get(b"effects/count")
+        tx.kv.add(b"effects/count", ONE)
+        return before
+
+    assert await stage.act(stage.jobs.transact(count)) is None
+    assert await stage.jobs.transact(count) == ONE
+
+
+async def effects_beside_several_operations(stage: Stage) -> None:
+    worker = await stage.running()
+
+    async def function(tx: JobTransaction) -> tuple[Job, RunningJob | None]:
+        tx.kv.add(b"effects/count", ONE)
+        await tx.add(T1, "b")
+        await tx.update(worker, "mine")
+        return await tx.finish(worker), await tx.accept(T1)
+
+    ended, taken = await stage.act(stage.jobs.transact(function))
+    assert taken is not None
+    assert (ended.state, ended.data, taken.id) == (FINISHED, "mine", "b")
+    assert await stage.jobs.store.read(lambda tr: tr.get(b"effects/count")) == ONE
+    await taken.finish()
+    assert await stage.runs_left() == 0
+
+
 CELLS: tuple[Cell, ...] = (
     add_missing,
     add_scheduled,
@@ -396,47 +397,36 @@ CELLS: tuple[Cell, ...] = (
     resubmit_by_the_worker,
     release,
     release_canceled,
+    effects_without_a_job,
+    effects_beside_several_operations,
 )
 
 
-class Between(Faults):
-    """Loses one commit without saying so, and lets others act before its function is run again."""
-
-    def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
-        self._act: Callable[[], Awaitable[object]] | None = act
-        self._lost = False
-
-    async def before_begin(self) -> None:
-        if self._lost and self._act is not None:
-            act, self._act = self._act, None
-            await act()
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if transaction.log and not self._lost:
-            self._lost = True
-            raise CommitUnknown("commit_unknown_result (1021)")
+every_kind = pytest.mark.parametrize("kind", UNSURE_KINDS)
 
 
-def test_a_lost_removal_of_a_job_that_shows_signs_of_life_meanwhile_is_done_again() -> None:
+@every_kind
+def test_a_lost_removal_of_a_job_that_shows_signs_of_life_meanwhile_is_done_again(kind: str) -> None:
     async def scenario() -> None:
-        async with staged([]) as stage:
+        async with staged(kind, []) as stage:
             jobs = stage.jobs
             worker = await stage.running()
-            assert isinstance(jobs.store, MemoryStore)
-            jobs.store.faults = Between(lambda: worker.update("alive"))
+            stage.fates.plan(["lost"], lambda: worker.update("alive"))
             assert await jobs.remove(T1, "a", force=True) is Removal.REMOVED
+            assert stage.fates.met == ["lost"]
             assert [job async for job in jobs.list(T1)] == []
 
     run_virtual(scenario())
 
 
-def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done_again() -> None:
+@every_kind
+def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done_again(kind: str) -> None:
     async def both(tx: JobTransaction) -> None:
         for id in ("a", "b"):
             await tx.remove(T1, id, force=True)
 
     async def scenario() -> None:
-        async with staged([]) as stage:
+        async with staged(kind, []) as stage:
             jobs = stage.jobs
             await jobs.add_many(T1, [NewJob("a"), NewJob("b")])
 
@@ -444,8 +434,7 @@ def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done
                 await jobs.remove(T1, "a")
                 await jobs.accept(T1)
 
-            assert isinstance(jobs.store, MemoryStore)
-            jobs.store.faults = Between(meanwhile)
+            stage.fates.plan(["lost"], meanwhile)
             with pytest.raises(JobNotFound):
                 await jobs.transact(both)
             assert [job.id async for job in jobs.list(T1)] == ["b"]
@@ -453,8 +442,32 @@ def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done
     run_virtual(scenario())
 
 
+@every_kind
+@pytest.mark.parametrize("then", ["added", "accepted", "finished"])
+def test_an_unanswered_removal_does_not_touch_a_job_made_anew_meanwhile(kind: str, then: str) -> None:
+    async def scenario() -> None:
+        async with staged(kind, []) as stage:
+            jobs = stage.jobs
+            await jobs.add(T1, "a", "old")
+
+            async def meanwhile() -> None:
+                await jobs.add(T1, "a", "new")
+                if then != "added":
+                    worker = await stage.accept()
+                    if then == "finished":
+                        await worker.finish()
+
+            stage.fates.plan(["unanswered"], meanwhile)
+            assert await jobs.remove(T1, "a", force=True) is Removal.REMOVED
+            job = await jobs.get(T1, "a")
+            expected = {"added": PENDING, "accepted": RUNNING, "finished": FINISHED}
+            assert (job.data, job.state, job.cancel) == ("new", expected[then], False)
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize(
-    "fates",
+    "planned",
     [
         ["lost"],
         ["unanswered"],
@@ -466,9 +479,12 @@ def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done
     ids="-".join,
 )
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.__name__)
-def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(cell: Cell, fates: list[str]) -> None:
+@every_kind
+def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(
+    kind: str, cell: Cell, planned: list[Fate]
+) -> None:
     async def scenario() -> None:
-        async with staged(fates) as stage:
+        async with staged(kind, planned) as stage:
             await cell(stage)
             await assert_sound(stage.jobs.store)
 
@@ -476,16 +492,20 @@ def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(cell: Cell,
 
 
 @asynccontextmanager
-async def staged(fates: list[str]) -> AsyncIterator[Stage]:
+async def staged(kind: str, planned: list[Fate]) -> AsyncIterator[Stage]:
     """Set a stage on a store of its own."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    store = MemoryStore(settings=Settings(), sources=Sources(1))
-    store.faults = faults = Fates()
-    async with JobsService(store, supervise=False, sources=Sources(1, wall_time=loop.wall_time)) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        yield Stage(jobs, faults, fates)
-    assert store.versions.kept == 0
+    fates = Fates()
+    store = unsure_store(kind, fates, seed=1)
+    await store.open()
+    try:
+        async with JobsService(store, supervise=False, sources=Sources(1, wall_time=loop.wall_time)) as jobs:
+            await jobs.set_type_timeout(T1, 60)
+            yield Stage(jobs, fates, planned)
+    finally:
+        await store.close()
+    assert past_states(store) == 0
 
 
 # lives
@@ -497,12 +517,13 @@ class Weather(Fates):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._choose = random.Random(seed)
-        self.met: Counter[str] = Counter()
 
-    def next(self) -> str:
-        fate = self._choose.choice(["", "", "", "lost", "unanswered", "conflict"])
-        self.met[fate] += 1
-        return fate
+    def take(self, fate: Fate) -> bool:
+        if not self.coming:
+            self.coming.append(
+                self._choose.choice(["answered", "answered", "answered", "lost", "unanswered", "conflict"])
+            )
+        return super().take(fate)
 
 
 class Life:
@@ -561,6 +582,8 @@ class Life:
             if not rounds and choose.random() < 0.3:
                 assert (await jobs.resubmit(type, id, data=1)).state is PENDING
                 rounds = 1
+        if choose.random() < 0.3:
+            await self._with_effect(f"{id} beside", _nothing)
         if choose.random() < 0.5:
             assert await jobs.remove(type, id) is Removal.REMOVED
             with pytest.raises(JobNotFound):
@@ -577,7 +600,12 @@ class Life:
         self.effects[id] += 1
 
 
-def test_the_lives_of_many_jobs_go_as_they_must_in_any_weather() -> None:
+async def _nothing(tx: JobTransaction) -> None:
+    """Touch no job."""
+
+
+@every_kind
+def test_the_lives_of_many_jobs_go_as_they_must_in_any_weather(kind: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
 
@@ -585,20 +613,19 @@ def test_the_lives_of_many_jobs_go_as_they_must_in_any_weather() -> None:
         pairs = await tr.get_range(b"effects/", b"effects0")
         return Counter({key[8:].decode(): int.from_bytes(value, "little") for key, value in pairs})
 
-    async def scenario() -> Counter[str]:
+    async def scenario() -> list[Fate]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
-        store = MemoryStore(settings=Settings(transaction_timeout=600), sources=Sources(seed))
+        weather = Weather(seed)
+        store = unsure_store(kind, weather, seed=seed, settings=Settings(transaction_timeout=600))
         await store.open()
         choose = random.Random(seed)
         sources = [Sources(f"{seed} {number}", wall_time=loop.wall_time) for number in range(2)]
         async with JobsService(store, sources=sources[0]) as one, JobsService(store, sources=sources[1]) as other:
-            store.faults = weather = Weather(seed)
             lives = [Life(choose.choice([one, other]), f"t{n}", random.Random(choose.random())) for n in range(20)]
             async with asyncio.TaskGroup() as group:
                 for life in lives:
                     group.create_task(life.live(15))
-            store.faults = None
             expected: Counter[str] = Counter()
             for life in lives:
                 expected += life.effects
@@ -606,9 +633,9 @@ def test_the_lives_of_many_jobs_go_as_they_must_in_any_weather() -> None:
             assert [job async for job in one.list(state="running")] == []
             await assert_sound(store, now=loop.wall_time())
         await store.close()
-        assert store.versions.kept == 0
+        assert past_states(store) == 0
         return weather.met
 
-    met = run_virtual(scenario())
+    met = Counter(run_virtual(scenario()))
     print(met)
-    assert min(met.values()) > 300
+    assert all(met[fate] > 300 for fate in ("answered", "unanswered", "lost", "conflict"))
