@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar
@@ -99,6 +100,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._scheduled: list[asyncio.TimerHandle] = []
         self._timer_cancelled_count = 0
         self._left = 0
+        self._made_on = threading.get_ident()
         # In the order in which they were begun, as the base class's set is not; with whom they belong to.
         self._asyncgens: WeakKeyDictionary[AsyncGenerator[Any, Any], Owner | None] = WeakKeyDictionary()
         self._recent: deque[str] = deque(maxlen=20)
@@ -124,6 +126,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
         self.call_soon(work)
         return future
+
+    async def getaddrinfo(self, *arguments: Any, **keywords: Any) -> Any:
+        """Refuse: the base class would ask the real network."""
+        raise NotImplementedError("a simulated loop has no network; give what is tested something else to talk to")
+
+    async def getnameinfo(self, *arguments: Any, **keywords: Any) -> Any:
+        """Refuse as well."""
+        return await self.getaddrinfo()
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Do as call_soon.
+
+        Raises:
+            RuntimeError: called on another thread, whose timing no seed decides.
+        """
+        if threading.get_ident() != self._made_on:
+            raise RuntimeError("a simulated loop was called from another thread, whose timing no seed decides")
+        return self.call_soon(callback, *args, context=context)
 
     def take_back(self, handles: list[asyncio.Handle]) -> None:
         """Have callbacks that were held run after all."""

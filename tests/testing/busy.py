@@ -37,6 +37,7 @@ class Busy:
         digest = hashlib.blake2b()
         world.loop.trace = lambda handle: digest.update(f"{world.loop.time()!r} {describe(handle)}\n".encode())
         world.run(self._main)
+        digest.update(f"{world.loop.fingerprint}\n".encode())
         for event in world.events:
             digest.update(f"{event}\n".encode())
         view = world.cluster.versions.scan_at(world.cluster.versions.version, b"", b"\xff\xff", False)

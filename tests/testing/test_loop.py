@@ -265,6 +265,38 @@ def test_work_for_an_executor_that_nobody_waits_for_any_more_is_not_done() -> No
     run(main())
 
 
+def test_the_network_is_out_of_reach() -> None:
+    async def main() -> None:
+        with pytest.raises(NotImplementedError, match="no network"):
+            await asyncio.open_connection("localhost", 80)
+        with pytest.raises(NotImplementedError):
+            await asyncio.create_subprocess_exec("true")
+
+    run(main())
+
+
+def test_a_thread_that_interferes_is_told_that_it_does() -> None:
+    async def main() -> None:
+        errors: list[RuntimeError] = []
+
+        def interfere(loop: asyncio.AbstractEventLoop) -> None:
+            try:
+                loop.call_soon_threadsafe(print)
+            except RuntimeError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=interfere, args=(asyncio.get_running_loop(),))
+        thread.start()
+        thread.join()
+        assert "another thread" in str(errors[0])
+        called: list[int] = []
+        asyncio.get_running_loop().call_soon_threadsafe(called.append, 1)
+        await asyncio.sleep(1)
+        assert called == [1]
+
+    run(main())
+
+
 # Ends
 
 
