@@ -27,7 +27,6 @@ T = TypeVar("T")
 EPOCH: Final = 1_700_000_000.0
 """The wall-clock time, seconds since the epoch, at which a world begins."""
 
-_KEPT_EVENTS: Final = 400
 _MOST_CLOSES: Final = 100
 
 
@@ -152,8 +151,10 @@ class World:
         disorder: how often the schedule picks any ready callback, not the first: 0 never, 1 always.
         latency: seconds that a request to the cluster takes at most.
         limits: of transactions.
+        settings: of processes that are started without any; None for the defaults, whatever the environment says.
         most_steps: callbacks that may run before the run is given up as a Livelock.
         log_level: a bound of what is noted of the services' own log: 10 for everything, 30 for warnings and errors.
+        kept_events: of so many the last ones are kept; None for all.
 
     Attributes:
         loop, choices, cluster: what it is made of.
@@ -172,12 +173,13 @@ class World:
         settings: Settings | None = None,
         most_steps: int = 10_000_000,
         log_level: int = 30,
+        kept_events: int | None = 400,
     ) -> None:
         self.choices = Choices(Plan(plan) if isinstance(plan, int) else plan, rates=rates, disorder=disorder)
         self.loop = SimulatedLoop(self.choices, most_steps=most_steps)
         self.cluster = Cluster(self.loop, self.choices, limits=limits)
         self.cluster.latency = latency
-        self.events: deque[str] = deque(maxlen=_KEPT_EVENTS)
+        self.events: deque[str] = deque(maxlen=kept_events)
         self.unhandled: list[str] = []
         self._log_level = log_level
         # Not those of the environment: the same plan and program are to give the same run.

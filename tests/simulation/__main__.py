@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from logging import DEBUG
 from types import FrameType
 
 from jobs_service.testing.choices import Plan
@@ -96,7 +97,7 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
     except ValueError as error:
         parser.error(f"--only: {error}")
     began = time.process_time()
-    report = run_guarded(run, plan)
+    report = run_guarded(partial(run, log_level=DEBUG), plan)
     tally = Tally()
     tally.add(report, time.process_time() - began)
     if not options.json:

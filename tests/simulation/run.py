@@ -28,6 +28,8 @@ _LONGEST_CALM: Final = 240.0
 _MOST_VIOLATIONS: Final = 20
 _SLOWEST: Final = 20.0
 _SHORT: Final = 3.0
+_WARNINGS: Final = 30
+_KEPT_EVENTS: Final = 400
 
 
 @dataclass
@@ -64,7 +66,7 @@ def simulate(
         plan: the seed, and what of it is left out.
         profile: of the weather, "calm", "breezy" or "stormy"; None to have it drawn.
         workloads: names of those to run; None for all.
-        log_level: of the services' own log in the events.
+        log_level: of the services' own log in the events; below that of warnings, all events are kept.
     """
     return Run(plan, profile, workloads, log_level).report()
 
@@ -109,6 +111,7 @@ class Run:
             limits=limits,
             most_steps=_MOST_STEPS,
             log_level=log_level,
+            kept_events=None if log_level < _WARNINGS else _KEPT_EVENTS,
         )
         self.world.note(f"{weather}, {limits}")
         self.random = random
