@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from logging import DEBUG
+from logging import DEBUG, WARNING
 from types import FrameType
 
 from jobs_service.testing.choices import Plan
@@ -41,13 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _check(parser, options)
-    run = partial(simulate, profile=options.profile, workloads=options.workload)
+    level = WARNING if options.seed is None else DEBUG
+    run = partial(simulate, profile=options.profile, workloads=options.workload, log_level=level)
     try:
         if options.seed is not None:
             return _replay(parser, options, run)
         return _explore(options, run)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Who read the output has seen enough; what Python still holds of it goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,7 +102,7 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
     except ValueError as error:
         parser.error(f"--only: {error}")
     began = time.process_time()
-    report = run_guarded(partial(run, log_level=DEBUG), plan)
+    report = run_guarded(run, plan)
     tally = Tally()
     tally.add(report, time.process_time() - began)
     if not options.json:

@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[2]
 HANG = 120  # seconds; only ends a run that would never end
 
 
-def simulated(plan: Plan, *, profile: str | None = None, workloads: Sequence[str] | None = None) -> Report:
+def simulated(
+    plan: Plan, *, profile: str | None = None, workloads: Sequence[str] | None = None, log_level: int = 30
+) -> Report:
     """Run a small world: operation 6 fails with seeds 3 and 8 when it meets a conflict, or when it storms."""
     choices = Choices(plan, rates={"conflict": 0.5, "kill": 0.5})
     report = Report(plan, operations=choices.operations, faults=choices.faults, seconds=360.0, digest="d")
@@ -162,7 +164,9 @@ sys.exit(command.main(sys.argv[1:]))
 """
 
 
-def announced(plan: Plan, *, profile: str | None = None, workloads: Sequence[str] | None = None) -> Report:
+def announced(
+    plan: Plan, *, profile: str | None = None, workloads: Sequence[str] | None = None, log_level: int = 30
+) -> Report:
     """Run, and say so."""
     print("ran", file=sys.stderr, flush=True)
     return simulated(plan)
