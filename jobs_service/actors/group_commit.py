@@ -117,7 +117,7 @@ class _Accepts:
             return taken, (None, None)
         if not self._watch:
             return taken, []
-        return taken, await pending.wait_for_more(unit, self._keys)
+        return taken, await pending.wait_for_more(unit, self._keys, self._terms.max_priority)
 
     def answer(self, result: Any, failure: Exception | None) -> None:
         if failure is not None:

@@ -19,6 +19,7 @@ _SEQ_BYTES: Final = 12
 _TIME_BYTES: Final = 9
 _PAGE: Final = 256
 _LONG_PAGE: Final = 2000
+_CLOCK_CHECK: Final = 5.0
 # The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
 _SMALLEST_INT: Final = 0x0C
 _ZERO: Final = 0x14
@@ -106,12 +107,36 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     return unpack_seconds(found[0][0][len(keys.scheduled) :]) if found else None
 
 
-async def wait_for_more(unit: Unit, keys: TypeKeys) -> tuple[Watch, float | None]:
-    """Return a watch on the type's queue, and the seconds until the next scheduled job comes due (None for never)."""
+async def wait_for_more(unit: Unit, keys: TypeKeys, max_priority: bytes | None = None) -> tuple[Watch, float | None]:
+    """Return a watch on the type's queue, and the seconds until the next of its jobs comes due (None for never).
+
+    Only of use to one who has just found no due job of the priorities up to max_priority (packed; None for all).
+    """
+    now = unit.now
     run_at = await next_scheduled(unit.transaction.snapshot, keys)
     # A job that is due, but was not taken, must not keep its waiter awake.
-    due_in = None if run_at is None or run_at <= unit.now else run_at - unit.now
+    due_in = None if run_at is None or run_at <= now else run_at - now
+    ready_at = await _next_ready(unit, keys, max_priority)
+    if ready_at is not None:
+        # The clock may be set forward as it was set back, which nobody else looks at for a ready job.
+        due_in = min(ready_at - now, _CLOCK_CHECK, _CLOCK_CHECK if due_in is None else due_in)
     return unit.transaction.watch(keys.watch_pending), due_in
+
+
+async def _next_ready(unit: Unit, keys: TypeKeys, max_priority: bytes | None) -> float | None:
+    """Return when the next of the ready jobs comes due that are not, made ready by a clock ahead of this one."""
+    begin = keys.ready
+    end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
+    earliest: float | None = None
+    while True:
+        found = await unit.transaction.snapshot.get_range(begin, end, limit=_LONG_PAGE)
+        for _, value in found:
+            if not _due(value, unit.now):
+                run_at = unpack_seconds(value)
+                earliest = run_at if earliest is None else min(earliest, run_at)
+        if len(found) < _LONG_PAGE:
+            return earliest
+        begin = found[-1][0] + b"\x00"
 
 
 async def count(
