@@ -165,22 +165,20 @@ class MemoryStore(Store):
                     result = self._run(function, transaction, loop)
                     # It stands for the way to the store; other transactions commit meanwhile.
                     await asyncio.sleep(0)
-                    await self._commit(transaction, deadline)
-                    return result
-                except _RunAgain as again:
-                    if transaction.committed:
-                        return result  # Of all that asked, the store itself knows.
-                    if loop.time() >= deadline:
-                        raise StoreUnavailable(
-                            f"store {self.address}: a transaction did not get through within "
-                            f"{self._settings.transaction_timeout:g} s: {again.__cause__}"
-                        ) from again.__cause__
+                    failure = await self._commit(transaction, deadline)
+                    if failure is None:
+                        return result
                 except BaseException:
                     if transaction.committed and abandoned is not None:
                         abandoned(result)
                     raise
                 finally:
                     transaction.end()
+                if loop.time() >= deadline:
+                    raise StoreUnavailable(
+                        f"store {self.address}: a transaction did not get through within "
+                        f"{self._settings.transaction_timeout:g} s: {failure}"
+                    ) from failure
                 await asyncio.sleep(self._sources.uniform(0, pause))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
@@ -264,12 +262,8 @@ class MemoryStore(Store):
             )
         return result
 
-    async def _commit(self, transaction: MemoryTransaction, deadline: float) -> None:
-        """Commit.
-
-        Raises:
-            _RunAgain: the commit failed, or seemed to; raised by no transaction function, unlike its cause.
-        """
+    async def _commit(self, transaction: MemoryTransaction, deadline: float) -> StoreError | None:
+        """Commit; return why that did not happen, None if it did: whatever the faults say, the store itself knows."""
         try:
             if self.faults is not None:
                 await self._within(deadline, self.faults.before_commit(transaction))
@@ -277,7 +271,8 @@ class MemoryStore(Store):
             if self.faults is not None:
                 await self._within(deadline, self.faults.after_commit(transaction))
         except (TransactionConflict, CommitUnknown) as error:
-            raise _RunAgain from error
+            return None if transaction.committed else error
+        return None
 
     async def _within(self, deadline: float, fault: Coroutine[Any, Any, None]) -> None:
         try:
@@ -306,10 +301,6 @@ class MemoryStore(Store):
             group.pop(watch, None)
             if not group:
                 del self._watches[watch.key]
-
-
-class _RunAgain(Exception):
-    """The commit did not happen, or may not have: its cause says which."""
 
 
 class _Reads:
