@@ -316,13 +316,9 @@ class Run:
 
     async def _settle(self, client: Client) -> None:
         await self._calm.wait()
-        while True:
+        async with asyncio.TaskGroup() as group:
             for workload in self.workloads:
-                try:
-                    await workload.settle(client)
-                except JobsError as error:
-                    self.world.note(f"{error!r}", client.process)
-            await asyncio.sleep(0.5)
+                group.create_task(workload.settle(client))
 
     async def _settle_all(self) -> None:
         """Let no more faults hit, and wait until every job has ended."""

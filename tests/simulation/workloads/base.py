@@ -39,7 +39,7 @@ class Workload:
         raise NotImplementedError
 
     async def settle(self, client: Client) -> None:
-        """Help to bring all jobs to their end, when the storm is over; called again and again in every process."""
+        """Help to bring all jobs to their end when the storm is over, in every process; may go on for ever."""
 
     def check(self) -> Iterator[str]:
         """Yield what is wrong in the end."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import ClassVar
 
-from jobs_service import JobCanceled, Outcome, RunningJob, StoreError, WorkerConflict
+from jobs_service import JobCanceled, JobType, Outcome, RunningJob, StoreError, WorkerConflict
 from tests.simulation.checks import overlooked
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.workloads.base import Workload
@@ -39,9 +39,19 @@ class Workers(Workload):
             await self._work(client, job, fate)
 
     async def settle(self, client: Client) -> None:
-        for type in self.run.types:
-            for job in await client.accept(type, timeout=1.0):
-                await self._finish(client, job, 0.0)
+        """Wait for jobs as long as it takes: one that nobody is woken for is stuck."""
+        async with asyncio.TaskGroup() as group:
+            for type in self.run.types:
+                group.create_task(self._run_all(client, type))
+
+    async def _run_all(self, client: Client, type: JobType) -> None:
+        while True:
+            try:
+                for job in await client.accept(type, timeout=None):
+                    await self._finish(client, job, 0.0)
+            except StoreError as error:
+                self.run.world.note(f"{error!r}", client.process)
+                await asyncio.sleep(0.5)
 
     async def _work(self, client: Client, job: RunningJob, fate: float) -> None:
         longest = self.run.timeouts[job.type]
