@@ -41,26 +41,21 @@ class Seen(NamedTuple):
 
 
 class Entry:
-    """One touched job: its place in the keyspace, its stored and its present record, None when there is none."""
+    """One touched job: its place in the keyspace, whether the store has it, and its present record, None for none."""
 
-    __slots__ = ("changed", "id", "keys", "packed_id", "raw", "record")
+    __slots__ = ("changed", "id", "keys", "packed_id", "record", "stored")
 
     def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, raw: bytes | None) -> None:
         self.keys = keys
         self.id = id
         self.packed_id = packed_id
-        self.raw = raw
+        self.stored = raw is not None
         self.record = None if raw is None else Record.decode(raw)
         self.changed = False
 
     def seen(self) -> Seen:
         """Return what the job is now: the entry itself goes on with the transaction."""
         return Seen(self.keys, self.id, self.record)
-
-    @property
-    def data_key(self) -> bytes:
-        """The job's DATA key."""
-        return self.keys.data + self.packed_id
 
 
 class Unit:
@@ -202,7 +197,7 @@ class Unit:
         index: list[tuple[bytes, bytes, bytes]] = []
         for data_key, entry in self.entries.items():
             record = entry.record
-            if not entry.changed or (record is None and entry.raw is None):
+            if not entry.changed or (record is None and not entry.stored):
                 continue
             if record is None:
                 transaction.clear(data_key)

@@ -181,7 +181,8 @@ class Cluster:
         """Send a commit on its way, and return the future of its answer.
 
         Raises from the future:
-            TransactionConflict, CommitUnknown: run the function again.
+            TransactionConflict: nothing was written; run the function again.
+            CommitUnknown: find out whether it happened.
             TransactionTooOld: nothing was written.
         """
         answer: asyncio.Future[None] = self.loop.create_future()
