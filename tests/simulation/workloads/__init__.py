@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
+from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers
+from tests.simulation.workloads.overseers import Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workers import Workers
@@ -20,6 +22,17 @@ ALL: tuple[type[Workload], ...] = (
     TypeKeepers,
     Lookers,
     Waiters,
+    Crowds,
+    Idlers,
+    Racers,
+    Deserters,
+    Heartbeats,
+    Overseers,
+    Inspectors,
+    Stoppers,
+    Keepers,
+    Followers,
+    Measurers,
 )
 """Every workload there is."""
 

@@ -1,0 +1,261 @@
+"""Defects of the actors: who notices lost jobs, tells subscribers, and commits for many callers at once."""
+
+from __future__ import annotations
+
+from jobs_service.actors import type_monitor
+from jobs_service.actors.activity_monitor import ActivityMonitor
+from jobs_service.actors.group_commit import GroupCommit, _Accepts
+from jobs_service.actors.notifier import Notifier
+from jobs_service.actors.sampler import Sampler
+from jobs_service.actors.subscriptions import Mailbox
+from jobs_service.actors.type_monitor import TypeMonitor
+from jobs_service.actors.type_server import TypeServer
+from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
+
+# The activity monitor
+
+
+def one_sample_is_enough() -> Defect:
+    """A running job is taken for lost as soon as it is seen."""
+    return changed(ActivityMonitor._check, ("silent_since = sample.at - sample.timeout", "silent_since = sample.at"))
+
+
+def no_job_is_ever_lost() -> Defect:
+    """The activity monitor re-enqueues nothing."""
+    return changed(ActivityMonitor._check, ("await self._re_enqueue(stamp, sample.timeout)", "pass"))
+
+
+def half_the_timeout_is_enough() -> Defect:
+    """A job is taken for lost after half its activity timeout."""
+    return changed(ActivityMonitor._check, ("sample.at - sample.timeout", "sample.at - sample.timeout / 2"))
+
+
+def the_first_timeout_counts() -> Defect:
+    """The activity monitor goes on with the timeout that it saw first."""
+    return changed(
+        ActivityMonitor._check,
+        ("if sample.timeout != self._timeout:", "if self._timeout is None:"),
+        ("sample.at - sample.timeout", "sample.at - (self._timeout or 0.0)"),
+    )
+
+
+def a_changed_timeout_is_measured_with_old_samples() -> Defect:
+    """A changed timeout does not start the measurement anew."""
+    return changed(ActivityMonitor._check, ("            history.clear()\n", ""))
+
+
+def the_first_batch_is_the_last() -> Defect:
+    """Of several lost jobs those that do not fit into the first batch are forgotten."""
+    return changed(ActivityMonitor._re_enqueue, ("if len(lost) < size:", "if len(lost) <= size:"))
+
+
+def the_monitor_is_quiet_too_early() -> Defect:
+    """The activity monitor is told of changes only, although it waits for time to pass."""
+    return changed(
+        ActivityMonitor._check,
+        ('not history or (history[-1].stamp or b"") <= self._clean', "True"),
+    )
+
+
+def scheduled_jobs_are_not_looked_at() -> Defect:
+    """The activity monitor never makes a scheduled job ready."""
+    return changed(ActivityMonitor._look_at_queue, ("return _NEVER if run_at is None else run_at", "return _NEVER"))
+
+
+def the_queue_is_watched_after_it_was_read() -> Defect:
+    """The activity monitor's watch is made in a later transaction than its look at the queue."""
+    return changed(
+        ActivityMonitor._look_at_queue,
+        (
+            "        self._watch = watch\n",
+            "        watch.cancel()\n        self._watch = watch = await self._context.read(later)\n",
+        ),
+        (
+            "        run_at, watch = await",
+            "        async def later(transaction: Transaction) -> Watch:\n"
+            "            return transaction.watch(self._keys.watch_pending)\n\n"
+            "        run_at, watch = await",
+        ),
+    )
+
+
+# The sampler
+
+
+def a_type_is_sampled_once() -> Defect:
+    """The sampler forgets a type after its first sample."""
+    return changed(Sampler._take_due, ("self._schedule(sampled, self._next_tick(now, sampled.timeout))", "pass"))
+
+
+def one_sample_per_timeout() -> Defect:
+    """A lost job is noticed after up to twice its timeout."""
+    return changed(Sampler._next_tick, ("timeout / settings.activity_samples", "timeout"))
+
+
+def samples_are_dated_back() -> Defect:
+    """A sample has the time at which it was asked for, not that at which it was there."""
+    return changed(
+        Sampler._sample,
+        ("        now = asyncio.get_running_loop().time()\n", ""),
+        ("        keys = [", "        now = asyncio.get_running_loop().time()\n        keys = ["),
+    )
+
+
+# The notifier and the type monitor
+
+
+def the_new_notifier_does_not_look() -> Defect:
+    """What happened while there was no notifier is never told."""
+    return together(
+        changed(Notifier.init, ("        self._ask()\n", "")),
+        changed(
+            TypeMonitor.run,
+            (
+                "if found != stamp:",
+                "if stamp is None:\n                    stamp = found or b''\n                elif found != stamp:",
+            ),
+        ),
+    )
+
+
+def subscriptions_die_with_their_notifier() -> Defect:
+    """The hub forgets a type's subscriptions when its notifier ends."""
+    return changed(
+        Notifier.terminate,
+        (
+            "self._hub.listen(self._keys, None)",
+            "self._hub.listen(self._keys, None); self._hub._targets.pop(self._keys, None)",
+        ),
+    )
+
+
+def heartbeats_are_told() -> Defect:
+    """Subscribers are told of what does not concern them: the same state again."""
+    return together(
+        changed(Notifier._tell, ("before.state is record.state", "False")),
+        changed(Mailbox.put, ("_looks_like(event, target.taken)", "False")),
+    )
+
+
+def looks_overtake_each_other() -> Defect:
+    """The notifier takes several looks at once: something older is told after something newer."""
+    return changed(
+        Notifier.handle,
+        (
+            "await self._look(wanted[start : start + size])",
+            'self.spawn_link(self._look(wanted[start : start + size]), "look")',
+        ),
+    )
+
+
+def removed_jobs_are_not_told_of() -> Defect:
+    """Who has subscribed to a job that is removed waits for ever."""
+    return changed(
+        Notifier._tell,
+        ("target.tell(JobEvent(target.keys.type, target.id, JobState.REMOVED, None, None, None))", "pass"),
+    )
+
+
+def who_comes_during_a_look_is_told_its_result() -> Defect:
+    """A new subscriber is told of what was read before it came: of a state that is past, or that the job is missing."""
+    return changed(
+        Notifier._look,
+        (
+            "zip(data_keys, asking, raws, strict=True):",
+            "zip(data_keys, [list(by_key.get(data_key, ())) for data_key in data_keys], raws, strict=True):",
+        ),
+    )
+
+
+def only_the_first_batch_is_looked_at() -> Defect:
+    """With more subscribed jobs than the notifier reads at once, some are never told of."""
+    return changed(Notifier.handle, ("range(0, len(wanted), size)", "range(0, min(size, len(wanted)), size)"))
+
+
+def activity_is_watched_after_it_was_read() -> Defect:
+    """The type monitor's watch is made in a later transaction than its look at the stamp."""
+    return changed(
+        TypeMonitor.run,
+        (
+            "            try:\n                if found",
+            "            watch.cancel()\n"
+            "            _, watch = await self._context.retried(lambda: self._context.read(self._look))\n"
+            "            try:\n                if found",
+        ),
+    )
+
+
+def a_lost_watch_is_waited_for() -> Defect:
+    """A type monitor whose watch was lost looks never again."""
+    return changed(
+        type_monitor._change,
+        ("with contextlib.suppress(StoreError):", "try:"),
+        (
+            "        await watch.wait()\n",
+            "        await watch.wait()\n    except StoreError:\n        await asyncio.Event().wait()\n",
+        ),
+    )
+
+
+# The type server
+
+
+def a_dead_monitor_is_not_noticed() -> Defect:
+    """The type server goes on when an activity monitor or a notifier has died."""
+    return changed(
+        TypeServer.handle,
+        ('raise JobsError(f"{message.process.name} ended unexpectedly") from message.cause', "return"),
+    )
+
+
+def types_are_looked_at_once() -> Defect:
+    """A type server serves the types that it finds at its start, and those that its own service changes."""
+    return changed(TypeServer.run, ("                await self._check_types()\n", "                pass\n"))
+
+
+# Group commit
+
+
+def answers_go_to_the_wrong_callers() -> Defect:
+    """Of several operations in one transaction each is told what became of another."""
+    return changed(GroupCommit._run, ("zip(batch, answers, strict=True)", "zip(batch, reversed(answers), strict=True)"))
+
+
+def jobs_of_callers_who_have_gone_stay_locked() -> Defect:
+    """A job that was accepted for somebody who has been canceled since is not given back."""
+    return changed(_Accepts.answer, ("self._give_back(entry)", "pass"))
+
+
+def accepts_go_first() -> Defect:
+    """A worker that looks for jobs in the transaction of those who add them does not find them."""
+    return changed(GroupCommit._send, ("key=_is_accept)", "key=lambda each: not _is_accept(each))"))
+
+
+ALL = (
+    Mutant(one_sample_is_enough),
+    Mutant(no_job_is_ever_lost),
+    Mutant(half_the_timeout_is_enough),
+    Mutant(the_first_timeout_counts),
+    Mutant(a_changed_timeout_is_measured_with_old_samples, "calm", ("creators", "deserters", "measurers", "workers")),
+    Mutant(the_first_batch_is_the_last, "calm", ("creators", "batches", "deserters", "workers")),
+    Mutant(the_monitor_is_quiet_too_early),
+    Mutant(scheduled_jobs_are_not_looked_at, "calm", ("creators", "resubmitters", "overseers")),
+    Mutant(the_queue_is_watched_after_it_was_read, "calm", ("creators", "resubmitters", "overseers")),
+    Mutant(a_type_is_sampled_once),
+    Mutant(one_sample_per_timeout, "calm", ("creators", "deserters", "workers")),
+    Mutant(samples_are_dated_back, "stormy", ("creators", "deserters", "heartbeats", "workers")),
+    Mutant(the_new_notifier_does_not_look, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(subscriptions_die_with_their_notifier, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(heartbeats_are_told, "calm", ("creators", "cancelers", "heartbeats", "subscribers", "workers")),
+    Mutant(looks_overtake_each_other, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(removed_jobs_are_not_told_of),
+    Mutant(who_comes_during_a_look_is_told_its_result),
+    Mutant(only_the_first_batch_is_looked_at, "calm", ("creators", "workers", "followers", "subscribers")),
+    Mutant(activity_is_watched_after_it_was_read, "calm", ("creators", "workers", "followers", "subscribers")),
+    Mutant(a_lost_watch_is_waited_for, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(a_dead_monitor_is_not_noticed, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(types_are_looked_at_once, "stormy", ("creators", "deserters", "type keepers", "workers")),
+    Mutant(answers_go_to_the_wrong_callers),
+    Mutant(jobs_of_callers_who_have_gone_stay_locked, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(accepts_go_first, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+)

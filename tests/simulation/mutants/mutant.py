@@ -1,0 +1,97 @@
+"""What a mutant is, and how one is made: by changing a few words in a real function, for a while."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias
+
+Defect: TypeAlias = AbstractContextManager[object]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A defect, and in what runs it shows.
+
+    Attributes:
+        defect: returns what has the defect while it is entered; its docstring says what is wrong.
+        profile: of the runs' weather; None to have it drawn.
+        workloads: names of those that run; None for all.
+        first: the first seed that is tried.
+    """
+
+    defect: Callable[[], Defect]
+    profile: str | None = None
+    workloads: Sequence[str] | None = None
+    first: int = 0
+
+    @property
+    def name(self) -> str:
+        """What it is called: the defect's name in words."""
+        return self.defect.__name__.replace("_", " ")
+
+
+def changed(function: Any, *changes: tuple[str, str], **names: object) -> Defect:
+    """Return what changes words in a function's source while it is entered, wherever the function is known.
+
+    Args:
+        function: any plain function, method, or property.
+        changes: (words, other words); each must occur exactly once.
+        names: what the function's module knows beside, meanwhile.
+
+    Raises:
+        LookupError: words do not occur once; the function has become another since, and the mutant must be made anew.
+    """
+    plain: Any = function.fget if isinstance(function, property) else function
+    assert isinstance(plain, FunctionType), function
+    return _other_code(plain, _changed_code(plain, changes), names)
+
+
+@contextmanager
+def together(*defects: Defect) -> Iterator[None]:
+    """Have several changes at once that only together are a defect."""
+    with ExitStack() as stack:
+        for defect in defects:
+            stack.enter_context(defect)
+        yield
+
+
+@contextmanager
+def _other_code(function: FunctionType, code: CodeType, names: dict[str, object]) -> Iterator[None]:
+    original, known = function.__code__, function.__globals__
+    assert not known.keys() & names.keys()
+    # The code, not the function: other modules, tables and wrappers have the function itself.
+    function.__code__ = code
+    known.update(names)
+    try:
+        yield
+    finally:
+        function.__code__ = original
+        for name in names:
+            del known[name]
+
+
+def _changed_code(function: FunctionType, changes: Sequence[tuple[str, str]]) -> CodeType:
+    lines, first = inspect.getsourcelines(function)
+    source = "".join(lines)
+    for words, other in changes:
+        if source.count(words) != 1:
+            raise LookupError(f"{function.__qualname__} has {words!r} {source.count(words)} times, not once")
+        source = source.replace(words, other)
+    module = sys.modules[function.__module__]
+    whole = inspect.getsource(module).splitlines(keepends=True)
+    whole[first - 1 : first - 1 + len(lines)] = [source]
+    compiled = compile("".join(whole), str(module.__file__), "exec", dont_inherit=True)
+    [code] = [code for code in _codes(compiled) if code.co_qualname == function.__qualname__]
+    return code
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)

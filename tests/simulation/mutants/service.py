@@ -1,0 +1,99 @@
+"""Defects of the service and of those who wait for jobs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from jobs_service.accepting import Waiting
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.service import JobsService
+from jobs_service.store.base import Transaction, Watch
+from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
+
+
+def watching(keys: TypeKeys) -> Callable[[Transaction], Coroutine[Any, Any, Watch]]:
+    """Return a transaction function that watches a type's queue."""
+
+    async def watch(transaction: Transaction) -> Watch:
+        return transaction.watch(keys.watch_pending)
+
+    return watch
+
+
+def accept_watches_after_it_has_looked() -> Defect:
+    """A waiting worker's watch is made in a later transaction than the look that found no job."""
+    return changed(
+        JobsService._accept_once,
+        (
+            "            return Nothing(*found)\n",
+            "            if found[0] is not None:\n"
+            "                found[0].cancel()\n"
+            "                found = (await self._read(watching(keys)), found[1])\n"
+            "            return Nothing(*found)\n",
+        ),
+        watching=watching,
+    )
+
+
+def a_job_that_comes_too_late_stays_locked() -> Defect:
+    """A job that was accepted in the very moment in which its caller was canceled is not given back."""
+    return changed(JobsService._accept_once, ("self._return(answer.result())", "pass"))
+
+
+def the_turn_is_not_passed_on() -> Defect:
+    """A worker that is canceled as its turn comes leaves those behind it waiting."""
+    return together(
+        changed(Waiting._queue, ("line.wake(1)  # canceled as its turn came", "pass")),
+        changed(Waiting.get, ("line.wake(1)", "pass")),
+    )
+
+
+def the_next_in_line_are_not_woken() -> Defect:
+    """Who got a job leaves without a word to those who wait behind."""
+    return changed(Waiting.get, ("line.wake(2)", "pass"))
+
+
+def nobody_wakes_for_scheduled_jobs() -> Defect:
+    """A waiting worker sleeps on when the next scheduled job comes due."""
+    return changed(Waiting._watch, ("asyncio.timeout(due_in)", "asyncio.timeout(None)"))
+
+
+def closing_does_not_wait_for_operations() -> Defect:
+    """The service is left while its transactions are under way."""
+    return changed(JobsService._leave, ("        await self._operations.drain()\n", ""))
+
+
+def closing_does_not_wait_for_what_is_given_back() -> Defect:
+    """The service is left before jobs that nobody got are given back."""
+    return changed(
+        JobsService._leave,
+        ("        while self._afterthoughts:\n            await asyncio.wait(self._afterthoughts)\n", ""),
+    )
+
+
+def stop_and_remove_does_not_wait() -> Defect:
+    """A running job is asked to stop, and taken for removed."""
+    return changed(JobsService.stop_and_remove, ("while removal is Removal.CANCELED:", "while False:"))
+
+
+def stop_and_remove_ends_late() -> Defect:
+    """The time limit does not count while the job runs."""
+    return changed(JobsService.stop_and_remove, ("max(seconds, _MOMENT)", "10 * seconds + 1.0"))
+
+
+ALL = (
+    Mutant(accept_watches_after_it_has_looked, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(a_job_that_comes_too_late_stays_locked, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(the_turn_is_not_passed_on, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(the_next_in_line_are_not_woken, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(
+        nobody_wakes_for_scheduled_jobs, "calm", ("creators", "resubmitters", "type keepers", "idlers", "overseers")
+    ),
+    Mutant(closing_does_not_wait_for_operations, "stormy", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(
+        closing_does_not_wait_for_what_is_given_back, "stormy", ("creators", "crowds", "idlers", "racers", "workers")
+    ),
+    Mutant(stop_and_remove_does_not_wait, workloads=("creators", "stoppers", "workers")),
+    Mutant(stop_and_remove_ends_late),
+)

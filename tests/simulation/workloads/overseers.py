@@ -1,0 +1,206 @@
+"""Those who look at what nobody else does: the queue, the tree, whether calls return and subscribers are up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType, WorkerConflict
+from jobs_service.testing import SimulatedTransaction
+from tests.simulation.calls import STOP_AND_REMOVE
+from tests.simulation.client import Client
+from tests.simulation.workloads.base import Workload
+
+_MOMENT: Final = 1.5
+_FINAL: Final = (JobState.FINISHED, JobState.REMOVED)
+_TOLERANCE: Final = 1e-6
+
+
+class Overseers(Workload):
+    """Look at the queue: what is due is made ready in time, also while no worker is there to do it.
+
+    It holds in runs without faults that take time, and where types come and go no more than the run's own.
+    """
+
+    name = "overseers"
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        # When the services that make jobs ready last began, or types changed.
+        self._types_since = 0.0
+        run.world.cluster.observers.append(self)
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """See Observer."""
+        if any(entry.name in ("set timeout", "clear timeout") for entry in transaction.journal):
+            self._types_since = self.run.world.loop.time()
+
+    async def step(self, client: Client) -> None:
+        run = self.run
+        if not run.is_quick() or client.jobs._tree is None:
+            return
+        settings = client.jobs.settings
+        served = self._types_since + settings.type_check_period + settings.type_check_max_jitter + _MOMENT
+        due_since = client.process.clock.wall_time() - _MOMENT
+        now = run.world.loop.time()
+        for (type, id), job in run.history.model.jobs.items():
+            if job.state != "scheduled" or job.run_at is None or type not in run.history.model.timeouts:
+                continue
+            written = run.history.states(type, id)[-1].time
+            if job.run_at < due_since and max(served, written + _MOMENT) < now:
+                run.complain(f"overdue: {type!r}/{id!r} was due at {job.run_at:.3f}, and {client.process} sleeps")
+
+    async def settle(self, client: Client) -> None:
+        """Finish all jobs, where no workers do it."""
+        if not any(each.name == "workers" for each in self.run.workloads):
+            for type in self.run.types:
+                for job in await client.accept(type, timeout=1.0):
+                    with contextlib.suppress(WorkerConflict):
+                        await client.finish(job)
+
+
+class Inspectors(Workload):
+    """Look at the supervisor tree: who runs was started after those it relies on, and nobody dies for no reason."""
+
+    name = "inspectors"
+
+    async def step(self, client: Client) -> None:
+        tree = client.jobs.supervision()
+        for name, restarts in _restarts(tree):
+            if restarts and self.run.is_quick():
+                self.run.complain(f"tree: in {client.process}, {name} was restarted {restarts} times for no reason")
+        children = tree.get("children", [])
+        for before, after in pairwise(children):
+            if before["state"] == after["state"] == "running" and before["seconds"] < after["seconds"]:
+                self.run.complain(
+                    f"tree: in {client.process}, {after['name']} runs for {after['seconds']:.3f} s, "
+                    f"{before['name']} for {before['seconds']:.3f} s"
+                )
+
+
+class Stoppers(Workload):
+    """Stop and remove jobs: when that returns, the job was gone."""
+
+    name = "stoppers"
+
+    async def step(self, client: Client) -> None:
+        type, id = self.some_type(), self.some_id()
+        seconds = self.random.choice([1.0, 10.0])
+        removal = client.begin(STOP_AND_REMOVE, type, id)
+        with contextlib.suppress(TimeoutError, JobNotFound):
+            await client.jobs.stop_and_remove(type, id, timeout=seconds)
+            states = self.run.history.states(type, id)
+            if not [each for each in states if each.version > removal.version and each.state is JobState.REMOVED]:
+                self.run.complain(f"no effect: {removal} returned, but nobody has removed the job")
+
+
+class Keepers(Workload):
+    """Set a type's timeout to what it is: that returns, whatever becomes of the actors who are told of it."""
+
+    name = "keepers"
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        self._hung: list[str] = []
+
+    async def step(self, client: Client) -> None:
+        type = self.some_type()
+        try:
+            await client.jobs.set_type_timeout(type, await client.jobs.get_type_timeout(type))
+        finally:
+            # Who has waited until all was over is canceled then.
+            if self.run._over:
+                self._hung.append(f"set_type_timeout of {type!r} by {client.process}")
+
+    def check(self) -> Iterator[str]:
+        """Nobody has waited to the end."""
+        for call in self._hung:
+            yield f"hangs: {call} did not return"
+
+
+class Followers(Workload):
+    """Follow many jobs in one subscription for a while: then they are known as they have been for the last moment.
+
+    That it takes no longer holds in runs without faults that take time.
+    """
+
+    name = "followers"
+
+    async def step(self, client: Client) -> None:
+        run = self.run
+        type, patience = self.some_type(), self.random.uniform(2.0, 8.0)
+        ids = [id for key, id in run.history.model.jobs if key == type]
+        told: dict[JobId, JobEvent] = {}
+        try:
+            async with client.jobs.subscribe_many([(type, id) for id in ids]) as events, asyncio.timeout(patience):
+                async for event in events:
+                    told[event.id] = event
+        except TimeoutError:
+            if run.is_quick():
+                self._compare(client, type, ids, told)
+        except JobNotFound:
+            pass
+
+    def _compare(self, client: Client, type: JobType, ids: list[JobId], told: dict[JobId, JobEvent]) -> None:
+        now = self.run.world.loop.time()
+        for id in ids:
+            event, state = told.get(id), self.run.history.states(type, id)[-1]
+            if (event is not None and event.state in _FINAL) or state.time > now - _MOMENT:
+                continue
+            known = None if event is None else (event.state, event.data, event.outcome)
+            if known != (state.state, state.data, state.outcome):
+                self.run.complain(
+                    f"behind: {client.process} was told {known} of {type!r}/{id!r}, which is {state.state} "
+                    f"{state.data} since {state.time:.3f}"
+                )
+
+
+class Measurers(Workload):
+    """Change types' timeouts, and look whether silence is measured anew from then on.
+
+    It holds in runs without faults that take time, where every activity monitor has seen the timeout from before.
+    """
+
+    name = "measurers"
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        # Of every type: its timeout, since when, and whether that from before was there long enough to be seen.
+        self._timeouts: dict[JobType, tuple[float | None, float, bool]] = {}
+        run.world.cluster.observers.append(self)
+
+    async def step(self, client: Client) -> None:
+        await client.jobs.set_type_timeout(self.some_type(), self.random.choice([1.0, 3.0, 6.0]))
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """See Observer."""
+        for entry in transaction.journal:
+            if entry.name in ("set timeout", "clear timeout"):
+                self._changed(entry.type, entry.arguments[0] if entry.arguments else None)
+            elif entry.name == "lost" and entry.result and not isinstance(entry.result, type):
+                self._lost(entry.type, [id for id, _ in entry.result])
+
+    def _changed(self, type: JobType, seconds: float | None) -> None:
+        now = self.run.world.loop.time()
+        before, since, _ = self._timeouts.get(type, (None, now, False))
+        if seconds != before:
+            self._timeouts[type] = seconds, now, before is not None and now - since > before / 2 + _MOMENT
+
+    def _lost(self, type: JobType, ids: list[JobId]) -> None:
+        seconds, since, was_seen = self._timeouts.get(type, (None, 0.0, False))
+        measured = self.run.world.loop.time() - since
+        if was_seen and seconds is not None and measured < seconds - _TOLERANCE and self.run.is_quick():
+            self.run.complain(
+                f"early: {ids} of {type!r} were taken for lost {measured:.3f} s after the timeout became {seconds}"
+            )
+
+
+def _restarts(tree: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield how often each node of a tree was restarted."""
+    if tree:
+        yield tree["name"], tree["restarts"]
+    for child in tree.get("children", []):
+        yield from _restarts(child)
