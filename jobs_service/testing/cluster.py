@@ -264,6 +264,8 @@ class Cluster:
 
     def _register(self, transaction: SimulatedTransaction, written: dict[bytes, bytes | None]) -> None:
         for watch in transaction.watches:
+            if transaction.process is not None and not transaction.process.alive:
+                continue  # Its commit came through, but nobody is there any more.
             if not transaction.store.is_open:
                 watch.fire(StoreError("the watch was lost: its connection was closed"))
                 continue

@@ -29,7 +29,7 @@ PROCESS_FAULTS: Final = {
 
 PROFILES: Final = ("calm", "breezy", "stormy")
 _MOST = {"calm": 0.0, "breezy": 0.03, "stormy": 0.15}
-_OFTEN = {"suspend": 4.0, "request_lost": 5.0}
+_OFTEN = {"suspend": 4.0, "request_lost": 5.0, "kill": 2.0, "crash": 3.0, "cancel": 4.0, "clock": 4.0}
 _LONGEST_PAUSE = 20.0
 _LONGEST_AWAY = 15.0
 _LARGEST_JUMP = 30.0
