@@ -117,8 +117,9 @@ class Run:
         self.random = random
         self.types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
-        self.timeouts = dict.fromkeys(self.types, 4.0)
+        self.timeouts = dict.fromkeys(self.types, random.choice([3.0, 8.0, 20.0]))
         self.budget = random.choice([15, 40, 80])
+        self.pace = random.choice([2.0, 5.0, 12.0])
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
         self.lanes: list[Lane] = []
@@ -189,7 +190,7 @@ class Run:
         choose = self.random.choice
         changed = {
             "notify_holdoff": choose([0.0, 0.05]),
-            "type_check_period": choose([2.0, 15.0]),
+            "type_check_period": choose([5.0, 15.0]),
             "type_check_max_jitter": 1.0,
             "activity_samples": choose([4, 8]),
             "activity_batch": choose([1, 3, 1000]),
@@ -235,7 +236,7 @@ class Run:
             for type in self.types:
                 while True:
                     try:
-                        await jobs.set_type_timeout(type, 4.0)
+                        await jobs.set_type_timeout(type, self.timeouts[type])
                         break
                     except JobsError as error:
                         self.world.note(f"{error}", process)
@@ -285,7 +286,7 @@ class Run:
         lane = Lane(client.process)
         self.lanes.append(lane)
         while True:
-            await asyncio.sleep(random.expovariate(2.0))
+            await asyncio.sleep(random.expovariate(self.pace))
             if self._calm.is_set():
                 return
             workload = random.choices(self.workloads, [each.weight for each in self.workloads])[0]

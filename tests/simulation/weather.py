@@ -70,7 +70,7 @@ async def nemesis(run: Run) -> None:
     world = run.world
     random = world.choices.stream("nemesis")
     while True:
-        await asyncio.sleep(random.uniform(0.2, 2.0))
+        await asyncio.sleep(random.uniform(0.1, 1.0))
         for kind in PROCESS_FAULTS:
             victim = random.random()
             hard = world.choices.fault(kind)

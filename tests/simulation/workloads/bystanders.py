@@ -10,7 +10,7 @@ from tests.simulation.calls import STOP_AND_REMOVE
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
 
-_TIMEOUTS = (1.0, 3.0, 8.0, 20.0)
+_TIMEOUTS = (2.0, 5.0, 10.0, 20.0)
 _LATE = 0.1
 
 
