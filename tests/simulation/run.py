@@ -118,7 +118,7 @@ class Run:
         self.types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
         self.timeouts = dict.fromkeys(self.types, random.choice([3.0, 8.0, 20.0]))
-        self.budget = random.choice([15, 40, 80])
+        self.budget = random.choice([10, 25, 60])
         self.pace = random.choice([2.0, 5.0, 12.0])
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
