@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from jobs_service import JobsService, JobType
+from jobs_service.supervision import Actor
+from jobs_service.supervision.supervising import Supervising
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.checker import complaints_about
 
@@ -22,6 +24,8 @@ HARMLESS: Final = frozenset(
 
 _EVERY: Final = 16
 _MOMENT: Final = 1.0
+_FEW: Final = 20
+_MANY: Final = 100
 
 
 class KeyCheck:
@@ -47,6 +51,9 @@ class KeyCheck:
         versions.leave(version)
         newest = (version + 1).to_bytes(8, "big") + b"\x00\x00"
         now = EPOCH + run.world.loop.time() + run.latest_clock
+        for process, jobs in run.services.items():
+            for complaint in crowded(jobs):
+                run.complain(f"unbounded: {process}: {complaint}")
         for complaint in complaints_about(PREFIX, newest, now, pairs):
             run.complain(f"keys: at version {version}: {complaint}")
 
@@ -99,6 +106,26 @@ def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> It
         due = job.run_at is None or job.run_at <= wall - _MOMENT
         if due and since < now - min(_MOMENT, waited):
             yield f"overlooked: a worker of {process} got no job, but {type!r}/{id!r} is {job.state} since {since:.3f}"
+
+
+def crowded(jobs: JobsService) -> Iterator[str]:
+    """Yield what of an open service has grown beyond what its few users can have asked of it."""
+    waiting = [] if jobs._tree is None else list(jobs._tree.children)
+    while waiting:
+        process = waiting.pop()
+        if isinstance(process, Supervising):
+            waiting += process.children
+        elif isinstance(process, Actor) and len(process._inbox) > _FEW:
+            yield f"{process.name} has {len(process._inbox)} messages in its inbox"
+    for what, found in {
+        "operations wait": len(jobs._operations._queue),
+        "transactions run": len(jobs._operations._running),
+        "workers are in line": sum(line.inside for line in jobs._waiting._lines.values()),
+        "jobs are given back": len(jobs._afterthoughts),
+        "jobs are subscribed to": sum(map(len, jobs._hub._targets.values())),
+    }.items():
+        if found > _MANY:
+            yield f"{found} {what}"
 
 
 def held_after(jobs: JobsService) -> Iterator[str]:

@@ -204,8 +204,8 @@ class Run:
 
     async def _main(self) -> None:
         world = self.world
-        process = world.start("founder", self._found, settings=self._settings[0])
-        await process.ended()
+        await world.start("founder", self._found, settings=self._settings[0]).ended()
+        await world.start("starter", self._start, settings=self._settings[0]).ended()
         homes = [
             asyncio.create_task(self._keep_alive(f"p{number}", settings), name=f"home {number}")
             for number, settings in enumerate(self._settings)
@@ -241,6 +241,11 @@ class Run:
                     except JobsError as error:
                         self.world.note(f"{error}", process)
                         await asyncio.sleep(0.5)
+
+    async def _start(self, process: Process) -> None:
+        async with process.service(supervise=False) as jobs:
+            for workload in self.workloads:
+                await workload.start(Client(self, process, jobs))
 
     async def _keep_alive(self, name: str, settings: Settings) -> None:
         """Start a process again whenever it has ended."""

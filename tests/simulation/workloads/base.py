@@ -32,7 +32,7 @@ class Workload:
         self.random = run.world.choices.stream(f"workload {self.name}")
 
     async def start(self, client: Client) -> None:
-        """Prepare, before any step."""
+        """Prepare, before any step, in a process of its own that is not killed."""
 
     async def step(self, client: Client) -> None:
         """Do something once, in one process. What the service may raise at any time passes through."""

@@ -15,24 +15,16 @@ _LATE = 0.1
 
 
 class TypeKeepers(Workload):
-    """Change and clear the activity timeouts of types; make all of them at the start."""
+    """Change and clear the activity timeouts of types."""
 
     name = "type keepers"
-
-    async def start(self, client: Client) -> None:
-        for type in self.run.types:
-            await self._set(client, type)
 
     async def step(self, client: Client) -> None:
         type = self.some_type()
         if self.random.random() < 0.3:
             await client.jobs.clear_type_timeout(type)
         else:
-            await self._set(client, type)
-
-    async def _set(self, client: Client, type: object) -> None:
-        seconds = self.random.choice(_TIMEOUTS)
-        await client.jobs.set_type_timeout(type, seconds)  # type: ignore[arg-type]
+            await client.jobs.set_type_timeout(type, self.random.choice(_TIMEOUTS))
 
 
 class Lookers(Workload):
