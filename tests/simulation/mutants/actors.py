@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jobs_service.actors import type_monitor
 from jobs_service.actors.activity_monitor import ActivityMonitor
 from jobs_service.actors.group_commit import GroupCommit, _Accepts
 from jobs_service.actors.notifier import Notifier
@@ -63,12 +62,14 @@ def scheduled_jobs_are_not_looked_at() -> Defect:
 
 
 def the_queue_is_watched_after_it_was_read() -> Defect:
-    """The activity monitor's watch is made in a later transaction than its look at the queue."""
+    """The activity monitor's watch is made in a later transaction than its look at the queue, a moment later."""
     return changed(
         ActivityMonitor._look_at_queue,
         (
             "        self._watch = watch\n",
-            "        watch.cancel()\n        self._watch = watch = await self._context.read(later)\n",
+            "        watch.cancel()\n"
+            "        await asyncio.sleep(_QUEUE_HOLDOFF)\n"
+            "        self._watch = watch = await self._context.read(later)\n",
         ),
         (
             "        run_at, watch = await",
@@ -102,20 +103,6 @@ def samples_are_dated_back() -> Defect:
 
 
 # The notifier and the type monitor
-
-
-def the_new_notifier_does_not_look() -> Defect:
-    """What happened while there was no notifier is never told."""
-    return together(
-        changed(Notifier.init, ("        self._ask()\n", "")),
-        changed(
-            TypeMonitor.run,
-            (
-                "if found != stamp:",
-                "if stamp is None:\n                    stamp = found or b''\n                elif found != stamp:",
-            ),
-        ),
-    )
 
 
 def subscriptions_die_with_their_notifier() -> Defect:
@@ -173,26 +160,15 @@ def only_the_first_batch_is_looked_at() -> Defect:
 
 
 def activity_is_watched_after_it_was_read() -> Defect:
-    """The type monitor's watch is made in a later transaction than its look at the stamp."""
+    """The type monitor's watch is made in a later transaction than its look at the stamp, after the holdoff."""
     return changed(
         TypeMonitor.run,
         (
-            "            try:\n                if found",
-            "            watch.cancel()\n"
-            "            _, watch = await self._context.retried(lambda: self._context.read(self._look))\n"
-            "            try:\n                if found",
-        ),
-    )
-
-
-def a_lost_watch_is_waited_for() -> Defect:
-    """A type monitor whose watch was lost looks never again."""
-    return changed(
-        type_monitor._change,
-        ("with contextlib.suppress(StoreError):", "try:"),
-        (
-            "        await watch.wait()\n",
-            "        await watch.wait()\n    except StoreError:\n        await asyncio.Event().wait()\n",
+            "                    told = time()\n",
+            "                    watch.cancel()\n"
+            "                    await asyncio.sleep(holdoff)\n"
+            "                    _, watch = await self._context.retried(lambda: self._context.read(self._look))\n"
+            "                    told = time()\n",
         ),
     )
 
@@ -237,25 +213,23 @@ ALL = (
     Mutant(half_the_timeout_is_enough),
     Mutant(the_first_timeout_counts),
     Mutant(a_changed_timeout_is_measured_with_old_samples, "calm", ("creators", "deserters", "measurers", "workers")),
-    Mutant(the_first_batch_is_the_last, "calm", ("creators", "batches", "deserters", "workers")),
+    Mutant(the_first_batch_is_the_last, "calm", ("creators", "batches", "deserters", "overseers", "closers")),
     Mutant(the_monitor_is_quiet_too_early),
-    Mutant(scheduled_jobs_are_not_looked_at, "calm", ("creators", "resubmitters", "overseers")),
-    Mutant(the_queue_is_watched_after_it_was_read, "calm", ("creators", "resubmitters", "overseers")),
+    Mutant(scheduled_jobs_are_not_looked_at, "calm", ("overseers", "closers")),
+    Mutant(the_queue_is_watched_after_it_was_read, "calm", ("overseers", "closers")),
     Mutant(a_type_is_sampled_once),
     Mutant(one_sample_per_timeout, "calm", ("creators", "deserters", "workers")),
-    Mutant(samples_are_dated_back, "stormy", ("creators", "deserters", "heartbeats", "workers")),
-    Mutant(the_new_notifier_does_not_look, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(samples_are_dated_back, "stormy", ("creators", "deserters", "overseers", "closers")),
     Mutant(subscriptions_die_with_their_notifier, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(heartbeats_are_told, "calm", ("creators", "cancelers", "heartbeats", "subscribers", "workers")),
     Mutant(looks_overtake_each_other, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(removed_jobs_are_not_told_of),
     Mutant(who_comes_during_a_look_is_told_its_result),
     Mutant(only_the_first_batch_is_looked_at, "calm", ("creators", "workers", "followers", "subscribers")),
-    Mutant(activity_is_watched_after_it_was_read, "calm", ("creators", "workers", "followers", "subscribers")),
-    Mutant(a_lost_watch_is_waited_for, "stormy", ("creators", "workers", "followers", "subscribers")),
+    Mutant(activity_is_watched_after_it_was_read, "calm", ("followers", "overseers", "closers")),
     Mutant(a_dead_monitor_is_not_noticed, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(types_are_looked_at_once, "stormy", ("creators", "deserters", "type keepers", "workers")),
     Mutant(answers_go_to_the_wrong_callers),
-    Mutant(jobs_of_callers_who_have_gone_stay_locked, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
-    Mutant(accepts_go_first, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
+    Mutant(jobs_of_callers_who_have_gone_stay_locked, "calm", ("crowds", "overseers", "closers")),
+    Mutant(accepts_go_first, "calm", ("idlers", "overseers", "closers")),
 )

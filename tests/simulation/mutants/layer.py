@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs_service.actors.activity_monitor import ActivityMonitor
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import Record
@@ -52,12 +53,18 @@ def accept_reads_the_queue_by_snapshot() -> Defect:
     )
 
 
-def re_enqueue_reads_records_by_snapshot() -> Defect:
+def the_activity_monitor_reads_by_snapshot() -> Defect:
     """A job that is updated or finished while it is taken for lost is no conflict."""
-    return changed(
-        activity.re_enqueue,
-        ("unit.load_many(keys, [", "by_snapshot(unit, keys, ["),
-        by_snapshot=by_snapshot,
+    return together(
+        changed(
+            activity.re_enqueue,
+            ("unit.load_many(keys, [", "by_snapshot(unit, keys, ["),
+            by_snapshot=by_snapshot,
+        ),
+        changed(
+            ActivityMonitor._take_for_lost,
+            ("activity.samples(unit.transaction, [keys])", "activity.samples(unit.transaction.snapshot, [keys])"),
+        ),
     )
 
 
@@ -212,7 +219,7 @@ ALL = (
     Mutant(accept_claims_nothing_that_it_takes),
     Mutant(accept_reads_records_by_snapshot, workloads=("creators", "resubmitters", "workers", "crowds")),
     Mutant(accept_reads_the_queue_by_snapshot, workloads=("creators", "resubmitters", "workers", "crowds")),
-    Mutant(re_enqueue_reads_records_by_snapshot, "stormy", ("creators", "deserters", "heartbeats", "workers")),
+    Mutant(the_activity_monitor_reads_by_snapshot, workloads=("creators", "heartbeats", "workers")),
     Mutant(records_are_read_by_snapshot),
     Mutant(activity_entry_is_not_cleared),
     Mutant(ready_entry_is_not_cleared_on_resubmit),
@@ -234,5 +241,5 @@ ALL = (
     Mutant(the_queue_is_ordered_by_id),
     Mutant(max_priority_leaves_its_own_out),
     Mutant(jobs_are_ready_before_their_time),
-    Mutant(make_ready_begins_at_the_end, "calm", ("creators", "resubmitters", "overseers")),
+    Mutant(make_ready_begins_at_the_end, "calm", ("creators", "resubmitters", "overseers", "closers")),
 )

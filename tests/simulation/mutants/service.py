@@ -83,17 +83,13 @@ def stop_and_remove_ends_late() -> Defect:
 
 
 ALL = (
-    Mutant(accept_watches_after_it_has_looked, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
-    Mutant(a_job_that_comes_too_late_stays_locked, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
-    Mutant(the_turn_is_not_passed_on, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
-    Mutant(the_next_in_line_are_not_woken, "calm", ("creators", "crowds", "idlers", "racers", "workers")),
-    Mutant(
-        nobody_wakes_for_scheduled_jobs, "calm", ("creators", "resubmitters", "type keepers", "idlers", "overseers")
-    ),
-    Mutant(closing_does_not_wait_for_operations, "stormy", ("creators", "crowds", "idlers", "racers", "workers")),
-    Mutant(
-        closing_does_not_wait_for_what_is_given_back, "stormy", ("creators", "crowds", "idlers", "racers", "workers")
-    ),
+    Mutant(accept_watches_after_it_has_looked, "calm", ("idlers", "overseers", "closers")),
+    Mutant(a_job_that_comes_too_late_stays_locked, "calm", ("racers", "batches", "overseers", "closers")),
+    Mutant(the_turn_is_not_passed_on, "calm", ("idlers", "overseers", "closers")),
+    Mutant(the_next_in_line_are_not_woken, "calm", ("idlers", "overseers", "closers")),
+    Mutant(nobody_wakes_for_scheduled_jobs, "calm", ("idlers", "type keepers", "overseers", "closers")),
+    Mutant(closing_does_not_wait_for_operations, "calm", ("creators", "visitors", "closers")),
+    Mutant(closing_does_not_wait_for_what_is_given_back, "calm", ("creators", "visitors", "closers")),
     Mutant(stop_and_remove_does_not_wait, workloads=("creators", "stoppers", "workers")),
     Mutant(stop_and_remove_ends_late),
 )

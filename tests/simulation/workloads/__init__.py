@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
-from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers
-from tests.simulation.workloads.overseers import Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
+from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workers import Workers
@@ -25,6 +25,7 @@ ALL: tuple[type[Workload], ...] = (
     Crowds,
     Idlers,
     Racers,
+    Visitors,
     Deserters,
     Heartbeats,
     Overseers,
@@ -33,6 +34,7 @@ ALL: tuple[type[Workload], ...] = (
     Keepers,
     Followers,
     Measurers,
+    Closers,
 )
 """Every workload there is."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from jobs_service import JobsError, JobType, RunningJob
-from tests.simulation.checks import overlooked
+from tests.simulation.checks import held_after, overlooked
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
 
@@ -21,18 +21,18 @@ class Crowds(Workload):
     weight: ClassVar[int] = 2
 
     async def step(self, client: Client) -> None:
-        terms = {"spread": self.random.choice([1, 1, 3]), "timeout": self.random.choice([0, 0, 2.0])}
         moment = 2 * self.run.world.cluster.latency
-        calls = [self._call(client, self.some_type(), terms) for _ in range(self.random.randint(2, 6))]
+        calls = [self._call(client, self.some_type()) for _ in range(self.random.randint(2, 6))]
         async with asyncio.TaskGroup() as group:
             for call in calls:
                 pause = self.random.choice([0.0, 0.0, self.random.uniform(0.0, moment)])
                 patience = self.random.choice([None, None, None, 0.0, self.random.uniform(0.0, moment)])
                 group.create_task(_within(pause, patience, call))
 
-    def _call(self, client: Client, type: JobType, terms: dict[str, Any]) -> Callable[[], Awaitable[object]]:
+    def _call(self, client: Client, type: JobType) -> Callable[[], Awaitable[object]]:
         name = self.random.choice(["add", "add", "resubmit", "remove", "accept", "accept"])
         if name == "accept":
+            terms = {"spread": self.random.choice([1, 1, 3]), "timeout": self.random.choice([0, 0, 2.0])}
             return partial(_work, client, type, **terms)
         id, options = self.some_id(), self.some_options(client)
         if name == "remove":
@@ -44,7 +44,7 @@ class Crowds(Workload):
 
 
 class Idlers(Workload):
-    """Workers of one process that wait for the same jobs, each for one; some go away while they wait."""
+    """Workers who wait for the same jobs, each for one; some go away, and a job may come at any moment."""
 
     name = "idlers"
     weight: ClassVar[int] = 2
@@ -52,10 +52,20 @@ class Idlers(Workload):
     async def step(self, client: Client) -> None:
         type = self.some_type()
         async with asyncio.TaskGroup() as group:
-            for _ in range(self.random.randint(2, 4)):
+            for _ in range(self.random.randint(1, 4)):
                 pause = self.random.choice([0.0, 0.0, self.random.uniform(0.0, 0.5)])
                 patience = self.random.choice([None, None, 0.0, self.random.uniform(0.0, 3.0)])
                 group.create_task(_within(pause, patience, partial(_work, client, type, timeout=3.0)))
+            for _ in range(self.random.choice([0, 1])):
+                pause = self.random.choice([0.0, self.random.uniform(0.0, 6 * self.run.world.cluster.latency)])
+                group.create_task(_within(pause, None, self._add(client, type)))
+
+    def _add(self, client: Client, type: JobType) -> Callable[[], Awaitable[object]]:
+        """Return what adds a job: alone it shares the transaction of workers, among many it has its own."""
+        id = self.some_id()
+        if self.random.random() < 0.5:
+            return partial(client.add, type, id, if_exists="resubmit")
+        return partial(client.add_many, type, [id], if_exists="resubmit")
 
 
 class Racers(Workload):
@@ -80,6 +90,28 @@ class Racers(Workload):
                 raise found
             for job in [] if isinstance(found, BaseException) else found:
                 await _finish(client, job)
+
+
+class Visitors(Workload):
+    """Open a service of their own, make some calls, and leave it before they are answered."""
+
+    name = "visitors"
+
+    async def step(self, client: Client) -> None:
+        type, moment = self.some_type(), self.random.uniform(0.0, 3 * self.run.world.cluster.latency)
+        timeouts = [self.random.choice([0, 0, 1.0]) for _ in range(self.random.randint(1, 3))]
+        service = client.process.service(supervise=False)
+        async with service as jobs:
+            visitor = Client(self.run, client.process, jobs)
+            calls = [asyncio.create_task(visitor.accept(type, timeout=timeout)) for timeout in timeouts]
+            try:
+                await asyncio.sleep(moment)
+            finally:
+                for call in calls:
+                    call.cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
+        for what in held_after(service):
+            self.run.complain(f"held: a visitor in {client.process} has left, but holds {what}")
 
 
 class Deserters(Workload):

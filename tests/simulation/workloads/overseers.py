@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType, WorkerConflict
+from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType, NoTypeTimeout
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import STOP_AND_REMOVE
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.workers import Workers
 
 _MOMENT: Final = 1.5
 _FINAL: Final = (JobState.FINISHED, JobState.REMOVED)
@@ -39,6 +40,23 @@ class Overseers(Workload):
             self._types_since = self.run.world.loop.time()
 
     async def step(self, client: Client) -> None:
+        if self.random.random() < 0.3:
+            await self._schedule(client)
+        else:
+            self._look(client)
+
+    async def _schedule(self, client: Client) -> None:
+        """Have two jobs scheduled, the second when the queue may just be looked at because of the first."""
+        type, pause = self.some_type(), self.random.uniform(0.0, 0.1 + 4 * self.run.world.cluster.latency)
+        now = client.process.clock.wall_time()
+        first, second = now + self.random.uniform(3.0, 6.0), now + self.random.uniform(0.3, 1.0)
+        with contextlib.suppress(NoTypeTimeout):
+            await client.add(type, self.some_id(), if_exists="resubmit", run_at=first)
+        await asyncio.sleep(pause)
+        with contextlib.suppress(JobNotFound):
+            await client.resubmit(type, self.some_id(), run_at=second)
+
+    def _look(self, client: Client) -> None:
         run = self.run
         if not run.is_quick() or client.jobs._tree is None:
             return
@@ -53,13 +71,20 @@ class Overseers(Workload):
             if job.run_at < due_since and max(served, written + _MOMENT) < now:
                 run.complain(f"overdue: {type!r}/{id!r} was due at {job.run_at:.3f}, and {client.process} sleeps")
 
+
+class Closers(Workers):
+    """Workers who come when the storm is over: for runs in which no others do."""
+
+    name = "closers"
+    weight: ClassVar[int] = 0
+
     async def settle(self, client: Client) -> None:
-        """Finish all jobs, where no workers do it."""
-        if not any(each.name == "workers" for each in self.run.workloads):
-            for type in self.run.types:
-                for job in await client.accept(type, timeout=1.0):
-                    with contextlib.suppress(WorkerConflict):
-                        await client.finish(job)
+        if not any(each.name == Workers.name for each in self.run.workloads):
+            await super().settle(client)
+
+    def check(self) -> Iterator[str]:
+        """Leave the effects to those who have them."""
+        yield from ()
 
 
 class Inspectors(Workload):
