@@ -43,11 +43,6 @@ def a_changed_timeout_is_measured_with_old_samples() -> Defect:
     return changed(ActivityMonitor._check, ("            history.clear()\n", ""))
 
 
-def the_first_batch_is_the_last() -> Defect:
-    """Of several lost jobs those that do not fit into the first batch are forgotten."""
-    return changed(ActivityMonitor._re_enqueue, ("if len(lost) < size:", "if len(lost) <= size:"))
-
-
 def the_monitor_is_quiet_too_early() -> Defect:
     """The activity monitor is told of changes only, although it waits for time to pass."""
     return changed(
@@ -61,25 +56,6 @@ def scheduled_jobs_are_not_looked_at() -> Defect:
     return changed(ActivityMonitor._look_at_queue, ("return _NEVER if run_at is None else run_at", "return _NEVER"))
 
 
-def the_queue_is_watched_after_it_was_read() -> Defect:
-    """The activity monitor's watch is made in a later transaction than its look at the queue, a moment later."""
-    return changed(
-        ActivityMonitor._look_at_queue,
-        (
-            "        self._watch = watch\n",
-            "        watch.cancel()\n"
-            "        await asyncio.sleep(_QUEUE_HOLDOFF)\n"
-            "        self._watch = watch = await self._context.read(later)\n",
-        ),
-        (
-            "        run_at, watch = await",
-            "        async def later(transaction: Transaction) -> Watch:\n"
-            "            return transaction.watch(self._keys.watch_pending)\n\n"
-            "        run_at, watch = await",
-        ),
-    )
-
-
 # The sampler
 
 
@@ -91,15 +67,6 @@ def a_type_is_sampled_once() -> Defect:
 def one_sample_per_timeout() -> Defect:
     """A lost job is noticed after up to twice its timeout."""
     return changed(Sampler._next_tick, ("timeout / settings.activity_samples", "timeout"))
-
-
-def samples_are_dated_back() -> Defect:
-    """A sample has the time at which it was asked for, not that at which it was there."""
-    return changed(
-        Sampler._sample,
-        ("        now = asyncio.get_running_loop().time()\n", ""),
-        ("        keys = [", "        now = asyncio.get_running_loop().time()\n        keys = ["),
-    )
 
 
 # The notifier and the type monitor
@@ -140,17 +107,6 @@ def removed_jobs_are_not_told_of() -> Defect:
     return changed(
         Notifier._tell,
         ("target.tell(JobEvent(target.keys.type, target.id, JobState.REMOVED, None, None, None))", "pass"),
-    )
-
-
-def who_comes_during_a_look_is_told_its_result() -> Defect:
-    """A new subscriber is told of what was read before it came: of a state that is past, or that the job is missing."""
-    return changed(
-        Notifier._look,
-        (
-            "zip(data_keys, asking, raws, strict=True):",
-            "zip(data_keys, [list(by_key.get(data_key, ())) for data_key in data_keys], raws, strict=True):",
-        ),
     )
 
 
@@ -213,18 +169,14 @@ ALL = (
     Mutant(half_the_timeout_is_enough),
     Mutant(the_first_timeout_counts),
     Mutant(a_changed_timeout_is_measured_with_old_samples, "calm", ("creators", "deserters", "measurers", "workers")),
-    Mutant(the_first_batch_is_the_last, "calm", ("creators", "batches", "deserters", "overseers", "closers")),
     Mutant(the_monitor_is_quiet_too_early),
     Mutant(scheduled_jobs_are_not_looked_at, "calm", ("overseers", "closers")),
-    Mutant(the_queue_is_watched_after_it_was_read, "calm", ("overseers", "closers")),
     Mutant(a_type_is_sampled_once),
     Mutant(one_sample_per_timeout, "calm", ("creators", "deserters", "workers")),
-    Mutant(samples_are_dated_back, "stormy", ("creators", "deserters", "overseers", "closers")),
     Mutant(subscriptions_die_with_their_notifier, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(heartbeats_are_told, "calm", ("creators", "cancelers", "heartbeats", "subscribers", "workers")),
     Mutant(looks_overtake_each_other, "stormy", ("creators", "workers", "followers", "subscribers")),
-    Mutant(removed_jobs_are_not_told_of),
-    Mutant(who_comes_during_a_look_is_told_its_result),
+    Mutant(removed_jobs_are_not_told_of, workloads=("creators", "cancelers", "subscribers", "workers")),
     Mutant(only_the_first_batch_is_looked_at, "calm", ("creators", "workers", "followers", "subscribers")),
     Mutant(activity_is_watched_after_it_was_read, "calm", ("followers", "overseers", "closers")),
     Mutant(a_dead_monitor_is_not_noticed, "stormy", ("creators", "workers", "followers", "subscribers")),

@@ -21,13 +21,11 @@ class Mutant:
         defect: returns what has the defect while it is entered; its docstring says what is wrong.
         profile: of the runs' weather; None to have it drawn.
         workloads: names of those that run; None for all.
-        first: the first seed that is tried.
     """
 
     defect: Callable[[], Defect]
     profile: str | None = None
     workloads: Sequence[str] | None = None
-    first: int = 0
 
     @property
     def name(self) -> str:

@@ -2,38 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 from jobs_service.accepting import Waiting
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.service import JobsService
-from jobs_service.store.base import Transaction, Watch
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
-
-
-def watching(keys: TypeKeys) -> Callable[[Transaction], Coroutine[Any, Any, Watch]]:
-    """Return a transaction function that watches a type's queue."""
-
-    async def watch(transaction: Transaction) -> Watch:
-        return transaction.watch(keys.watch_pending)
-
-    return watch
-
-
-def accept_watches_after_it_has_looked() -> Defect:
-    """A waiting worker's watch is made in a later transaction than the look that found no job."""
-    return changed(
-        JobsService._accept_once,
-        (
-            "            return Nothing(*found)\n",
-            "            if found[0] is not None:\n"
-            "                found[0].cancel()\n"
-            "                found = (await self._read(watching(keys)), found[1])\n"
-            "            return Nothing(*found)\n",
-        ),
-        watching=watching,
-    )
 
 
 def a_job_that_comes_too_late_stays_locked() -> Defect:
@@ -83,7 +54,6 @@ def stop_and_remove_ends_late() -> Defect:
 
 
 ALL = (
-    Mutant(accept_watches_after_it_has_looked, "calm", ("idlers", "overseers", "closers")),
     Mutant(a_job_that_comes_too_late_stays_locked, "calm", ("racers", "batches", "overseers", "closers")),
     Mutant(the_turn_is_not_passed_on, "calm", ("idlers", "overseers", "closers")),
     Mutant(the_next_in_line_are_not_woken, "calm", ("idlers", "overseers", "closers")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs_service.store.buffer import BufferedTransaction
 from jobs_service.store.versions import Versions
-from jobs_service.testing.cluster import Cluster, SimulatedStore
+from jobs_service.testing.cluster import SimulatedStore
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 
@@ -25,25 +25,15 @@ def versionstamps_are_used_twice() -> Defect:
 
 def an_unknown_commit_is_done_again() -> Defect:
     """A function whose commit has happened, which nobody knew, is run again."""
-    return changed(SimulatedStore._transact, ("if stamp is not None:", "if False:"))
+    return changed(SimulatedStore._commit, ("if stamp is None:", "if True:"))
 
 
 def an_unknown_commit_counts_as_done() -> Defect:
     """A commit of which nobody knows is taken for one that has happened."""
     return changed(
-        SimulatedStore._transact,
+        SimulatedStore._commit,
         ("stamp = await self._find_out(call, mark)", 'stamp = b"\\x00" * 10'),
     )
-
-
-def nobody_is_told_of_late_commits() -> Defect:
-    """What a commit did whose caller has gone is not told: a job that it accepted stays locked."""
-    return changed(SimulatedStore._missed, ("abandoned(result)", "pass"))
-
-
-def a_watch_misses_what_came_before_it() -> Defect:
-    """A watch does not fire for what was committed while its transaction ran."""
-    return changed(Cluster._register, ("if transaction.watches:", "if False:"))
 
 
 def atomic_adds_only_set() -> Defect:
@@ -65,8 +55,6 @@ ALL = (
     Mutant(versionstamps_are_used_twice),
     Mutant(an_unknown_commit_is_done_again),
     Mutant(an_unknown_commit_counts_as_done),
-    Mutant(nobody_is_told_of_late_commits),
-    Mutant(a_watch_misses_what_came_before_it, "breezy", ("idlers", "overseers", "closers")),
     Mutant(atomic_adds_only_set),
     Mutant(a_transaction_does_not_see_its_own_clears, "calm", ("creators", "crowds", "closers")),
 )

@@ -1,0 +1,68 @@
+"""That the simulation finds bugs: every mutant is caught within 500 seeds, and a mutant is what it says."""
+
+from __future__ import annotations
+
+import inspect
+from logging import WARNING
+
+import pytest
+
+from jobs_service.layer.unit import Unit
+from jobs_service.testing import Plan
+from tests.simulation.mutants import ALL, Mutant
+from tests.simulation.mutants.mutant import changed
+from tests.simulation.run import Report, Run, simulate
+
+MOST_SEEDS = 500
+HANG = 600  # seconds; only ends a run that would never end
+BROKEN = ("NameError", "UnboundLocalError", "ImportError")
+"""What a mutant raises that is no defect of the service, but nonsense."""
+
+pytestmark = pytest.mark.timeout(HANG)
+
+
+class UntilFailure(Run):
+    """A run that ends as soon as anything is wrong."""
+
+    def complain(self, violation: str) -> None:
+        super().complain(violation)
+        self.world.loop.stop()
+
+
+def first_failure(mutant: Mutant) -> Report | None:
+    """Return the first run that a mutant makes fail, in the weather and with the workloads in which it is to show."""
+    with mutant.defect():
+        for seed in range(MOST_SEEDS):
+            report = UntilFailure(Plan(seed), mutant.profile, mutant.workloads, WARNING).report()
+            if report.violations:
+                return report
+    return None
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    report = first_failure(mutant)
+    assert report is not None, f"{mutant.name} survives {MOST_SEEDS} seeds: {mutant.defect.__doc__}"
+    assert not [line for line in [*report.violations, *report.events] if any(name in line for name in BROKEN)]
+    assert simulate(report.plan, profile=mutant.profile, workloads=mutant.workloads).violations == []
+
+
+def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
+    assert len({mutant.name for mutant in ALL}) == len(ALL)
+    for mutant in ALL:
+        assert (inspect.getdoc(mutant.defect) or "").endswith("."), mutant.name
+
+
+def test_a_defect_is_gone_when_it_is_left() -> None:
+    original = Unit.new_lock.__code__
+    with changed(Unit.new_lock, ("self.sources.token(LOCK_BYTES)", "made"), made=b"l"):
+        assert Unit.new_lock.__code__ is not original
+        assert Unit.new_lock(None) == b"l"  # type: ignore[arg-type]
+    assert Unit.new_lock.__code__ is original
+    assert "made" not in Unit.new_lock.__globals__
+
+
+@pytest.mark.parametrize("words", ["no such words", "self"])
+def test_a_mutant_whose_words_are_not_there_once_is_refused(words: str) -> None:
+    with pytest.raises(LookupError, match="not once"):
+        changed(Unit.woke, (words, "nothing"))
