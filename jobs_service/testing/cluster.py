@@ -47,7 +47,7 @@ FAULTS: Final = {
     "request_lost": "a commit that was under way when its process died does not happen",
     "watch_late": "a watch fires up to 5 s late",
     "watch_spurious": "a watch fires for nothing",
-    "watch_lost": "a watch is lost within a minute, with an error",
+    "watch_lost": "a watch is lost within a minute, mostly soon, with an error",
 }
 """The kinds of fault that the cluster itself draws, and what each does."""
 
@@ -274,7 +274,7 @@ class Cluster:
             self._watches.setdefault(watch.key, {})[watch] = transaction.store
             watch.attach(self._forget)
             if (hard := self.choices.fault("watch_lost")) is not None:
-                self.loop.call_later(_WATCH_LIFE * hard, self._lose, watch, context=self.context)
+                self.loop.call_later(_WATCH_LIFE * hard**3, self._lose, watch, context=self.context)
             if (hard := self.choices.fault("watch_spurious")) is not None:
                 self.loop.call_later(_LATE * hard, self._fire, watch, None, context=self.context)
         if transaction.watches:

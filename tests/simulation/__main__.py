@@ -70,7 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--only", metavar="TEXT", help="with --seed: a part of it, as printed for a shrunk run")
     what.add_argument("--workload", action="append", metavar="NAME", help="run this workload only; can be repeated")
     profile = what.add_mutually_exclusive_group()
-    profile.add_argument("--calm", dest="profile", action="store_const", const="calm", help="hardly any faults")
+    profile.add_argument("--calm", dest="profile", action="store_const", const="calm", help="no faults")
+    profile.add_argument(
+        "--gusty", dest="profile", action="store_const", const="gusty", help="many faults, none that takes time"
+    )
     profile.add_argument("--breezy", dest="profile", action="store_const", const="breezy", help="some faults")
     profile.add_argument("--stormy", dest="profile", action="store_const", const="stormy", help="many faults")
     how = parser.add_argument_group("how")

@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 PREFIX: Final = b"\x02jobs_service\x00"
 """Of the jobs' keys in the simulated cluster."""
 
-HARMLESS: Final = frozenset(
-    {"conflict", "commit_lost", "commit_unknown", "suspend", "watch_spurious", "watch_lost", "cancel"}
-)
-"""The faults that take no time to speak of."""
-
 _EVERY: Final = 16
 _MOMENT: Final = 1.0
+_NOTICED: Final = 6.0
 _FEW: Final = 20
 _MANY: Final = 100
 
@@ -73,7 +69,8 @@ class Bounds:
         """See Observer."""
         for entry in transaction.journal:
             if entry.name in ("set timeout", "clear timeout"):
-                self._changed[entry.type] = self._run.world.loop.time()
+                # Another process notices at its next sample, by the timeout that was.
+                self._changed[entry.type] = self._run.world.loop.time() + _NOTICED
         silences = self._run.history.silences
         while silences:
             silence = silences.pop()

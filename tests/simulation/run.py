@@ -14,11 +14,11 @@ from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store.base import Limits, Transaction
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
 from tests.simulation.calls import Calls
-from tests.simulation.checks import HARMLESS, PREFIX, Bounds, KeyCheck, held_after
+from tests.simulation.checks import PREFIX, Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
-from tests.simulation.weather import draw_weather, nemesis
+from tests.simulation.weather import HARMLESS, draw_weather, nemesis
 from tests.simulation.workloads import ALL
 from tests.simulation.workloads.subscribers import Subscribers
 
@@ -64,7 +64,7 @@ def simulate(
 
     Args:
         plan: the seed, and what of it is left out.
-        profile: of the weather, "calm", "breezy" or "stormy"; None to have it drawn.
+        profile: of the weather, "calm", "gusty", "breezy" or "stormy"; None to have it drawn.
         workloads: names of those to run; None for all.
         log_level: of the services' own log in the events; below that of warnings, all events are kept.
     """
@@ -118,7 +118,7 @@ class Run:
         self.types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
         self.timeouts = dict.fromkeys(self.types, random.choice([3.0, 8.0, 20.0]))
-        self.budget = random.choice([10, 25, 60])
+        self.budget = random.choice([8, 20, 50])
         self.pace = random.choice([2.0, 5.0, 12.0])
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
@@ -252,7 +252,7 @@ class Run:
         world = self.world
         random = world.choices.stream(f"home {name}")
         while not self._over:
-            ahead, supervise = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.9
+            ahead, supervise = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.8
             pause = random.uniform(0, 3)
             self.latest_clock = max(self.latest_clock, ahead)
             supervise = supervise or name == "p0"
