@@ -150,7 +150,8 @@ class ActivityMonitor(Actor):
         keys = self._keys
 
         async def take(unit: Unit) -> list[JobId] | None:
-            [(present, _)] = await activity.samples(unit.transaction, [keys])
+            # The stamp is not read: whoever is active meanwhile would be a conflict, on a busy type for ever.
+            present = await activity.timeout_if_any(unit.transaction, keys)
             return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
 
         return await self._context.retried(lambda: self._context.transact(take), unless=_TOO_MUCH, type=keys.type)

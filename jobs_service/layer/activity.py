@@ -59,10 +59,16 @@ async def type_timeout(transaction: Snapshot, keys: TypeKeys) -> float:
     Raises:
         NoTypeTimeout: the type does not exist.
     """
-    packed = await transaction.get(keys.timeout)
-    if packed is None:
+    seconds = await timeout_if_any(transaction, keys)
+    if seconds is None:
         raise no_type(keys)
-    return _seconds(packed)
+    return seconds
+
+
+async def timeout_if_any(transaction: Snapshot, keys: TypeKeys) -> float | None:
+    """Return the type's activity timeout in seconds, None when it does not exist."""
+    packed = await transaction.get(keys.timeout)
+    return None if packed is None else _seconds(packed)
 
 
 async def types(transaction: Snapshot, keyspace: Keyspace) -> list[JobType]:

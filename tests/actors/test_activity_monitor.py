@@ -235,6 +235,38 @@ async def test_a_store_that_goes_away_while_jobs_are_re_enqueued_loses_none() ->
 
 
 @in_virtual_time
+async def test_what_others_of_the_type_do_at_the_same_time_is_no_conflict() -> None:
+    """On a busy type there is always somebody; the monitor would never get through."""
+
+    class Busy(Faults):
+        """Somebody adds a job of the type whenever a transaction is about to commit."""
+
+        def __init__(self, context: Context) -> None:
+            self.commits = 0
+            self._context = context
+            self._store = counted(context)
+
+        async def before_commit(self, transaction: MemoryTransaction) -> None:
+            self.commits += 1
+            keys = self._context.keyspace.of("t")
+            id = f"other {self.commits}"
+            self._store.faults = None
+            await self._context.transact(
+                lambda unit: creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
+            )
+            self._store.faults = self
+
+    async with opened() as context:
+        await run_jobs(context, 5)
+        busy = Busy(context)
+        counted(context).faults = busy
+        async with monitored(context):
+            await asyncio.sleep(BOUND)
+        assert await active(context) == 0
+        assert busy.commits == 1
+
+
+@in_virtual_time
 async def test_scheduled_jobs_come_due_after_the_store_has_come_back() -> None:
     async with opened() as context:
         keys = context.keyspace.of("t")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs_service.actors.activity_monitor import ActivityMonitor
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import Record
@@ -55,16 +54,10 @@ def accept_reads_the_queue_by_snapshot() -> Defect:
 
 def the_activity_monitor_reads_by_snapshot() -> Defect:
     """A job that is updated or finished while it is taken for lost is no conflict."""
-    return together(
-        changed(
-            activity.re_enqueue,
-            ("unit.load_many(keys, [", "by_snapshot(unit, keys, ["),
-            by_snapshot=by_snapshot,
-        ),
-        changed(
-            ActivityMonitor._take_for_lost,
-            ("activity.samples(unit.transaction, [keys])", "activity.samples(unit.transaction.snapshot, [keys])"),
-        ),
+    return changed(
+        activity.re_enqueue,
+        ("unit.load_many(keys, [", "by_snapshot(unit, keys, ["),
+        by_snapshot=by_snapshot,
     )
 
 
