@@ -22,7 +22,7 @@ from tests.simulation.weather import HARMLESS, draw_weather, nemesis
 from tests.simulation.workloads import ALL
 from tests.simulation.workloads.subscribers import Subscribers
 
-_MOST_STEPS: Final = 400_000
+_MOST_STEPS: Final = 200_000
 _LONGEST_STORM: Final = 90.0
 _LONGEST_CALM: Final = 240.0
 _MOST_VIOLATIONS: Final = 20
@@ -119,7 +119,7 @@ class Run:
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
         self.timeouts = dict.fromkeys(self.types, random.choice([3.0, 8.0, 20.0]))
         self.budget = random.choice([8, 20, 50])
-        self.pace = random.choice([2.0, 5.0, 12.0])
+        self.pace = random.choice([1.0, 4.0, 12.0])
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
         self.lanes: list[Lane] = []
