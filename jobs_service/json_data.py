@@ -26,6 +26,7 @@ MAX_VALUES: Final = 100_000
 
 _SCALARS = frozenset({str, bool, type(None)})
 _SMALL = 1 << 63
+_FEW: Final = 100
 _SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -46,7 +47,7 @@ def encode(value: Any) -> bytes:
     if value is None:
         return b""
     try:
-        if type(value) not in _SCALARS:
+        if type(value) not in _SCALARS and not _is_plain(value):
             _Check().check(value, MAX_DEPTH)
     except _Refused as refused:
         raise InvalidJob(f"data is not JSON: {refused}") from None
@@ -79,6 +80,19 @@ def _with_lone_surrogates(value: Any) -> bytes:
         # Escaped side by side they read back as one character.
         raise InvalidJob("data is not JSON: a str with two surrogates side by side that make one character; join them")
     return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a small dict of what needs no further look: most data are."""
+    if type(value) is not dict or len(value) > _FEW:
+        return False
+    for key, item in value.items():
+        if type(key) is not str:
+            return False
+        kind = type(item)
+        if kind not in _SCALARS and not (kind is int and -_SMALL < item < _SMALL):
+            return False
+    return True
 
 
 class _Check:
