@@ -83,6 +83,7 @@ class Cluster:
         latency: seconds that a request to the cluster takes at most, drawn anew for each.
         observers: told of commits.
         commits: how many there were.
+        quiet_at: the virtual time, in seconds, at which the last delay that was drawn so far is over.
         untimed: the time limits, in seconds, of calls that have no timer because nothing took time when they began.
         calls: how often a transaction function was given to a connection.
     """
@@ -96,6 +97,7 @@ class Cluster:
         self.observers: list[Observer] = []
         self.commits = 0
         self.calls = 0
+        self.quiet_at = 0.0
         # What the cluster does belongs to no process, and goes on when one dies.
         self.context = Context()
         self.untimed: dict[asyncio.Timeout, float] = {}
@@ -162,7 +164,7 @@ class Cluster:
         """Suspend a read, or not."""
         fault = self.choices.fault
         if (hard := fault("slow_read")) is not None:
-            await asyncio.sleep(_how_slow(hard))
+            await asyncio.sleep(self._slow(hard))
         elif fault("suspend") is not None:
             await asyncio.sleep(0)
         if not self._back.is_set():
@@ -188,7 +190,7 @@ class Cluster:
         answer: asyncio.Future[None] = self.loop.create_future()
         transaction.submitted = True
         hard = self.choices.fault("slow_commit")
-        delay = 0.0 if hard is None else _how_slow(hard)
+        delay = 0.0 if hard is None else self._slow(hard)
         if self.latency:
             delay += self._latency.uniform(0, self.latency)
         if delay > 0:
@@ -250,7 +252,7 @@ class Cluster:
         if process is not None and not process.alive:
             return
         if (hard := fault("slow_answer")) is not None:
-            self.loop.call_later(_how_slow(hard), _answer, answer, error, context=self.context)
+            self.loop.call_later(self._slow(hard), _answer, answer, error, context=self.context)
         else:
             _answer(answer, error)
 
@@ -259,6 +261,12 @@ class Cluster:
             transaction.written = written
             for observer in self.observers:
                 observer.ended(transaction)
+
+    def _slow(self, hard: float) -> float:
+        """Return seconds of delay: most are short, and one in fifty is longer than anybody waits."""
+        delay = _VERY_SLOW if hard > 0.98 else _SLOW * hard
+        self.quiet_at = max(self.quiet_at, self.loop.time() + delay)
+        return delay
 
     # Watches
 
@@ -664,8 +672,3 @@ def _answer(answer: asyncio.Future[None], error: StoreError | None) -> None:
 
 def _lost_with_its_transaction() -> StoreError:
     return StoreError("the watch was lost: its transaction did not commit")
-
-
-def _how_slow(hard: float) -> float:
-    """Return seconds: most are short, and one in fifty is longer than anybody waits."""
-    return _VERY_SLOW if hard > 0.98 else _SLOW * hard

@@ -26,7 +26,6 @@ _MOST_STEPS: Final = 200_000
 _LONGEST_STORM: Final = 90.0
 _LONGEST_CALM: Final = 240.0
 _MOST_VIOLATIONS: Final = 20
-_SLOWEST: Final = 20.0
 _SHORT: Final = 3.0
 _WARNINGS: Final = 30
 _KEPT_EVENTS: Final = 400
@@ -117,7 +116,7 @@ class Run:
         self.random = random
         self.types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
-        self.timeouts = dict.fromkeys(self.types, random.choice([3.0, 8.0, 20.0]))
+        self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50])
         self.pace = random.choice([1.0, 4.0, 12.0])
         self.processes: list[Process] = []
@@ -336,7 +335,7 @@ class Run:
         for process in self.processes:
             process.go_on()
         # Of types that were cleared no lost job is noticed; what was under way may clear one still.
-        await asyncio.sleep(_SHORT if self.is_quick() else _SLOWEST)
+        await asyncio.sleep(_SHORT + max(0.0, world.cluster.quiet_at - world.loop.time()))
         self.bounds.calm(world.loop.time())
         await world.start("founder", self._found).ended()
         try:
