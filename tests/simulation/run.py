@@ -132,7 +132,7 @@ class Run:
         self.bounds = Bounds(self)
         self.world.cluster.observers.append(self)
         self.workloads = [kind(self) for kind in ALL if workloads is None or kind.name in workloads]
-        self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 2, 3, 4]))]
+        self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
         self._over = False
         self._storm_over = asyncio.Event()
@@ -191,7 +191,7 @@ class Run:
             "notify_holdoff": choose([0.0, 0.05]),
             "type_check_period": choose([5.0, 15.0]),
             "type_check_max_jitter": 1.0,
-            "activity_samples": choose([4, 8]),
+            "activity_samples": choose([4, 4, 8]),
             "activity_batch": choose([1, 3, 1000]),
             "notifier_batch": choose([1, 3, 1000]),
             "pending_batch": choose([1, 3, 100]),
