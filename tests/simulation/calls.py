@@ -188,7 +188,8 @@ def _number(entry: Entry) -> int | None:
 
 def _of_removals(calls: list[Call], removals: list[tuple[int, bool, Removal]]) -> Iterator[str]:
     """Match calls and committed removals, which carry no number: each answer needs one of its own in its time."""
-    left = list(removals)
+    # The earliest end first, and for each the earliest removal that fits: if any matching fits all, this one does.
+    left = sorted(removals, key=lambda removal: removal[0])
     answered = [call for call in calls if call.name == "remove" and call.outcome == OK]
     for call in sorted(answered, key=lambda call: call.last_version or 0):
         for removal in left:
