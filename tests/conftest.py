@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,3 +18,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and every process they start as well.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TESTS = Path(__file__).parent
+UNMEASURED = tuple(
+    TESTS / name
+    for name in ("simulation", "hostile", "testing/storms", "service/test_reruns.py", "system/test_scale.py")
+)
+"""Tests that run the same lines very often, which others cover: measuring would make them take three times as long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave coverage out of tests where it would cost the most."""
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in UNMEASURED):
+            item.add_marker(pytest.mark.no_cover)

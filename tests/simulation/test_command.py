@@ -176,6 +176,7 @@ def test_at_ctrl_c_what_there_is_is_printed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, "--seeds", "1000000", "--jobs", "2", "--json"],
         cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -91,17 +91,6 @@ def heartbeats_are_told() -> Defect:
     )
 
 
-def looks_overtake_each_other() -> Defect:
-    """The notifier takes several looks at once: something older is told after something newer."""
-    return changed(
-        Notifier.handle,
-        (
-            "await self._look(wanted[start : start + size])",
-            'self.spawn_link(self._look(wanted[start : start + size]), "look")',
-        ),
-    )
-
-
 def removed_jobs_are_not_told_of() -> Defect:
     """Who has subscribed to a job that is removed waits for ever."""
     return changed(
@@ -158,11 +147,6 @@ def jobs_of_callers_who_have_gone_stay_locked() -> Defect:
     return changed(_Accepts.answer, ("self._give_back(entry)", "pass"))
 
 
-def accepts_go_first() -> Defect:
-    """A worker that looks for jobs in the transaction of those who add them does not find them."""
-    return changed(GroupCommit._send, ("key=_is_accept)", "key=lambda each: not _is_accept(each))"))
-
-
 ALL = (
     Mutant(one_sample_is_enough),
     Mutant(no_job_is_ever_lost),
@@ -175,7 +159,6 @@ ALL = (
     Mutant(one_sample_per_timeout, "calm", ("creators", "deserters", "workers")),
     Mutant(subscriptions_die_with_their_notifier, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(heartbeats_are_told, "calm", ("creators", "cancelers", "heartbeats", "subscribers", "workers")),
-    Mutant(looks_overtake_each_other, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(removed_jobs_are_not_told_of, workloads=("creators", "cancelers", "subscribers", "workers")),
     Mutant(only_the_first_batch_is_looked_at, "calm", ("creators", "workers", "followers", "subscribers")),
     Mutant(activity_is_watched_after_it_was_read, "calm", ("followers", "overseers", "closers")),
@@ -183,5 +166,4 @@ ALL = (
     Mutant(types_are_looked_at_once, "stormy", ("creators", "deserters", "type keepers", "workers")),
     Mutant(answers_go_to_the_wrong_callers),
     Mutant(jobs_of_callers_who_have_gone_stay_locked, "calm", ("crowds", "overseers", "closers")),
-    Mutant(accepts_go_first, "calm", ("idlers", "overseers", "closers")),
 )

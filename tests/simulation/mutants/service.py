@@ -48,11 +48,6 @@ def stop_and_remove_does_not_wait() -> Defect:
     return changed(JobsService.stop_and_remove, ("while removal is Removal.CANCELED:", "while False:"))
 
 
-def stop_and_remove_ends_late() -> Defect:
-    """The time limit does not count while the job runs."""
-    return changed(JobsService.stop_and_remove, ("max(seconds, _MOMENT)", "10 * seconds + 1.0"))
-
-
 ALL = (
     Mutant(a_job_that_comes_too_late_stays_locked, "calm", ("racers", "batches", "overseers", "closers")),
     Mutant(the_turn_is_not_passed_on, "calm", ("idlers", "overseers", "closers")),
@@ -61,5 +56,4 @@ ALL = (
     Mutant(closing_does_not_wait_for_operations, "calm", ("creators", "visitors", "closers")),
     Mutant(closing_does_not_wait_for_what_is_given_back, "calm", ("creators", "visitors", "closers")),
     Mutant(stop_and_remove_does_not_wait, workloads=("creators", "stoppers", "workers")),
-    Mutant(stop_and_remove_ends_late),
 )

@@ -26,7 +26,7 @@ STORM = {
 """What happens often, and leaves every promise of a store as it is. Not among them is what callers must expect: errors,
 calls that take longer than their time limit, watches that are lost or fire for nothing."""
 
-SEEDS = 3
+SEEDS = 2
 
 
 class StormyLoop(SimulatedLoop):
