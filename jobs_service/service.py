@@ -708,6 +708,10 @@ class JobsService:
         except (WorkerConflict, StoreError) as error:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 
+    async def _end_afterthoughts(self) -> None:
+        while self._afterthoughts:
+            await asyncio.wait(self._afterthoughts)
+
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for, before the service is left at the latest."""
         task = asyncio.get_running_loop().create_task(work)
@@ -815,10 +819,11 @@ class JobsService:
             self._tree_task.cancel()
             await asyncio.wait([self._tree_task])
         await self._operations.drain()
-        while self._afterthoughts:
-            await asyncio.wait(self._afterthoughts)
+        await self._end_afterthoughts()
         if self._owns_store:
             await self._store.close()
+            # A commit whose caller had gone may have come through just now: what it accepted waits for its timeout.
+            await self._end_afterthoughts()
         self._entered = self._usable = False
         self._tree_task = None
         # A store that stays open would let them wait for ever.

@@ -11,6 +11,7 @@ import pytest
 
 from jobs_service import JobEvent, JobNotFound, JobsService, JobState, JobTransaction, Removal, Settings, StoreError
 from jobs_service.testing import Process, World
+from tests.simulation.checks import held_after
 
 T = TypeVar("T")
 
@@ -122,8 +123,26 @@ def test_each_of_several_calls_of_one_moment_is_answered_what_it_did_itself() ->
     World(disorder=0).run(lambda world: _whole(world, live))
 
 
-async def _whole(world: World, program: object) -> None:
-    process = world.start("p", program, settings=SETTINGS)  # type: ignore[arg-type]
+@pytest.mark.parametrize("seed", range(10))
+def test_a_service_that_is_left_waits_for_a_commit_whose_caller_has_gone(seed: int) -> None:
+    """Seed 25655: its job was to be given back by a task that outlived the service."""
+
+    async def live(process: Process) -> None:
+        jobs = process.service()
+        async with jobs:
+            await jobs.set_type_timeout("t", 600)
+            await jobs.add("t", "j")
+            process.world.choices.rates["slow_commit"] = 1.0
+            with contextlib.suppress(StoreError):
+                await jobs.accept("t", timeout=0)
+        assert [*held_after(jobs)] == []
+
+    settings = Settings.model_construct(None, transaction_timeout=0.2)
+    World(seed, settings=settings).run(lambda world: _whole(world, live, settings))
+
+
+async def _whole(world: World, program: object, settings: Settings = SETTINGS) -> None:
+    process = world.start("p", program, settings=settings)  # type: ignore[arg-type]
     await process.ended()
     if process.failure is not None:
         raise process.failure
