@@ -23,7 +23,14 @@ def pytest_configure(config: pytest.Config) -> None:
 TESTS = Path(__file__).parent
 UNMEASURED = tuple(
     TESTS / name
-    for name in ("simulation", "hostile", "testing/storms", "service/test_reruns.py", "system/test_scale.py")
+    for name in (
+        "hostile",
+        "service/test_reruns.py",
+        "simulation",
+        "system/test_scale.py",
+        "system/test_unsure_commits.py",
+        "testing/storms",
+    )
 )
 """Tests that run the same lines very often, which others cover: measuring would make them take three times as long."""
 
@@ -31,5 +38,5 @@ UNMEASURED = tuple(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave coverage out of tests where it would cost the most."""
     for item in items:
-        if any(item.path.is_relative_to(path) for path in UNMEASURED):
+        if "simulated" in item.name or any(item.path.is_relative_to(path) for path in UNMEASURED):
             item.add_marker(pytest.mark.no_cover)

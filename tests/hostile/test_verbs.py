@@ -25,9 +25,9 @@ from tests.cli.support import HANG, PROGRAM, Ended, arrange, environment
 from tests.hostile.inputs import TEXTS
 
 LEAST_CALLS = 250
-LINES_STRIDE = 5
-VARIABLES_STRIDE = 17
-STRIDE = 12
+LINES_STRIDE = 9
+VARIABLES_STRIDE = 29
+STRIDE = 24
 """Each place meets one value in so many, others than the place beside it."""
 CANARY = '{"tweet": [1, 2.5, null]}'
 
