@@ -27,7 +27,7 @@ from tests.hostile.inputs import TEXTS
 LEAST_CALLS = 250
 LINES_STRIDE = 9
 VARIABLES_STRIDE = 29
-STRIDE = 24
+STRIDE = 12
 """Each place meets one value in so many, others than the place beside it."""
 CANARY = '{"tweet": [1, 2.5, null]}'
 
