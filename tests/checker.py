@@ -67,7 +67,7 @@ async def check_store(store: Store, *, now: float | None = None) -> list[str]:
     pairs = await store.read(everything)
     newest = (await store.transact(stamp)).value
     assert newest is not None
-    return _Check(prefix, newest, time.time() if now is None else now).complaints(pairs)
+    return complaints_about(prefix, newest, time.time() if now is None else now, pairs)
 
 
 def complaints_about(prefix: bytes, newest: bytes, now: float, pairs: list[KeyValue]) -> list[str]:

@@ -50,11 +50,17 @@ class BaseState(Protocol):
         """Yield the pairs from begin up to, not including, end; lazily, in either direction."""
 
 
-class Reads(Protocol):
-    """Keeps what a transaction has read, for the store that checks conflicts when it commits."""
+class Reads:
+    """The ranges that a transaction has read, for the store that checks conflicts when it commits."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[bytes, bytes]] = []
 
     def add(self, begin: bytes, end: bytes) -> None:
         """Note that the range from begin up to, not including, end was read."""
+        self.ranges.append((begin, end))
 
 
 class _Operands:

@@ -16,7 +16,7 @@ from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, Tra
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Limits, Store, TransactionFunction, Watch, drive
-from jobs_service.store.buffer import BufferedTransaction, Write, transaction_ended
+from jobs_service.store.buffer import BufferedTransaction, Reads, Write, transaction_ended
 from jobs_service.store.versions import Versions, View
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class MemoryTransaction(BufferedTransaction):
     def __init__(self, store: MemoryStore, *, read_only: bool = False) -> None:
         self._store: MemoryStore | None = store
         self.version = store.versions.enter()
-        self.conflicts = _Reads()
+        self.conflicts = Reads()
         self.committed = False
         view = View(store.versions, self.version)
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
@@ -301,15 +301,3 @@ class MemoryStore(Store):
             group.pop(watch, None)
             if not group:
                 del self._watches[watch.key]
-
-
-class _Reads:
-    """The ranges that a transaction has read."""
-
-    __slots__ = ("ranges",)
-
-    def __init__(self) -> None:
-        self.ranges: list[tuple[bytes, bytes]] = []
-
-    def add(self, begin: bytes, end: bytes) -> None:
-        self.ranges.append((begin, end))

@@ -24,8 +24,18 @@ from jobs_service.errors import (
 )
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import SYSTEM_KEYS, Bound, KeyValue, Limits, Snapshot, Store, TransactionFunction, Watch
-from jobs_service.store.buffer import CLEAR, STAMPED_VALUE, BufferedTransaction
+from jobs_service.store.base import (
+    SYSTEM_KEYS,
+    Bound,
+    KeyValue,
+    Limits,
+    Snapshot,
+    Store,
+    TransactionFunction,
+    Watch,
+    no_coroutine,
+)
+from jobs_service.store.buffer import CLEAR, STAMPED_VALUE, BufferedTransaction, Reads
 from jobs_service.store.versions import Versions, View
 from jobs_service.testing.choices import Choices
 
@@ -350,7 +360,7 @@ class SimulatedTransaction(BufferedTransaction):
         self.call = call
         self.submitted = False
         self.ended = False
-        self.conflicts = _Reads()
+        self.conflicts = Reads()
         view = View(cluster.versions, self.version)
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
         cluster.opened(self)
@@ -641,23 +651,11 @@ class SimulatedStore(Store):
             self._idle.set()
 
 
-class _Reads:
-    """The ranges that a transaction has read."""
-
-    __slots__ = ("ranges",)
-
-    def __init__(self) -> None:
-        self.ranges: list[tuple[bytes, bytes]] = []
-
-    def add(self, begin: bytes, end: bytes) -> None:
-        self.ranges.append((begin, end))
-
-
 def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:
     """Begin a run of a transaction function."""
     coroutine: object = function(transaction)
     if not isinstance(coroutine, Coroutine):
-        raise StoreError(f"a transaction function must return a coroutine, as an async def does, not {coroutine!r:.80}")
+        raise no_coroutine(coroutine)
     return coroutine
 
 

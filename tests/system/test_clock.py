@@ -269,15 +269,20 @@ async def test_jobs_with_and_without_a_time_all_run_and_none_too_early_while_the
         await assert_sound(jobs.store, now=clock())
 
 
+async def make_ready(jobs: JobsService, clock: Clock) -> None:
+    """Schedule a job for the next moment, and return when it is ready."""
+    await jobs.add(T1, "scheduled", run_at=clock() + 0.05)
+    before = (await jobs.get(T1, "scheduled")).seq
+    while (await jobs.get(T1, "scheduled")).seq == before:  # noqa: ASYNC110 - that it becomes ready is no event
+        await asyncio.sleep(0.01)
+
+
 async def test_a_worker_gets_a_job_at_its_time_that_a_clock_ahead_of_its_own_has_made_ready(
     address: str, clock: Clock
 ) -> None:
     """One machine's clock is a little ahead, or this one was set back: the job is ready, and not due."""
     async with service(address, clock) as jobs:
-        await jobs.add(T1, "scheduled", run_at=clock() + 0.05)
-        before = (await jobs.get(T1, "scheduled")).seq
-        while (await jobs.get(T1, "scheduled")).seq == before:  # noqa: ASYNC110 - that it becomes ready is no event
-            await asyncio.sleep(0.01)
+        await make_ready(jobs, clock)
         clock.set(-1.5)
         assert await jobs.accept(T1, timeout=0) is None
         began = time.monotonic()
@@ -291,10 +296,7 @@ async def test_a_worker_gets_a_ready_job_when_the_clock_that_was_set_back_is_set
     address: str, clock: Clock
 ) -> None:
     async with service(address, clock) as jobs:
-        await jobs.add(T1, "scheduled", run_at=clock() + 0.05)
-        before = (await jobs.get(T1, "scheduled")).seq
-        while (await jobs.get(T1, "scheduled")).seq == before:  # noqa: ASYNC110 - that it becomes ready is no event
-            await asyncio.sleep(0.01)
+        await make_ready(jobs, clock)
         clock.set(-HOUR)
         waiting = asyncio.create_task(accepted(jobs))
         await asyncio.sleep(0.1)
