@@ -37,10 +37,7 @@ def closing_does_not_wait_for_operations() -> Defect:
 
 def closing_does_not_wait_for_what_is_given_back() -> Defect:
     """The service is left before jobs that nobody got are given back."""
-    return changed(
-        JobsService._leave,
-        ("        while self._afterthoughts:\n            await asyncio.wait(self._afterthoughts)\n", ""),
-    )
+    return changed(JobsService._end_afterthoughts, ("while self._afterthoughts:", "while False:"))
 
 
 def stop_and_remove_does_not_wait() -> Defect:
