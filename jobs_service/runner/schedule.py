@@ -1,0 +1,338 @@
+"""When periodic jobs tick: schedules, and which of their ticks are due. Floor: runner.
+
+Pure: no clock, no store. Times are seconds since the epoch; ticks depend on nothing but the schedule, so that all
+processes agree on them.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, Protocol
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from jobs_service.errors import InvalidJob, kind_of, shown
+
+SHORTEST: Final = 1.0
+"""Least seconds between two ticks."""
+
+LONGEST: Final = 36_500 * 86_400.0
+"""Most seconds between two ticks of a fixed period."""
+
+END: Final = 250_000_000_000
+"""No schedule ticks later than this (in the year 9892): what is left of the calendar is too short to search."""
+
+PUNCTUAL: Final = 60.0
+"""Seconds that a tick may be late before `Missed.SKIP` drops it."""
+
+MOST_TICKS: Final = 1000
+"""Ticks that one call of `due_ticks` returns."""
+
+_DAY: Final = 86_400
+_WALL_EPOCH: Final = datetime(1970, 1, 1)
+_LONGEST_EXPRESSION: Final = 1000
+_UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_PERIOD: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_PLAIN_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+
+
+class Missed(enum.StrEnum):
+    """What becomes of the ticks that passed while no process was there to enqueue their jobs."""
+
+    SKIP = "skip"
+    """Dropped, but for the newest one when it is at most `PUNCTUAL` seconds late."""
+    ONCE = "once"
+    """One job, for the newest of them."""
+    ALL = "all"
+    """A job for each, oldest first."""
+
+
+class Schedule(Protocol):
+    """The times at which a periodic job ticks, from the epoch on until `END`."""
+
+    def next_after(self, t: float) -> float:
+        """Return the first tick later than `t`; math.inf when there is none."""
+        ...
+
+    def previous_at(self, t: float) -> float | None:
+        """Return the last tick not later than `t`; None when there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Ticks with a fixed period, at the multiples of it since the epoch: not since the process began.
+
+    `Every(86_400)` ticks at midnight UTC, `Every(604_800)` on Thursdays, as the epoch was one.
+
+    Args:
+        seconds: the period, from 1 second to 36,500 days.
+
+    Raises:
+        InvalidJob: it is no such number.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float):
+            raise _no_period(self.seconds)
+        object.__setattr__(self, "seconds", parse_every(self.seconds))
+
+    def next_after(self, t: float) -> float:
+        """Return the first tick later than `t`; math.inf when there is none."""
+        if t >= END:
+            return math.inf
+        tick = (self._multiple_at(t) + 1) * self.seconds if t >= 0 else 0.0
+        return tick if tick <= END else math.inf
+
+    def previous_at(self, t: float) -> float | None:
+        """Return the last tick not later than `t`; None when there is none."""
+        return self._multiple_at(min(t, END)) * self.seconds if t >= 0 else None
+
+    def _multiple_at(self, t: float) -> int:
+        multiple = math.floor(t / self.seconds)
+        # A tick is the rounded product. The quotient is rounded too, and may be one off at a tick.
+        if multiple * self.seconds > t:
+            return multiple - 1
+        return multiple + 1 if (multiple + 1) * self.seconds <= t else multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Ticks when the clocks of a time zone show what a cron expression asks for.
+
+    Where clocks are changed, a tick is neither lost nor doubled:
+
+    - An expression that names hours (`30 2 * * *`, `0 */6 * * *`) ticks once for each time of day. What is in hours
+      that the clocks skip ticks as they are skipped, all of it together once; what is in hours that the clocks show
+      twice ticks the first time only.
+    - An expression for every hour (`*/15 * * * *`) goes on at its pace: it ticks in both of the repeated hours, and a
+      skipped hour has no ticks, because it takes no time.
+
+    These are the rules of cron(8) for "jobs that run at a specific time or with a granularity greater than one hour"
+    and for those that run more often. cronsim walks over the times of day; clock changes are handled here, since its
+    own handling goes wrong where clocks move by half an hour and when it begins in a repeated hour.
+
+    Args:
+        expression: minute, hour, day of month, month, day of week; six fields begin with the second. As cronsim reads
+            them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`.
+        timezone: the IANA name of a time zone, or a ZoneInfo that has one. Not the machine's zone by default: all
+            processes must agree.
+
+    Raises:
+        InvalidJob: the expression cannot be read or never ticks, or there is no such time zone.
+    """
+
+    expression: str
+    timezone: str | ZoneInfo = "UTC"
+    _zone: _Zone = field(init=False, repr=False, compare=False)
+    _every_hour: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_every_hour", len(_cron(self.expression).hours) == 24)
+        zone = _zone_info(self.timezone)
+        object.__setattr__(self, "timezone", zone.key)
+        object.__setattr__(self, "_zone", _Zone(zone))
+
+    def next_after(self, t: float) -> float:
+        """Return the first tick later than `t`; math.inf when there is none."""
+        if t >= END:
+            return math.inf
+        tick = self._tick_after(math.floor(max(t, -1.0)))
+        return tick if tick <= END else math.inf
+
+    def previous_at(self, t: float) -> float | None:
+        """Return the last tick not later than `t`; None when there is none."""
+        return self._tick_at(math.floor(min(t, END))) if t >= 0 else None
+
+    def _tick_after(self, t: int) -> float:
+        offset = self._zone.offset(t)
+        wall = t + offset
+        for change in self._zone.changes(t - _DAY, t)[-1:]:
+            # In a repeated hour, times of day before the change have ticked already.
+            wall = max(wall, self._first_wall(change) - 1)
+        while True:
+            found = self._wall_after(wall)
+            if found is None:
+                return math.inf
+            tick = max(found - offset, t)
+            changes = self._zone.changes(t, tick)
+            if not changes:
+                return float(tick)
+            t = changes[0]
+            offset = self._zone.offset(t)
+            wall = self._first_wall(t) - 1
+
+    def _tick_at(self, t: int) -> float | None:
+        offset = self._zone.offset(t)
+        wall = t + offset
+        while True:
+            found = self._wall_at(wall)
+            if found is None or found < -_DAY:
+                return None
+            tick = found - offset
+            changes = self._zone.changes(tick - _DAY, t)
+            if not changes or found >= self._first_wall(changes[-1]):
+                tick = max([tick, *changes[-1:]])
+                return float(tick) if tick >= 0 else None
+            t = changes[-1] - 1
+            offset = self._zone.offset(t)
+            wall = t + offset
+
+    def _first_wall(self, change: int) -> int:
+        """Return the first time of day, as seconds on the wall clock, that belongs to what follows a clock change."""
+        return change + self._zone.offset(change if self._every_hour else change - 1)
+
+    def _wall_after(self, wall: int) -> int | None:
+        found = next(CronSim(self.expression, _WALL_EPOCH + timedelta(seconds=wall)), None)
+        return None if found is None else _wall_seconds(found)
+
+    def _wall_at(self, wall: int) -> int | None:
+        found = next(CronSim(self.expression, _WALL_EPOCH + timedelta(seconds=wall + 1), reverse=True), None)
+        return None if found is None else _wall_seconds(found)
+
+
+class _Zone:
+    """What clocks in a time zone show, in whole seconds."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self._zone = zone
+
+    def offset(self, t: int) -> int:
+        """Return how far the clocks are ahead of UTC at `t`."""
+        offset = datetime.fromtimestamp(t, self._zone).utcoffset()
+        return 0 if offset is None else offset // timedelta(seconds=1)
+
+    def changes(self, after: int, until: int) -> list[int]:
+        """Return the times later than `after`, up to `until`, from which on the clocks show another offset.
+
+        Clocks that are changed and changed back within a day are not seen: the database knows of none since 1970.
+        """
+        found = []
+        offset = self.offset(after)
+        for begin in range(after, until, _DAY):
+            end = min(begin + _DAY, until)
+            before, offset = offset, self.offset(end)
+            if offset != before:
+                found.append(self._change(begin, end))
+        return found
+
+    def _change(self, begin: int, end: int) -> int:
+        before = self.offset(begin)
+        return begin + bisect_left(range(begin, end), True, key=lambda t: self.offset(t) != before)
+
+
+def parse_every(value: str | float | timedelta) -> float:
+    """Return the seconds of a period.
+
+    Args:
+        value: seconds as a number or as its digits, a timedelta, or numbers with the units d, h, m, s in that order:
+            "5m", "90s", "1h30m", "2d"; only the seconds may have a fraction. From 1 second to 36,500 days.
+
+    Raises:
+        InvalidJob: it is no such period.
+    """
+    seconds = _seconds_of(value)
+    if not SHORTEST <= seconds <= LONGEST:
+        raise _no_period(value)
+    return seconds
+
+
+def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed) -> list[float]:
+    """Return the ticks whose jobs are to be enqueued now, oldest first, at most `MOST_TICKS`.
+
+    With `Missed.ALL` the next call, with the last of them as `last`, goes on. A tick up to `last` is never returned: a
+    clock that jumps back brings nothing again, and after one that was ahead nothing ticks until that time has come.
+
+    Args:
+        schedule: when the job ticks.
+        last: the last tick that was enqueued, or for a schedule without one the time at which it was first seen. None:
+            it is seen for the first time. Then nothing is due but a tick at this very moment, and unless that is
+            returned the caller keeps `now` as the next call's `last`.
+        now: seconds since the epoch.
+        missed: what becomes of ticks that are late.
+    """
+    first = schedule.next_after(math.nextafter(now, -math.inf) if last is None else last)
+    if first > now:
+        return []
+    if missed is Missed.ALL:
+        return list(islice(_ticks_until(schedule, first, now), MOST_TICKS))
+    newest = schedule.previous_at(now)
+    if newest is None or (missed is Missed.SKIP and now - newest > PUNCTUAL):
+        return []
+    return [newest]
+
+
+def _ticks_until(schedule: Schedule, tick: float, now: float) -> Iterator[float]:
+    while tick <= now:
+        yield tick
+        tick = schedule.next_after(tick)
+
+
+def _seconds_of(value: object) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            raise _no_period(value) from None
+    if isinstance(value, str):
+        if _PLAIN_NUMBER.fullmatch(value):
+            return float(value)
+        match = _PERIOD.fullmatch(value)
+        if value and match is not None:
+            given = zip(match.groups(), _UNITS.values(), strict=True)
+            return sum(float(number) * unit for number, unit in given if number)
+    raise _no_period(value)
+
+
+def _no_period(value: object) -> InvalidJob:
+    return InvalidJob(
+        f"period {shown(value)} is not allowed: write 90, '90s', '5m', '1h30m', '2d' or a timedelta, from 1s to 36500d"
+    )
+
+
+def _cron(expression: object) -> CronSim:
+    if not isinstance(expression, str):
+        raise _no_cron(expression, f"a {kind_of(expression)} is no text")
+    if len(expression) > _LONGEST_EXPRESSION:
+        raise _no_cron(expression, f"longer than {_LONGEST_EXPRESSION} characters")
+    try:
+        cron = CronSim(expression, _WALL_EPOCH)
+    except CronSimError as error:
+        reason = str(error)
+        raise _no_cron(expression, reason[:1].lower() + reason[1:]) from None
+    if next(cron, None) is None:
+        raise _no_cron(expression, "it never ticks")
+    return cron
+
+
+def _no_cron(expression: object, why: str) -> InvalidJob:
+    allowed = "minute, hour, day of month, month, day of week, such as '0 3 * * MON-FRI' (six fields: second first)"
+    return InvalidJob(f"cron expression {shown(expression)}: {why}; write {allowed}")
+
+
+def _zone_info(timezone: object) -> ZoneInfo:
+    name = timezone.key if isinstance(timezone, ZoneInfo) else timezone
+    try:
+        if isinstance(name, str):
+            return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown, no possible name or no zone's file, a directory
+        pass
+    raise InvalidJob(
+        f"time zone {shown(timezone)}: there is none of that name; write an IANA name, such as 'Europe/Berlin' or 'UTC'"
+    )
+
+
+def _wall_seconds(wall: datetime) -> int:
+    return (wall - _WALL_EPOCH) // timedelta(seconds=1)

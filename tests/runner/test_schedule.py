@@ -1,0 +1,524 @@
+"""When periodic jobs tick: fixed periods, cron expressions where clocks are changed, and what is due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from jobs_service import InvalidJob
+from jobs_service.runner.schedule import (
+    END,
+    LONGEST,
+    MOST_TICKS,
+    PUNCTUAL,
+    Cron,
+    Every,
+    Missed,
+    Schedule,
+    due_ticks,
+    parse_every,
+)
+
+DAY = 86_400
+FEW = settings(max_examples=40, deadline=None)
+
+CHANGES = {
+    "Europe/Berlin": ["2026-03-29T01:00", "2026-10-25T01:00"],
+    "America/New_York": ["2026-03-08T07:00", "2026-11-01T06:00"],
+    "Australia/Lord_Howe": ["2026-04-04T15:00", "2026-10-03T15:30"],  # by half an hour, between two half hours
+    "America/Havana": ["2026-03-08T05:00", "2026-11-01T05:00"],  # skips midnight, repeats the hour after it
+    "Pacific/Apia": ["2011-12-30T10:00"],  # skips a whole day
+    "Asia/Kolkata": ["2026-03-29T01:00"],  # five hours and a half ahead, never changed
+    "UTC": ["2026-03-29T01:00"],
+}
+"""Times, in UTC, around which the clocks of each zone are looked at."""
+
+
+def at(text: str) -> float:
+    """Return the seconds since the epoch of a time; UTC when it names no offset."""
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def ticks(schedule: Schedule, begin: float, end: float) -> list[float]:
+    """Return the ticks later than `begin`, up to `end`."""
+    found = []
+    tick = schedule.next_after(begin)
+    while tick <= end:
+        found.append(tick)
+        tick = schedule.next_after(tick)
+    return found
+
+
+def local(schedule: Cron, begin: str, end: str) -> list[str]:
+    """Return the ticks of a stretch of time as clocks show them, with the clocks' offset."""
+    zone = ZoneInfo(str(schedule.timezone))
+    return [datetime.fromtimestamp(tick, zone).strftime("%H:%M%z") for tick in ticks(schedule, at(begin), at(end))]
+
+
+@st.composite
+def crons(draw: st.DrawFn) -> tuple[Cron, set[int], set[int], set[int]]:
+    """Return an expression in some zone, with its minutes, hours and days of the week (Monday is 0)."""
+    minutes = draw(st.sets(st.sampled_from([0, 1, 15, 29, 30, 31, 59]), min_size=1))
+    hours = draw(st.just(set(range(24))) | st.sets(st.sampled_from([0, 1, 2, 3, 23]), min_size=1))
+    weekdays = draw(st.just(set(range(7))) | st.sets(st.sampled_from([4, 5, 6]), min_size=1))
+    named = [",".join(map(str, sorted(some))) for some in (minutes, hours, {day + 1 for day in weekdays})]
+    hour = "*" if len(hours) == 24 and draw(st.booleans()) else named[1]
+    zone = draw(st.sampled_from(sorted(CHANGES)))
+    return Cron(f"{named[0]} {hour} * * {named[2]}", zone), minutes, hours, weekdays
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Return any schedule."""
+    if draw(st.booleans()):
+        return Every(draw(st.floats(1, 10 * DAY) | st.integers(1, 10 * DAY)))
+    return draw(crons())[0]
+
+
+def moments() -> st.SearchStrategy[float]:
+    """Return times near clock changes, and others."""
+    changes = sorted({at(change) for some in CHANGES.values() for change in some})
+    near = st.builds(lambda change, by: change + by, st.sampled_from(changes), st.floats(-DAY, DAY))
+    exactly = st.builds(lambda change, by: change + 60.0 * by, st.sampled_from(changes), st.integers(-90, 90))
+    return near | exactly | st.floats(-2.0 * DAY, 4e9)
+
+
+def expected(zone: ZoneInfo, begin: int, end: int, parts: tuple[set[int], set[int], set[int]]) -> Iterator[float]:
+    """Go through every minute of a stretch of time as somebody who looks at a clock, and tell when it is to tick."""
+    minutes, hours, weekdays = parts
+
+    def matches(wall: datetime) -> bool:
+        return wall.minute in minutes and wall.hour in hours and wall.weekday() in weekdays
+
+    latest = datetime.fromtimestamp(begin, zone).replace(tzinfo=None)
+    for moment in range(begin + 60, end + 1, 60):
+        wall = datetime.fromtimestamp(moment, zone).replace(tzinfo=None)
+        if len(hours) == 24:
+            due = matches(wall)
+        else:
+            passed = int((wall - latest) / timedelta(minutes=1))
+            due = any(matches(latest + timedelta(minutes=step)) for step in range(1, passed + 1))
+        latest = max(latest, wall)
+        if due:
+            yield float(moment)
+
+
+# Periods
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("5m", 300.0),
+        ("90s", 90.0),
+        ("1h30m", 5400.0),
+        ("2d", 172_800.0),
+        ("1d1h1m1.5s", 90_061.5),
+        ("90", 90.0),
+        ("1.5", 1.5),
+        (90, 90.0),
+        (1, 1.0),
+        (1.25, 1.25),
+        (timedelta(minutes=5), 300.0),
+        (timedelta(milliseconds=1500), 1.5),
+        ("36500d", LONGEST),
+    ],
+)
+def test_a_period_is_read_from_text_number_or_timedelta(value: Any, seconds: float) -> None:
+    parsed = parse_every(value)
+    assert parsed == seconds
+    assert type(parsed) is float
+
+
+BAD_PERIODS: list[Any] = [
+    *(0, -1, 0.999, math.inf, -math.inf, math.nan, 10**400, LONGEST * 1.001, True, False, None, [], {}, b"5m", 1j),
+    *("", " ", "0", "0s", "0.5s", "-5m", "5 m", " 5m", "5m\n", "5M", "5x", "m", "1m1h", "5m5m", "1.5h", "1e3", "inf"),
+    *("nan", "٥m", "36501d", "9" * 5000, "9" * 5000 + "d", "\ud800"),
+    *(timedelta(0), timedelta(seconds=-5), timedelta(milliseconds=999), timedelta.max),
+]
+
+
+@pytest.mark.parametrize("value", BAD_PERIODS, ids=range(len(BAD_PERIODS)))
+def test_what_is_no_period_is_refused_in_one_line_that_says_what_is_allowed(value: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"^period .+ is not allowed: write .*'1h30m'.* from 1s to 36500d$") as refused:
+        parse_every(value)
+    assert str(refused.value).isprintable()
+    with pytest.raises(InvalidJob):
+        Every(value)
+
+
+def test_a_schedule_of_a_fixed_period_takes_numbers_only() -> None:
+    text: Any = "5m"
+    with pytest.raises(InvalidJob, match=r"^period '5m' is not allowed"):
+        Every(text)
+    assert Every(300) == Every(300.0)
+
+
+def test_a_fixed_period_is_counted_from_the_epoch() -> None:
+    noon = at("2026-03-29T12:00")
+    assert Every(300).next_after(noon + 1) == noon + 300
+    assert Every(300).next_after(noon) == noon + 300
+    assert Every(300).previous_at(noon) == noon
+    assert Every(300).previous_at(noon - 1) == noon - 300
+    assert Every(DAY).next_after(noon) == at("2026-03-30T00:00")
+    assert Every(7 * DAY).next_after(noon) == at("2026-04-02T00:00")
+
+
+@given(seconds=st.floats(1, 1e6), multiple=st.integers(0, 10**5))
+@FEW
+def test_the_ticks_of_any_period_are_its_multiples(seconds: float, multiple: int) -> None:
+    every = Every(seconds)
+    tick = multiple * seconds
+    assert every.previous_at(tick) == tick
+    assert every.next_after(tick) == (multiple + 1) * seconds
+    assert every.next_after(math.nextafter(tick, -math.inf)) == tick
+
+
+# Cron expressions
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "after", "tick"),
+    [
+        ("0 3 * * *", "UTC", "2026-01-01T03:00", "2026-01-02T03:00"),
+        ("0 3 * * *", "UTC", "2026-01-01T02:59:59.999", "2026-01-01T03:00"),
+        ("0 3 * * *", "Europe/Berlin", "2026-01-01T00:00", "2026-01-01T02:00"),
+        ("0 3 * * *", "Europe/Berlin", "2026-07-01T00:00", "2026-07-01T01:00"),
+        ("0 3 * * *", "Asia/Kolkata", "2026-01-01T00:00", "2026-01-01T21:30"),
+        ("0 * * * *", "Asia/Kolkata", "2026-01-01T00:00", "2026-01-01T00:30"),
+        ("*/15 * * * *", "UTC", "2026-01-01T00:14", "2026-01-01T00:15"),
+        ("*/10 * * * * *", "UTC", "2026-01-01T00:00:01", "2026-01-01T00:00:10"),
+        ("0 0 1 jan *", "UTC", "2026-01-01T00:00", "2027-01-01T00:00"),
+        ("0 0 29 2 *", "UTC", "2096-03-01T00:00", "2104-02-29T00:00"),
+        ("0 0 L * *", "UTC", "2028-02-01T00:00", "2028-02-29T00:00"),
+        ("0 9 * * MON#1", "America/New_York", "2026-09-01T00:00", "2026-09-07T13:00"),
+    ],
+)
+def test_a_cron_expression_ticks_at_the_zones_times_of_day(expression: str, zone: str, after: str, tick: str) -> None:
+    cron = Cron(expression, zone)
+    assert cron.next_after(at(after)) == at(tick)
+    assert cron.previous_at(at(tick)) == at(tick)
+    assert cron.previous_at(at(tick) + 0.5) == at(tick)
+
+
+BERLIN_FORWARD = ("2026-03-28T23:30", "2026-03-29T02:30")
+BERLIN_BACK = ("2026-10-24T23:30", "2026-10-25T02:30")
+NEW_YORK_FORWARD = ("2026-03-08T05:30", "2026-03-08T08:30")
+NEW_YORK_BACK = ("2026-11-01T04:30", "2026-11-01T07:30")
+LORD_HOWE_BACK = ("2026-04-04T13:45", "2026-04-04T16:15")
+LORD_HOWE_FORWARD = ("2026-10-03T14:30", "2026-10-03T17:15")
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "stretch", "shown"),
+    [
+        # 02:00 to 03:00 is skipped: what names hours ticks as it is skipped, once; what goes every hour goes on.
+        ("30 2 * * *", "Europe/Berlin", BERLIN_FORWARD, ["03:00+0200"]),
+        ("0,30 2 * * *", "Europe/Berlin", BERLIN_FORWARD, ["03:00+0200"]),
+        ("0 2,3 * * *", "Europe/Berlin", BERLIN_FORWARD, ["03:00+0200"]),
+        ("*/20 2 * * *", "Europe/Berlin", BERLIN_FORWARD, ["03:00+0200"]),
+        ("15 30 2 * * *", "Europe/Berlin", BERLIN_FORWARD, ["03:00+0200"]),
+        ("30 */2 * * *", "Europe/Berlin", BERLIN_FORWARD, ["03:00+0200", "04:30+0200"]),
+        ("30 1,3 * * *", "Europe/Berlin", BERLIN_FORWARD, ["01:30+0100", "03:30+0200"]),
+        ("30 * * * *", "Europe/Berlin", BERLIN_FORWARD, ["01:30+0100", "03:30+0200", "04:30+0200"]),
+        ("30 0-23 * * *", "Europe/Berlin", BERLIN_FORWARD, ["01:30+0100", "03:30+0200", "04:30+0200"]),
+        ("30 2 * * *", "America/New_York", NEW_YORK_FORWARD, ["03:00-0400"]),
+        ("0 * * * *", "America/New_York", NEW_YORK_FORWARD, ["01:00-0500", "03:00-0400", "04:00-0400"]),
+        # 02:00 to 03:00 is repeated (in New York 01:00 to 02:00): the first time, or both.
+        ("30 2 * * *", "Europe/Berlin", BERLIN_BACK, ["02:30+0200"]),
+        ("*/30 2 * * *", "Europe/Berlin", BERLIN_BACK, ["02:00+0200", "02:30+0200"]),
+        ("0 2,3 * * *", "Europe/Berlin", BERLIN_BACK, ["02:00+0200", "03:00+0100"]),
+        ("30 * * * *", "Europe/Berlin", BERLIN_BACK, ["02:30+0200", "02:30+0100", "03:30+0100"]),
+        ("30 1 * * *", "America/New_York", NEW_YORK_BACK, ["01:30-0400"]),
+        ("0 * * * *", "America/New_York", NEW_YORK_BACK, ["01:00-0400", "01:00-0500", "02:00-0500"]),
+        # Half an hour, 01:30 to 02:00 repeated, 02:00 to 02:30 skipped.
+        ("45 1 * * *", "Australia/Lord_Howe", LORD_HOWE_BACK, ["01:45+1100"]),
+        (
+            "*/15 2 * * *",
+            "Australia/Lord_Howe",
+            LORD_HOWE_BACK,
+            ["02:00+1030", "02:15+1030", "02:30+1030", "02:45+1030"],
+        ),
+        ("45 * * * *", "Australia/Lord_Howe", LORD_HOWE_BACK, ["01:45+1100", "01:45+1030", "02:45+1030"]),
+        ("15 2 * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["02:30+1100"]),
+        ("*/15 2 * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["02:30+1100", "02:45+1100"]),
+        ("15 * * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["01:15+1030", "03:15+1100", "04:15+1100"]),
+        # A midnight that does not exist, and one that is there twice.
+        ("0 0 * * *", "America/Havana", ("2026-03-08T04:00", "2026-03-08T07:00"), ["01:00-0400"]),
+        ("0 0 * * *", "America/Havana", ("2026-11-01T03:30", "2026-11-01T07:00"), ["00:00-0400"]),
+    ],
+)
+def test_no_tick_is_lost_or_doubled_where_clocks_are_changed(
+    expression: str, zone: str, stretch: tuple[str, str], shown: list[str]
+) -> None:
+    assert local(Cron(expression, zone), *stretch) == shown
+
+
+def test_days_that_a_zone_skips_tick_once_as_they_are_skipped() -> None:
+    assert local(Cron("0 12 30 12 *", "Pacific/Apia"), "2011-12-01", "2012-02-01") == ["00:00+1400"]
+    assert local(Cron("0 12 * * *", "Pacific/Apia"), "2011-12-29T12:00", "2011-12-31T12:00") == [
+        *("12:00-1000", "00:00+1400", "12:00+1400"),
+    ]
+
+
+@given(cron=crons(), data=st.data())
+@FEW
+def test_a_cron_expression_ticks_as_somebody_does_who_looks_at_the_clock_every_minute(
+    cron: tuple[Cron, set[int], set[int], set[int]], data: st.DataObject
+) -> None:
+    schedule, *parts = cron
+    zone = str(schedule.timezone)
+    change = int(at(data.draw(st.sampled_from(CHANGES[zone]))))
+    begin, end = change - DAY // 2, change + DAY
+    minutes, hours, weekdays = parts
+    right = list(expected(ZoneInfo(zone), begin, end, (minutes, hours, weekdays)))
+    assert ticks(schedule, begin, end) == right
+
+    moment = begin + data.draw(st.floats(0, end - begin))
+    assert schedule.next_after(moment) == min((t for t in right if t > moment), default=schedule.next_after(end))
+    assert schedule.previous_at(moment) == max((t for t in right if t <= moment), default=schedule.previous_at(begin))
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("", "wrong number of fields"),
+        ("* * * *", "wrong number of fields"),
+        ("* * * * * * *", "wrong number of fields"),
+        ("@daily", "wrong number of fields"),
+        ("60 * * * *", "bad minute"),
+        ("* 24 * * *", "bad hour"),
+        ("* * 0 * *", "bad day-of-month"),
+        ("* * * 13 *", "bad month"),
+        ("* * * * 8", "bad day-of-week"),
+        ("60 * * * * *", "bad second"),
+        ("*/0 * * * *", "bad minute"),
+        ("5-1 * * * *", "bad minute"),
+        ("٣ * * * *", "bad minute"),
+        ("-1 * * * *", "bad minute"),
+        ("1,,2 * * * *", "bad minute"),
+        ("0 0 30 2 *", "bad day-of-month"),
+        ("0 0 */10 2 MON#5", "it never ticks"),
+        ("0," * 600 + "0 * * * *", "longer than 1000 characters"),
+        (None, "a NoneType is no text"),
+        (b"0 3 * * *", "a bytes is no text"),
+        (5, "a int is no text"),
+    ],
+)
+def test_a_bad_expression_is_refused_in_one_line_that_names_the_field(expression: Any, why: str) -> None:
+    with pytest.raises(InvalidJob, match=rf"^cron expression .+: {why}; write minute, hour, .* '0 3 .*'") as refused:
+        Cron(expression)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "",
+        "Europe",
+        "Europe/Nowhere",
+        "europe/berlin ",
+        "../UTC",
+        "/etc/localtime",
+        "a\0b",
+        "x" * 5000,
+        "\ud800",
+        None,
+        2,
+    ],
+    ids=range(11),
+)
+def test_an_unknown_time_zone_is_refused_in_one_line(zone: Any) -> None:
+    with pytest.raises(
+        InvalidJob, match=r"^time zone .+: there is none .* such as 'Europe/Berlin' or 'UTC'$"
+    ) as refused:
+        Cron("* * * * *", zone)
+    assert str(refused.value).isprintable()
+
+
+def test_a_time_zone_without_a_name_is_refused() -> None:
+    with files("tzdata").joinpath("zoneinfo", "Europe", "Berlin").open("rb") as file:
+        nameless = ZoneInfo.from_file(file)
+    with pytest.raises(InvalidJob, match=r"^time zone "):
+        Cron("* * * * *", nameless)
+
+
+def test_a_time_zone_may_be_given_as_an_object() -> None:
+    assert Cron("0 3 * * *", ZoneInfo("Europe/Berlin")) == Cron("0 3 * * *", "Europe/Berlin")
+    assert Cron("0 3 * * *") == Cron("0 3 * * *", "UTC")
+    assert len({Cron("0 3 * * *"), Cron("0 3 * * *", ZoneInfo("UTC")), Cron("0 4 * * *")}) == 2
+
+
+@given(expression=st.text(alphabet="0123456789*/,-#L MONJULW\n²", max_size=30))
+@example("1#1/2 * * * *")
+@example("* * * * 5L/2")
+@example("* * L/2 * *")
+@example("* * * * " + "9" * 900)
+@FEW
+def test_any_text_is_a_cron_expression_that_ticks_or_is_refused(expression: str) -> None:
+    try:
+        cron = Cron(expression)
+    except InvalidJob:
+        return
+    assert 0 < cron.next_after(0) < END
+
+
+# All schedules
+
+
+@given(schedule=schedules(), moment=moments())
+@settings(max_examples=100, deadline=None)
+def test_the_next_tick_is_later_and_no_tick_lies_between_it_and_the_previous_one(
+    schedule: Schedule, moment: float
+) -> None:
+    after, before = schedule.next_after(moment), schedule.previous_at(moment)
+    assert moment < after < math.inf
+    assert schedule.previous_at(after) == after
+    assert schedule.previous_at(math.nextafter(after, -math.inf)) == before
+    if before is None:
+        assert schedule.next_after(-math.inf) == after
+    else:
+        assert before <= moment
+        assert schedule.next_after(before) == after
+
+
+@pytest.mark.parametrize("schedule", [Every(300), Cron("*/5 * * * *"), Cron("0 4 * * *", "Europe/Berlin")])
+def test_schedules_tick_from_the_epoch_until_their_end(schedule: Schedule) -> None:
+    first = schedule.next_after(-math.inf)
+    assert 0 <= first < DAY
+    assert schedule.previous_at(math.nextafter(first, -1)) is None
+    assert schedule.previous_at(-math.inf) is None
+    last = schedule.previous_at(math.inf)
+    assert last is not None
+    assert END - DAY < last <= END
+    assert schedule.next_after(last) == schedule.next_after(END) == schedule.next_after(math.inf) == math.inf
+
+
+# What is due
+
+NOON = at("2026-06-01T12:00")
+HOURLY = Every(3600)
+
+
+@pytest.mark.parametrize("missed", Missed)
+@pytest.mark.parametrize("schedule", [HOURLY, Cron("0 * * * *")], ids=["every", "cron"])
+def test_a_new_schedule_ticks_from_now_on(schedule: Schedule, missed: Missed) -> None:
+    assert due_ticks(schedule, None, NOON, missed) == [NOON]
+    assert due_ticks(schedule, None, NOON + 0.01, missed) == []
+    assert due_ticks(schedule, NOON + 0.01, NOON + 3599.99, missed) == []
+    assert due_ticks(schedule, NOON + 0.01, NOON + 3600.01, missed) == [NOON + 3600]
+
+
+@pytest.mark.parametrize("missed", Missed)
+def test_a_tick_is_due_from_its_time_on_and_once(missed: Missed) -> None:
+    assert due_ticks(HOURLY, NOON, NOON, missed) == []
+    assert due_ticks(HOURLY, NOON, NOON + 3599.999, missed) == []
+    assert due_ticks(HOURLY, NOON, NOON + 3600, missed) == [NOON + 3600]
+    assert due_ticks(HOURLY, NOON, NOON + 3601, missed) == [NOON + 3600]
+    assert due_ticks(HOURLY, NOON + 3600, NOON + 3601, missed) == []
+
+
+@pytest.mark.parametrize(
+    ("missed", "late", "due"),
+    [
+        (Missed.SKIP, 1.0, [4]),
+        (Missed.SKIP, PUNCTUAL, [4]),
+        (Missed.SKIP, PUNCTUAL + 1, []),
+        (Missed.ONCE, 1.0, [4]),
+        (Missed.ONCE, 3599.0, [4]),
+        (Missed.ALL, 1.0, [1, 2, 3, 4]),
+        (Missed.ALL, 3599.0, [1, 2, 3, 4]),
+    ],
+)
+def test_missed_ticks_are_dropped_or_made_up_for_once_or_all(missed: Missed, late: float, due: list[int]) -> None:
+    now = NOON + 4 * 3600 + late
+    assert due_ticks(HOURLY, NOON, now, missed) == [NOON + 3600 * hour for hour in due]
+
+
+def test_after_skipped_ticks_the_next_one_is_due() -> None:
+    assert due_ticks(HOURLY, NOON, NOON + 5.5 * 3600, Missed.SKIP) == []
+    assert due_ticks(HOURLY, NOON, NOON + 6 * 3600 + 0.01, Missed.SKIP) == [NOON + 6 * 3600]
+
+
+def test_many_missed_ticks_come_in_bounded_calls_the_oldest_first() -> None:
+    now = NOON + 2500
+    calls = []
+    last = NOON
+    while due := due_ticks(Every(1), last, now, Missed.ALL):
+        calls.append(due)
+        last = due[-1]
+    assert [len(due) for due in calls] == [MOST_TICKS, MOST_TICKS, 500]
+    assert [tick for due in calls for tick in due] == [NOON + 1 + tick for tick in range(2500)]
+
+
+@pytest.mark.parametrize("missed", Missed)
+def test_only_a_few_ticks_are_computed_where_years_were_missed(missed: Missed) -> None:
+    asked = _Counting(Cron("* * * * * *"))
+    due = due_ticks(asked, NOON, NOON + 10 * 365 * DAY, missed)
+    assert len(due) == (MOST_TICKS if missed is Missed.ALL else 1)
+    assert asked.calls <= MOST_TICKS + 1 if missed is Missed.ALL else asked.calls <= 2
+
+
+class _Counting:
+    """A schedule that counts what it is asked."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.calls = 0
+
+    def next_after(self, t: float) -> float:
+        self.calls += 1
+        return self._schedule.next_after(t)
+
+    def previous_at(self, t: float) -> float | None:
+        self.calls += 1
+        return self._schedule.previous_at(t)
+
+
+@given(schedule=schedules(), start=moments(), steps=st.lists(st.floats(0, DAY / 2), max_size=10))
+@settings(max_examples=60, deadline=None)
+def test_walking_in_any_steps_gives_exactly_the_ticks_of_the_schedule(
+    schedule: Schedule, start: float, steps: list[float]
+) -> None:
+    if isinstance(schedule, Every):
+        schedule = Every(schedule.seconds + 60)  # so that no step has more ticks than one call gives
+    walked: list[float] = []
+    now = last = start
+    for step in steps:
+        now += step
+        due = due_ticks(schedule, last, now, Missed.ALL)
+        walked += due
+        last = due[-1] if due else last
+    assert walked == ticks(schedule, start, now)
+
+
+@given(
+    schedule=schedules(),
+    start=moments(),
+    jumps=st.lists(st.floats(-DAY, DAY), max_size=10),
+    missed=st.sampled_from(Missed),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_tick_comes_again_or_early_however_the_clock_jumps(
+    schedule: Schedule, start: float, jumps: list[float], missed: Missed
+) -> None:
+    walked: list[float] = []
+    now = last = start
+    for jump in jumps:
+        now += jump
+        due = due_ticks(schedule, last, now, missed)
+        assert all(tick <= now for tick in due)
+        walked += due
+        last = due[-1] if due else last
+    assert all(one < other for one, other in pairwise([start, *walked]))
+    assert all(schedule.previous_at(tick) == tick for tick in walked)
