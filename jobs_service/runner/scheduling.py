@@ -124,9 +124,8 @@ def not_recently_crashed(
         health_threshold: seconds, see `consecutive_crashes`.
         interval: seconds, see `backoff`.
     """
-    match history:
-        case [HistoryEvent(kind=HistoryKind.ADDED)] | [HistoryEvent(kind=HistoryKind.STOPPED), *_]:
-            return True
+    if history and history[0].kind in (HistoryKind.ADDED, HistoryKind.STOPPED):
+        return True
     # Added up as in retry_at: the difference of two times could be rounded to a little less than the backoff.
     return now >= latest_crash(history) + backoff(consecutive_crashes(history, health_threshold), interval)
 

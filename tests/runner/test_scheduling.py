@@ -428,6 +428,7 @@ def test_a_lost_run_is_no_crash_and_ends_no_row_of_crashes() -> None:
     [
         ((), True),
         ((added(NOW),), True),
+        ((added(NOW), crashed(NOW + 5), started(NOW + 4)), True),
         ((stopped(NOW), crashed(NOW), started(NOW)), True),
         ((crashed(NOW - 1), started(NOW - 2)), False),
         ((crashed(NOW - 29), started(NOW - 29)), False),
@@ -486,6 +487,13 @@ def test_of_jobs_started_at_the_same_time_the_one_that_was_started_longer_ago_be
 def test_what_waits_goes_before_what_gives_up_its_slot_when_both_started_at_the_same_time() -> None:
     jobs = [replace(continuous_running(1), id="runs"), replace(continuous(1), id="waits")]
     assert reschedule(jobs, 1, 1, NOW) == Plan(("runs",), ("waits",))
+
+
+def test_nobody_gives_up_a_slot_to_others_unless_exactly_all_are_taken() -> None:
+    running = [continuous_running(1), continuous_running(2)]
+    assert rotation(running, 5, 1, 5) == []
+    assert rotation(running, 5, 2, 5) == running
+    assert rotation(running, 5, 3, 5) == []
 
 
 def test_a_job_that_gives_up_its_slot_may_be_the_next_to_start() -> None:
