@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
+import coverage
 import pytest
 from hypothesis import HealthCheck, settings
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let examples of property-based tests take the time they take: a busy machine must not fail a test."""
+    config.addinivalue_line("markers", "unmeasured: coverage is left out of it; other tests run the same lines.")
     if config.getoption("--hypothesis-profile", None) is None:
         unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.register_profile("unhurried", unhurried)
@@ -24,15 +28,27 @@ TESTS = Path(__file__).parent
 UNMEASURED = tuple(
     TESTS / name
     for name in (
+        "contract/test_serializability.py",
         "hostile",
         "service/test_reruns.py",
         "simulation",
+        "store/test_memory_interleaving.py",
+        "supervision/test_cancellation.py",
+        "supervision/test_otp_model.py",
+        "system/test_activity_bound.py",
+        "system/test_processes.py",
         "system/test_scale.py",
         "system/test_unsure_commits.py",
+        "system/test_waiting_workers.py",
         "testing/storms",
     )
 )
-"""Tests that run the same lines very often, which others cover: measuring would make them take three times as long."""
+"""Tests that run the same lines very often, which others cover: measuring would make them take three times as long.
+
+Single ones are marked as unmeasured where they stand.
+"""
+MEASURED_PROCESSES = "COVERAGE_PROCESS_CONFIG"
+"""Tells the Python processes that tests start that they are measured."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,4 +57,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # A suite of the service runs the same lines on every store; the suites of the stores themselves are measured.
         again = "simulated" in item.name or ("lmdb" in item.name and item.path.is_relative_to(TESTS / "service"))
         if again or any(item.path.is_relative_to(path) for path in UNMEASURED):
-            item.add_marker(pytest.mark.no_cover)
+            item.add_marker("unmeasured")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure nothing of an unmeasured test: not its fixtures and processes either, as pytest-cov's own mark would."""
+    measuring = coverage.Coverage.current()
+    if measuring is None or item.get_closest_marker("unmeasured") is None:
+        return (yield)
+    processes = os.environ.pop(MEASURED_PROCESSES, None)
+    measuring.stop()
+    try:
+        return (yield)
+    finally:
+        measuring.start()
+        if processes is not None:
+            os.environ[MEASURED_PROCESSES] = processes
