@@ -1,0 +1,352 @@
+"""What `@jobs.handler(...)` makes of a function: how it is called, with what, and with which options. Floor: runner.
+
+Everything that can be wrong with a handler is found here, when it is registered: not when its first job has come.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+
+from jobs_service.errors import InvalidJob, InvalidSettings, in_one_line, kind_of, shown
+from jobs_service.layer.keyspace import pack_type
+from jobs_service.model import UNSET, Job, JobType, RunningJob
+from jobs_service.runner.options import HandlerOptions
+from jobs_service.runner.payload import Codec, codec, name_of
+
+ArgsT = TypeVar("ArgsT")
+ResultT = TypeVar("ResultT")
+
+Kind: TypeAlias = Literal["coroutine", "thread", "command"]
+"""Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
+
+_JOB: Final = "job"
+_JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
+_UNTYPED: Final = (Any, object, inspect.Parameter.empty)
+_POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+
+
+class Handler(Generic[ArgsT, ResultT]):
+    """A function that runs the jobs of one type; calling it calls the function, as a test of it would.
+
+    Attributes:
+        type: the type whose jobs it runs.
+        function: what is called: `f(job)`, `f(args)`, `f(job, args)` or `f()`. The parameter that is named `job` or
+            annotated RunningJob or BlockingJob gets the job.
+        options: how its jobs are run; the runner replaces them when they change.
+        kind: where it runs.
+        takes_job, takes_args: which of the two it is called with.
+        codec: what makes its arguments of a job's data, and back.
+        name: module and name of the function, for logs.
+    """
+
+    def __init__(
+        self,
+        type: JobType,
+        function: Callable[..., Any],
+        options: HandlerOptions | None = None,
+        *,
+        kind: Literal["command"] | None = None,
+    ) -> None:
+        """Look at the function once.
+
+        Args:
+            type: the type whose jobs it runs.
+            function: a coroutine function, a plain function, or a callable object or functools.partial of one.
+            options: None for the defaults.
+            kind: "command" for a coroutine function that runs commands; else it is told from the function.
+
+        Raises:
+            InvalidSettings: the function cannot be a handler; the message says why.
+            InvalidJob, JobTooLarge: no type can be called that.
+        """
+        pack_type(type)
+        function = _underlying(function)
+        told = _kind_of(function)
+        shape = _shape_of(function)
+        functools.update_wrapper(self, function, updated=())
+        self.type = type
+        self.function: Callable[..., Any] = function
+        self.options = HandlerOptions() if options is None else options
+        self.kind: Kind = kind or told
+        self.takes_job = shape.takes_job
+        self.takes_args = shape.takes_args
+        self.codec = shape.codec
+        self.name = _name_of(function)
+
+    @property
+    def timeout(self) -> float:
+        """The activity timeout that the type is made with, in seconds."""
+        return self.options.timeout
+
+    def data(self, args: Any) -> Any:
+        """Return arguments as a job's data; UNSET for a handler that takes none.
+
+        Raises:
+            InvalidJob: they are not what the function takes.
+        """
+        if args is UNSET:
+            if self.takes_args:
+                raise InvalidJob(f"{self.name} takes arguments: give them after the handler").about(self.type)
+            return None
+        return self.codec.encode(args)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def arguments(self, job: Any, args: ArgsT) -> tuple[Any, ...]:
+        """Return what of a job and its decoded arguments the function is called with."""
+        if self.takes_job:
+            return (job, args) if self.takes_args else (job,)
+        return (args,) if self.takes_args else ()
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name} of {self.type!r}>"
+
+
+class Registration(Protocol):
+    """What `jobs.handler(type, ...)` returns: called with a function it gives the Handler, typed like the function.
+
+    A handler without arguments of its own takes jobs with any data.
+    """
+
+    @overload
+    def __call__(self, function: Callable[[], Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[RunningJob], Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[ArgsT], Coroutine[Any, Any, ResultT]], /) -> Handler[ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Any, ArgsT], Coroutine[Any, Any, ResultT]], /
+    ) -> Handler[ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[], ResultT], /) -> Handler[Any, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[RunningJob], ResultT], /) -> Handler[Any, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[Any, ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
+
+
+def registration(
+    type: JobType | None, options: HandlerOptions, keep: Callable[[Handler[Any, Any]], None]
+) -> Registration:
+    """Return the decorator that makes a function the handler of a type.
+
+    Args:
+        type: the type whose jobs it runs; None for the function's name.
+        options: how they are run.
+        keep: called with the handler.
+    """
+
+    def register(function: Callable[..., Any]) -> Handler[Any, Any]:
+        handler: Handler[Any, Any] = Handler(_type_of(function) if type is None else type, function, options)
+        keep(handler)
+        return handler
+
+    return cast(Registration, register)
+
+
+class _Shape(NamedTuple):
+    """What a function is called with."""
+
+    takes_job: bool
+    takes_args: bool
+    codec: Codec
+
+
+class _Scope(NamedTuple):
+    """The names that a function's annotations may use."""
+
+    globals: dict[str, Any]
+    locals: dict[str, Any]
+
+
+def _underlying(function: Any) -> Any:
+    """Return what a handler of another type, or a static method, was made of."""
+    if isinstance(function, Handler):
+        return function.function
+    return function.__func__ if isinstance(function, staticmethod) else function
+
+
+def _kind_of(function: Any) -> Literal["coroutine", "thread"]:
+    if inspect.isclass(function):
+        raise _refused(function, "it is a class; register an object with a __call__, or a function")
+    if not callable(function):
+        raise _refused(function, f"a {kind_of(function)} cannot be called")
+    body = _body(function)
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise _refused(function, "it is a generator; a handler returns its result and does not yield")
+    if inspect.iscoroutinefunction(body):
+        return "coroutine"
+    if inspect.iscoroutinefunction(_unwrapped(body)):
+        raise _refused(function, "a plain function wraps a coroutine function; make the wrapper `async def`")
+    return "thread"
+
+
+def _shape_of(function: Any) -> _Shape:
+    parameters = _parameters(function)
+    scope = _scope_of(_unwrapped(_body(function)))
+    jobs = [_gets_job(function, parameter, scope) for parameter in parameters]
+    if len(jobs) == 2 and jobs != [True, False]:
+        names = " and ".join(parameter.name for parameter in parameters)
+        raise _refused(
+            function,
+            f"it takes {names}; of two parameters the first, and only it, gets the job: "
+            "name it job or annotate it RunningJob",
+        )
+    if not jobs or jobs == [True]:
+        return _Shape(bool(jobs), False, codec(Any))
+    annotation = _resolved(function, parameters[-1], scope)
+    try:
+        payload = codec(Any if annotation in _UNTYPED else annotation, scope.locals)
+    except InvalidSettings as error:
+        raise _refused(function, f"parameter {parameters[-1].name}: {error}") from None
+    return _Shape(len(jobs) == 2, True, payload)
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    """Return the parameters that a handler is called with, after a look at all of them."""
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):
+        raise _refused(function, "its parameters cannot be told; wrap it into a function") from None
+    for parameter in found:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise _refused(function, f"it takes *{parameter.name}; name its parameters")
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise _refused(function, f"parameter {parameter.name} is keyword-only and has no default")
+    positional = [parameter for parameter in found if parameter.kind in _POSITIONAL]
+    if positional and positional[0].name in ("self", "cls"):
+        raise _refused(function, f"it takes {positional[0].name}; register the bound method of an object")
+    if len(positional) > 2:
+        raise _refused(function, f"it takes {len(positional)} parameters; allowed are (job, args) at most")
+    return positional
+
+
+def _gets_job(function: Any, parameter: inspect.Parameter, scope: _Scope) -> bool:
+    """Whether a parameter gets the job.
+
+    Its class may be imported for type checkers only, then its name decides.
+    """
+    named = parameter.name == _JOB
+    try:
+        annotation = _resolved(function, parameter, scope)
+    except InvalidSettings:
+        if named or _names_job(parameter.annotation):
+            return True
+        raise
+    if _is_job(annotation):
+        return True
+    if named and annotation not in _UNTYPED and _is_payload(annotation):
+        raise _refused(function, f"parameter job is annotated {name_of(annotation)} but gets the job; call it args")
+    return named
+
+
+def _is_job(annotation: Any) -> bool:
+    if isinstance(annotation, type):
+        return issubclass(annotation, Job) or any(base.__name__ in _JOB_CLASSES for base in annotation.__mro__)
+    members = typing.get_args(annotation)
+    return bool(members) and all(map(_is_job, members))
+
+
+def _names_job(annotation: Any) -> bool:
+    names = annotation.split("|") if isinstance(annotation, str) else []
+    return bool(names) and all(name.strip(" '\"").rpartition(".")[2] in _JOB_CLASSES for name in names)
+
+
+def _is_payload(annotation: Any) -> bool:
+    try:
+        codec(annotation)
+    except InvalidSettings:
+        return False
+    return True
+
+
+def _resolved(function: Any, parameter: inspect.Parameter, scope: _Scope) -> Any:
+    """Return a parameter's annotation, what is a string in it evaluated."""
+    if parameter.annotation is parameter.empty:
+        return parameter.empty
+    alone = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[parameter.name]
+    except Exception as error:  # evaluating an annotation runs the user's code
+        raise _refused(
+            function,
+            f"the annotation {shown(parameter.annotation)} of parameter {parameter.name} cannot be resolved: "
+            f"{in_one_line(str(error), 80)}",
+        ) from None
+
+
+def _scope_of(function: Any) -> _Scope:
+    """Return the names of a function's module, and those of the functions that it is defined inside of.
+
+    Those are found in its closure and, as annotations alone make no closure, in the frames that are still running.
+    """
+    globals: dict[str, Any] = getattr(function, "__globals__", {})
+    code = getattr(function, "__code__", None)
+    locals: dict[str, Any] = {}
+    for frame in _running_around(function.__qualname__, globals) if code else ():
+        locals = {**frame.f_locals, **locals}
+    for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
+        try:
+            locals[name] = cell.cell_contents
+        except ValueError:  # a name that is not assigned yet
+            continue
+    return _Scope(globals, locals)
+
+
+def _running_around(qualname: str, globals: dict[str, Any]) -> Iterator[types.FrameType]:
+    """Yield the frames of the functions that a function is defined inside of, the nearest first."""
+    *parts, _ = qualname.split(".<locals>.")
+    around = {".<locals>.".join(parts[: count + 1]) for count in range(len(parts))}
+    frame = inspect.currentframe()
+    while around and frame is not None:
+        if frame.f_globals is globals and frame.f_code.co_qualname in around:
+            around.remove(frame.f_code.co_qualname)
+            yield frame
+        frame = frame.f_back
+
+
+def _body(function: Any) -> Any:
+    """Return the function whose code runs: behind partials, objects with a __call__ and bound methods."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return getattr(function, "__func__", function)
+
+
+def _unwrapped(function: Any) -> Any:
+    """Return the function whose parameters count: the one that decorators say they wrap."""
+    return inspect.unwrap(function)
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return in_one_line(f"{named.__module__}.{named.__qualname__}".replace(".<locals>", ""), 120)
+
+
+def _type_of(function: Any) -> JobType:
+    """Return the type that a function's name stands for."""
+    name = getattr(_body(function), "__name__", None)
+    if not isinstance(name, str) or name in ("<lambda>", "__call__"):
+        raise _refused(function, "it has no name that its jobs could go by; give their type")
+    return name
+
+
+def _refused(function: Any, why: str) -> InvalidSettings:
+    try:
+        name = _name_of(function)
+    except Exception:  # an object that fails when its attributes are read
+        name = kind_of(function)
+    return InvalidSettings(f"{name} cannot be a handler: {why}")

@@ -1,0 +1,410 @@
+"""Handlers: what of a function is told, what is refused at registration, and how its annotations are resolved."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_type
+
+import pytest
+
+from jobs_service.errors import InvalidJob, InvalidSettings
+from jobs_service.model import Job, RunningJob
+from jobs_service.runner.handler import ArgsT, Handler, Registration, ResultT, registration
+from jobs_service.runner.options import HandlerOptions
+
+if TYPE_CHECKING:
+    from jobs_service.runner.nowhere import BlockingJob  # type: ignore[import-not-found]
+
+    from jobs_service.model import RunningJob as Hidden
+
+JOB: Any = object()
+
+
+@dataclass
+class Thumbnail:
+    url: str
+    width: int = 640
+
+
+PAYLOAD = {"url": "http://example.org/", "width": 3}
+ARGS = Thumbnail("http://example.org/", 3)
+
+
+async def both(job: RunningJob, args: Thumbnail) -> tuple[Any, Thumbnail]:
+    """Give back what it was given."""
+    return job, args
+
+
+async def only_args(args: Thumbnail) -> Thumbnail:
+    return args
+
+
+async def only_job(job: RunningJob) -> RunningJob:
+    return job
+
+
+async def nothing() -> str:
+    return "nothing"
+
+
+def plain(job: Any, args: Thumbnail) -> tuple[Any, Thumbnail]:
+    return job, args
+
+
+class Scaler:
+    async def __call__(self, job: RunningJob, args: Thumbnail) -> tuple[RunningJob, Thumbnail]:
+        return job, args
+
+    async def method(self, args: Thumbnail) -> Thumbnail:
+        return args
+
+    @staticmethod
+    async def static(args: Thumbnail) -> Thumbnail:
+        return args
+
+    @classmethod
+    def of_class(cls, args: Thumbnail) -> Thumbnail:
+        return args
+
+
+class Blocking:
+    def __call__(self, args: Thumbnail) -> Thumbnail:
+        return args
+
+
+class Generating:
+    def __call__(self, args: Thumbnail) -> Iterator[int]:
+        yield args.width
+
+
+def called(handler: Handler[Any, Any], data: Any) -> Any:
+    """Call a handler as the runner does, and return what it returns; a coroutine is run to its end."""
+    result = handler.function(*handler.arguments(JOB, handler.codec.decode(data)))
+    if not inspect.iscoroutine(result):
+        return result
+    with pytest.raises(StopIteration) as stopped:
+        result.send(None)
+    return stopped.value.value
+
+
+def refusal(function: Any) -> str:
+    """Return why a function cannot be a handler, checked to be one line."""
+    with pytest.raises(InvalidSettings) as caught:
+        Handler("type", function)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert " cannot be a handler: " in message
+    return message
+
+
+# what it is called with
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "takes_job", "takes_args", "result"),
+    [
+        (both, "coroutine", True, True, (JOB, ARGS)),
+        (only_args, "coroutine", False, True, ARGS),
+        (only_job, "coroutine", True, False, JOB),
+        (nothing, "coroutine", False, False, "nothing"),
+        (plain, "thread", True, True, (JOB, ARGS)),
+        (lambda: 3, "thread", False, False, 3),
+        (lambda job: job, "thread", True, False, JOB),
+        (lambda payload: payload, "thread", False, True, PAYLOAD),
+        (lambda job, payload: (job, payload), "thread", True, True, (JOB, PAYLOAD)),
+        (Scaler(), "coroutine", True, True, (JOB, ARGS)),
+        (Scaler().method, "coroutine", False, True, ARGS),
+        (Scaler.static, "coroutine", False, True, ARGS),
+        (Scaler.__dict__["static"], "coroutine", False, True, ARGS),
+        (Scaler.of_class, "thread", False, True, ARGS),
+        (Blocking(), "thread", False, True, ARGS),
+        (functools.partial(both, JOB), "coroutine", False, True, (JOB, ARGS)),
+        (functools.partial(functools.partial(plain), args=ARGS), "thread", True, False, (JOB, ARGS)),
+        (functools.partial(Scaler(), JOB), "coroutine", False, True, (JOB, ARGS)),
+        (functools.partial(Blocking()), "thread", False, True, ARGS),
+        (functools.lru_cache(lambda: 7), "thread", False, False, 7),
+    ],
+)
+def test_kind_and_parameters_are_told_from_the_function(
+    function: Any, kind: str, takes_job: bool, takes_args: bool, result: Any
+) -> None:
+    handler: Handler[Any, Any] = Handler("type", function)
+    assert (handler.kind, handler.takes_job, handler.takes_args) == (kind, takes_job, takes_args)
+    assert called(handler, PAYLOAD) == result
+
+
+def test_a_parameter_of_any_name_that_is_annotated_with_the_jobs_class_gets_the_job() -> None:
+    def direct(running: RunningJob, args: int) -> None: ...
+    def hidden(running: Hidden, args: int) -> None: ...
+    def blocking(running: BlockingJob, args: int) -> None: ...
+    def quoted(running: "RunningJob", args: int) -> None: ...  # noqa: UP037
+    def base(running: Job, args: int) -> None: ...
+    def either(running: RunningJob | BlockingJob, args: int) -> None: ...
+
+    for function in (direct, blocking, quoted, base, either):
+        handler: Handler[Any, Any] = Handler("type", function)
+        assert (handler.takes_job, handler.takes_args) == (True, True)
+    # A class under another name that only type checkers can see: nothing tells it.
+    assert "annotation 'Hidden' of parameter running cannot be resolved" in refusal(hidden)
+
+
+def test_a_job_parameter_needs_no_annotation_that_can_be_resolved() -> None:
+    def hidden(job: Hidden) -> None: ...
+
+    assert Handler("type", hidden).takes_job
+
+
+def test_keyword_only_parameters_with_a_default_are_left_alone() -> None:
+    def more(args: int, *, retries: int = 3, **others: Any) -> tuple[int, int]:
+        return args, retries
+
+    assert called(Handler("type", more), 1) == (1, 3)
+
+
+def test_the_function_decides_on_arguments_with_a_default() -> None:
+    def optional(args: int | None = 5) -> int | None:
+        return args
+
+    assert called(Handler("type", optional), None) is None
+
+
+def test_a_decorated_function_keeps_its_parameters() -> None:
+    def logged(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await function(*args, **kwargs)
+
+        return wrapper
+
+    handler: Handler[Any, Any] = Handler("type", logged(both))
+    assert handler.kind == "coroutine"
+    assert called(handler, PAYLOAD) == (JOB, ARGS)
+
+
+# what it is beside
+
+
+async def test_calling_a_handler_calls_the_function() -> None:
+    handler: Handler[Thumbnail, Any] = Handler("type", both)
+    assert await handler(JOB, args=ARGS) == (JOB, ARGS)
+
+
+def test_a_handler_looks_like_its_function() -> None:
+    handler: Handler[Any, Any] = Handler("type", both)
+    assert handler.__name__ == "both"  # type: ignore[attr-defined]
+    assert handler.__doc__ == both.__doc__
+    assert inspect.signature(handler) == inspect.signature(both)
+    assert handler.name == f"{__name__}.both"
+    assert repr(handler) == f"<Handler {__name__}.both of 'type'>"
+    assert Handler("type", Scaler()).name == f"{__name__}.Scaler"
+    assert Handler("type", functools.partial(plain, JOB)).name == f"{__name__}.plain"
+
+
+def test_attributes_of_a_function_do_not_become_the_handlers() -> None:
+    def marked() -> None: ...
+
+    marked.type = "other"  # type: ignore[attr-defined]
+    assert Handler("type", marked).type == "type"
+
+
+def test_options_are_the_defaults_unless_given() -> None:
+    assert Handler("type", both).options == HandlerOptions()
+    options = HandlerOptions(slots=3)
+    assert Handler("type", both, options).options is options
+
+
+def test_one_function_can_handle_several_types() -> None:
+    first: Handler[Any, Any] = Handler("first", both)
+    second: Handler[Any, Any] = Handler("second", first)
+    assert (first.type, second.type) == ("first", "second")
+    assert second.function is both
+    assert second.kind == "coroutine"
+
+
+def test_a_command_handler_says_so() -> None:
+    assert Handler("type", both, kind="command").kind == "command"
+
+
+def test_a_decorator_keeps_the_handler_and_gives_it_back() -> None:
+    kept: list[Handler[Any, Any]] = []
+    decorate: Registration = registration("thumbnail", HandlerOptions(slots=2), kept.append)
+    handler = decorate(both)
+    assert kept == [handler]
+    assert (handler.type, handler.options.slots) == ("thumbnail", 2)
+
+
+def test_a_type_that_no_job_can_have_is_refused() -> None:
+    not_a_type: Any = 1.5
+    with pytest.raises(InvalidJob, match=r"type 1\.5: a float; allowed are str"):
+        Handler(not_a_type, both)
+
+
+# what is refused
+
+
+def two_payloads(a: int, b: int) -> None: ...
+def job_last(args: int, job: RunningJob) -> None: ...
+def two_jobs(job: RunningJob, other: RunningJob) -> None: ...
+def three(job: RunningJob, a: int, b: int = 3) -> None: ...
+def variadic(*args: int) -> None: ...
+def required_keyword(args: int, *, width: int) -> None: ...
+def a_method(self: Any, args: int) -> None: ...
+def unresolved(args: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def broken(args: "list[") -> None: ...  # type: ignore[valid-type]  # noqa: F722
+def no_payload(args: contextlib.ExitStack) -> None: ...
+def payload_called_job(job: Thumbnail) -> None: ...
+
+
+def generator(args: int) -> Iterator[int]:
+    yield args
+
+
+async def async_generator(args: int) -> AsyncIterator[int]:
+    yield args
+
+
+@functools.wraps(both)
+def wraps_a_coroutine(*args: Any) -> Any:
+    return both(*args)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (two_payloads, "it takes a and b; of two parameters the first, and only it, gets the job"),
+        (job_last, "it takes args and job; of two parameters the first"),
+        (two_jobs, "it takes job and other; of two parameters the first, and only it"),
+        (three, "it takes 3 parameters; allowed are (job, args) at most"),
+        (variadic, "it takes *args; name its parameters"),
+        (required_keyword, "parameter width is keyword-only and has no default"),
+        (functools.partial(plain, job=JOB), "parameter args is keyword-only and has no default"),
+        (a_method, "it takes self; register the bound method of an object"),
+        (Scaler.method, "it takes self; register the bound method of an object"),
+        (unresolved, "annotation 'Nowhere' of parameter args cannot be resolved: name 'Nowhere' is not defined"),
+        (broken, "of parameter args cannot be resolved: "),
+        (no_payload, "parameter args: ExitStack is nothing that a payload can be: "),
+        (payload_called_job, "parameter job is annotated Thumbnail but gets the job; call it args"),
+        (generator, "it is a generator; a handler returns its result and does not yield"),
+        (async_generator, "it is a generator"),
+        (functools.partial(generator, 3), "it is a generator"),
+        (Generating(), "it is a generator"),
+        (wraps_a_coroutine, "a plain function wraps a coroutine function; make the wrapper `async def`"),
+        (Scaler, "it is a class; register an object with a __call__, or a function"),
+        (Thumbnail, "it is a class"),
+        (ARGS, "a Thumbnail cannot be called"),
+        (None, "a NoneType cannot be called"),
+        (max, "its parameters cannot be told; wrap it into a function"),
+        (math.hypot, "its parameters cannot be told"),
+    ],
+)
+def test_what_cannot_be_a_handler_is_refused_when_it_is_registered(function: Any, why: str) -> None:
+    assert why in refusal(function)
+
+
+def test_a_refusal_names_the_function() -> None:
+    assert refusal(generator).startswith(f"{__name__}.generator cannot be a handler: ")
+
+
+# annotations of functions inside of functions
+
+
+def test_classes_of_the_functions_around_are_found() -> None:
+    @dataclass
+    class Outer:
+        n: int
+
+    def inside() -> Handler[Any, Any]:
+        @dataclass
+        class Inner:
+            outers: list[Outer]
+
+        def handle(job: RunningJob, args: list[Inner]) -> int:
+            return args[0].outers[0].n
+
+        return Handler("type", handle)
+
+    assert called(inside(), [{"outers": [{"n": 7}]}]) == 7
+
+
+def test_a_class_that_the_function_uses_is_found_after_the_function_around_has_returned() -> None:
+    def make() -> Callable[..., Any]:
+        @dataclass
+        class Gone:
+            n: int
+
+        def handle(args: Gone) -> bool:
+            return isinstance(args, Gone)
+
+        return handle
+
+    assert called(Handler("type", make()), {"n": 1}) is True
+
+
+def test_a_class_that_is_gone_is_told_by_its_name() -> None:
+    def make() -> Callable[..., Any]:
+        @dataclass
+        class Gone:
+            n: int
+
+        def handle(args: Gone) -> None: ...
+
+        return handle
+
+    assert "annotation 'Gone' of parameter args cannot be resolved" in refusal(make())
+
+
+def test_a_function_of_the_same_name_elsewhere_lends_no_names() -> None:
+    """The frame of test_classes_... is not running here, whatever is called alike in it."""
+
+    def handle(args: Outer) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def inside() -> str:
+        Outer = int  # noqa: F841
+        return refusal(handle)
+
+    assert "annotation 'Outer' of parameter args cannot be resolved" in inside()
+
+
+# types: what mypy makes of this module is half of these tests
+
+
+def enqueue(handler: Handler[ArgsT, ResultT], args: ArgsT) -> ResultT | None:
+    """Stand for what takes a handler and its arguments; return what the handler would."""
+    handler.codec.encode(args)
+    return None
+
+
+def test_a_type_checker_knows_what_a_handler_takes_and_returns() -> None:
+    decorate: Registration = registration("type", HandlerOptions(), lambda handler: None)
+
+    @decorate
+    async def with_both(job: RunningJob, args: Thumbnail) -> dict[str, int]: ...  # type: ignore[empty-body]
+
+    @decorate
+    async def with_args(args: Thumbnail) -> int: ...  # type: ignore[empty-body]
+
+    @decorate
+    async def with_job(job: RunningJob) -> str: ...  # type: ignore[empty-body]
+
+    @decorate
+    def in_a_thread(job: RunningJob, args: Thumbnail) -> bytes: ...  # type: ignore[empty-body]
+
+    @decorate
+    def with_a_list(args: list[int]) -> None: ...
+
+    assert_type(with_both, Handler[Thumbnail, dict[str, int]])
+    assert_type(with_args, Handler[Thumbnail, int])
+    assert_type(with_job, Handler[Any, str])
+    assert_type(in_a_thread, Handler[Thumbnail, bytes])
+    assert_type(with_a_list, Handler[list[int], None])
+    assert_type(enqueue(with_args, ARGS), int | None)
+    enqueue(with_job, {"any": "thing"})
+    with pytest.raises(InvalidJob):
+        enqueue(with_both, 3)  # type: ignore[misc]
+    with pytest.raises(InvalidJob):
+        enqueue(with_a_list, ["3"])  # type: ignore[misc]
