@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class StoreKind:
         """Return the test's store, not yet open. Called while the loop runs that it will be used on."""
         if self.address is None:
             return _simulated()
-        return open_address(self.address(directory), Settings(), Sources(0))
+        return open_address(self.address(directory), plain_settings(), Sources(0))
 
     def where(self, directory: Path) -> str | Store:
         """Return what a service is given to use the test's store: its address, or itself."""
@@ -62,7 +63,13 @@ def _simulated() -> SimulatedStore:
     """Return a simulated store in calm weather on the running loop; every other read suspends the function."""
     choices = Choices(Plan(0), rates={"suspend": 0.5})
     cluster = Cluster(asyncio.get_running_loop(), choices)
-    return SimulatedStore(cluster, None, settings=Settings(), sources=Sources(0))
+    return SimulatedStore(cluster, None, settings=plain_settings(), sources=Sources(0))
+
+
+@functools.cache
+def plain_settings() -> Settings:
+    """Return settings as they are by default; to make them anew takes longer than many a test."""
+    return Settings()
 
 
 ADDRESSED = (

@@ -13,6 +13,7 @@ from jobs_service.sources import Sources
 from jobs_service.store import Store
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
+from tests.stores import plain_settings
 
 Fate = Literal["answered", "unanswered", "lost", "conflict"]
 """What becomes of a commit: it happens; it happens, and nobody knows; it does not, and nobody knows; it does not."""
@@ -121,7 +122,7 @@ class _UnsureCluster(Cluster):
 def unsure_store(kind: str, fates: Fates, *, seed: int | str = 0, settings: Settings | None = None) -> Store:
     """Return a store, not yet open, of one of UNSURE_KINDS, on the running loop."""
     sources = Sources(seed)
-    settings = settings or Settings()
+    settings = settings or plain_settings()
     if kind == "memory":
         store = MemoryStore(settings=settings, sources=sources)
         store.faults = _MemoryFates(fates)

@@ -33,7 +33,7 @@ async def where(store_kind: StoreKind, tmp_path: Path) -> str | Store:
     return store_kind.where(tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings() -> Settings:
     """Settings under which notifications come soon."""
     return Settings(notify_holdoff=0.01)
