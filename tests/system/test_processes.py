@@ -105,7 +105,7 @@ def test_the_jobs_of_workers_that_are_killed_run_again_and_take_effect_once(
 
     pids = [start(number) for number in range(PROCESSES)]
     for kill in range(10):
-        time.sleep(2)
+        time.sleep(1.2)  # longer than a lost job's timeout, so that it comes back while others are killed
         victim = choose.randrange(PROCESSES)
         forks.kill(pids[victim])
         pids[victim] = start(PROCESSES + kill)
