@@ -83,7 +83,7 @@ class Every:
     seconds: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float):
+        if not isinstance(self.seconds, int | float):
             raise _no_period(self.seconds)
         object.__setattr__(self, "seconds", parse_every(self.seconds))
 

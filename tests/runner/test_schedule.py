@@ -253,6 +253,9 @@ LORD_HOWE_FORWARD = ("2026-10-03T14:30", "2026-10-03T17:15")
         ("15 2 * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["02:30+1100"]),
         ("*/15 2 * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["02:30+1100", "02:45+1100"]),
         ("15 * * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["01:15+1030", "03:15+1100", "04:15+1100"]),
+        # The last hour of the only day of the year.
+        ("30 * 17 2 *", "America/Sao_Paulo", ("2018-02-18T01:00", "2018-12-01"), ["23:30-0200", "23:30-0300"]),
+        ("30 23 17 2 *", "America/Sao_Paulo", ("2018-02-18T01:00", "2018-12-01"), ["23:30-0200"]),
         # A midnight that does not exist, and one that is there twice.
         ("0 0 * * *", "America/Havana", ("2026-03-08T04:00", "2026-03-08T07:00"), ["01:00-0400"]),
         ("0 0 * * *", "America/Havana", ("2026-11-01T03:30", "2026-11-01T07:00"), ["00:00-0400"]),
@@ -261,7 +264,11 @@ LORD_HOWE_FORWARD = ("2026-10-03T14:30", "2026-10-03T17:15")
 def test_no_tick_is_lost_or_doubled_where_clocks_are_changed(
     expression: str, zone: str, stretch: tuple[str, str], shown: list[str]
 ) -> None:
-    assert local(Cron(expression, zone), *stretch) == shown
+    cron = Cron(expression, zone)
+    assert local(cron, *stretch) == shown
+    found = ticks(cron, at(stretch[0]), at(stretch[1]))
+    assert [cron.previous_at(tick) for tick in found] == found
+    assert [cron.previous_at(tick - 1) for tick in found[1:]] == found[:-1]
 
 
 def test_days_that_a_zone_skips_tick_once_as_they_are_skipped() -> None:
