@@ -253,6 +253,8 @@ LORD_HOWE_FORWARD = ("2026-10-03T14:30", "2026-10-03T17:15")
         ("15 2 * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["02:30+1100"]),
         ("*/15 2 * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["02:30+1100", "02:45+1100"]),
         ("15 * * * *", "Australia/Lord_Howe", LORD_HOWE_FORWARD, ["01:15+1030", "03:15+1100", "04:15+1100"]),
+        # Seen for the first time in the repeated hour.
+        ("30 2 * * *", "Europe/Berlin", ("2026-10-25T01:05", "2026-10-26T02:00"), ["02:30+0100"]),
         # The last hour of the only day of the year.
         ("30 * 17 2 *", "America/Sao_Paulo", ("2018-02-18T01:00", "2018-12-01"), ["23:30-0200", "23:30-0300"]),
         ("30 23 17 2 *", "America/Sao_Paulo", ("2018-02-18T01:00", "2018-12-01"), ["23:30-0200"]),
