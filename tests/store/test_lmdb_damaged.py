@@ -358,13 +358,19 @@ def test_lmdbs_own_verification_finds_a_damaged_page_that_opening_does_not(opene
 # The command line
 
 
-@pytest.mark.parametrize("size", [PAGE, 3 * PAGE, 3 * PAGE + 1])
-def test_the_command_line_refuses_a_file_that_was_cut_off_in_one_line(opener: Opener, good: bytes, size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "verbs"),
+    [(PAGE, [["list"], ["backup", "copy"]]), (3 * PAGE, [["types"]]), (3 * PAGE + 1, [["add", "a", "b"]])],
+)
+def test_the_command_line_refuses_a_file_that_was_cut_off_in_one_line(
+    opener: Opener, good: bytes, size: int, verbs: list[list[str]]
+) -> None:
     opener.data.write_bytes(good[:size])
-    for verb in (["list"], ["types"], ["add", "a", "b"], ["backup", str(opener.path / "copy")]):
+    for verb in verbs:
         result = subprocess.run(
             [sys.executable, "-m", "jobs_service", "--store", f"lmdb:{opener.path}", *verb],
-            cwd=ROOT,
+            cwd=opener.path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=60,

@@ -165,6 +165,7 @@ async def test_the_tree_outlives_a_full_store_and_goes_on_when_there_is_room() -
         await assert_sound(store, now=loop.wall_time())
 
 
+@pytest.mark.unmeasured
 @in_virtual_time
 async def test_hours_without_room_costs_no_memory_and_no_job() -> None:
     loop = asyncio.get_running_loop()
@@ -408,6 +409,7 @@ async def test_no_job_stays_locked_by_a_worker_that_was_told_that_the_store_is_u
         assert ((await jobs.get(T1, "a")).state is JobState.RUNNING) is (held is not None)
 
 
+@pytest.mark.unmeasured
 async def test_calls_that_fail_while_the_store_is_unreachable_leave_nothing_in_memory(
     forks: ForkServer, address: str, tmp_path: Path
 ) -> None:
