@@ -2,14 +2,18 @@
 
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.errors import (
+    Discard,
     InvalidJob,
     InvalidSettings,
     JobCanceled,
     JobExists,
+    JobFailed,
     JobNotFound,
     JobsError,
     JobTooLarge,
     NoTypeTimeout,
+    Retry,
+    Snooze,
     StoreError,
     StoreFull,
     StoreUnavailable,
@@ -17,19 +21,46 @@ from jobs_service.errors import (
     WorkerConflict,
 )
 from jobs_service.layer.transaction import JobTransaction
-from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, NewJob, Outcome, Removal, RunningJob
+from jobs_service.model import (
+    HistoryEvent,
+    HistoryKind,
+    Job,
+    JobError,
+    JobEvent,
+    JobId,
+    JobState,
+    JobType,
+    NewJob,
+    Outcome,
+    Progress,
+    Removal,
+    RunningJob,
+)
+from jobs_service.runner.blocking import BlockingJob
+from jobs_service.runner.command import CommandFailed
+from jobs_service.runner.handler import Handler
+from jobs_service.runner.options import HandlerOptions
 from jobs_service.service import JobsService
 from jobs_service.settings import Settings
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BlockingJob",
+    "CommandFailed",
+    "Discard",
+    "Handler",
+    "HandlerOptions",
+    "HistoryEvent",
+    "HistoryKind",
     "InvalidJob",
     "InvalidSettings",
     "Job",
     "JobCanceled",
+    "JobError",
     "JobEvent",
     "JobExists",
+    "JobFailed",
     "JobId",
     "JobNotFound",
     "JobState",
@@ -41,9 +72,12 @@ __all__ = [
     "NewJob",
     "NoTypeTimeout",
     "Outcome",
+    "Progress",
     "Removal",
+    "Retry",
     "RunningJob",
     "Settings",
+    "Snooze",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 _MOST_SHOWN: Final = 60
 _MOST_OF_A_NAME: Final = 80
+_LONGEST_WAIT: Final = 1e9
 
 
 class JobsError(Exception):
@@ -108,6 +109,65 @@ class CommitUnknown(StoreError):
     retryable = True
 
 
+class JobFailed(JobsError):
+    """A job that somebody waited for ended without success.
+
+    Attributes:
+        outcome: "failed" or "canceled".
+        error: how its last run failed (a JobError), None when nobody said.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type: Any = None,
+        id: str | bytes | None = None,
+        outcome: str = "failed",
+        error: Any = None,
+    ) -> None:
+        super().__init__(message, type=type, id=id)
+        self.outcome = outcome
+        self.error = error
+
+
+class Retry(JobsError):
+    """Raised by a handler: this run failed, try again later. It counts as an attempt.
+
+    Args:
+        after: seconds until the next run at the earliest; None for the handler's backoff.
+        message: why, for the job's error.
+    """
+
+    def __init__(self, after: float | None = None, message: str = "the handler asked for another attempt") -> None:
+        super().__init__(message)
+        self.after = _seconds("Retry(after", after) if after is not None else None
+
+
+class Discard(JobsError):
+    """Raised by a handler: the job failed for good, whatever attempts are left.
+
+    Args:
+        reason: for the job's error.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(str(reason))
+        self.reason = str(reason)
+
+
+class Snooze(JobsError):
+    """Raised by a handler: run the job again later; this run does not count.
+
+    Args:
+        seconds: until the next run at the earliest.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = _seconds("Snooze(seconds", seconds)
+        super().__init__(f"not before {self.seconds} s from now")
+
+
 class SupervisorFailed(JobsError):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
 
@@ -142,6 +202,13 @@ def in_one_line(text: str, most: int) -> str:
     line = " ".join(str.splitlines(text[: 4 * most]))
     line = line if line.isprintable() else "".join(map(_printable, line))
     return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def _seconds(what: str, value: object) -> float:
+    """Return seconds to wait if one can wait so long."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_WAIT:
+        return float(value)
+    raise InvalidJob(f"{what}={shown(value)}): allowed are seconds from 0 to {_LONGEST_WAIT:.0f}")
 
 
 class _Brief(reprlib.Repr):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 import fdb.tuple
 
-from jobs_service import json_data
+from jobs_service import json_data, notes
+from jobs_service.notes import HistoryEvent as HistoryEvent
+from jobs_service.notes import HistoryKind as HistoryKind
+from jobs_service.notes import JobError as JobError
+from jobs_service.notes import Progress as Progress
 
 JobType: TypeAlias = str | bytes | int | tuple[Any, ...]
 """Names a kind of job."""
@@ -89,6 +94,8 @@ class JobRecord(Protocol):
     def seq_bytes(self) -> bytes | None: ...
     @property
     def lock(self) -> bytes | None: ...
+    @property
+    def notes(self) -> bytes: ...
 
 
 class Job:
@@ -155,6 +162,31 @@ class Job:
         """The 12-byte versionstamp of its last change of place, growing in commit order; None until it is committed."""
         return self._record.seq_bytes
 
+    @property
+    def attempts(self) -> int:
+        """How many runs have begun since it was added or resubmitted, without those that were stopped."""
+        return notes.attempts_of(self._record.notes)
+
+    @property
+    def history(self) -> tuple[HistoryEvent, ...]:
+        """What happened to it, newest first; the oldest events are forgotten."""
+        return notes.history_of(self._record.notes)
+
+    @property
+    def result(self) -> Any:
+        """What its last run returned, None for nothing."""
+        return notes.result_of(self._record.notes)
+
+    @property
+    def error(self) -> JobError | None:
+        """How its last failed run ended; None when none has failed since it was added or resubmitted."""
+        return notes.error_of(self._record.notes)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it has come, as its worker said last."""
+        return notes.progress_of(self._record.notes)
+
     def _fields(self) -> tuple[Any, ...]:
         return (
             self._type,
@@ -168,6 +200,7 @@ class Job:
             self.cancel,
             self.seq,
             self._record.lock,
+            self._record.notes,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -187,7 +220,11 @@ class Worker(Protocol):
     """What a running job's own methods call: the service that accepted it."""
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob: ...
-    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job: ...
+    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob: ...
+    async def _finish(
+        self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None
+    ) -> Job: ...
+    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job: ...
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
     async def _release(self, job: RunningJob) -> Job: ...
 
@@ -231,6 +268,47 @@ class ResubmitFlag:
         return await self._job._service()._resubmit(self._job, data, priority, run_at)
 
 
+class ProgressReport:
+    """A running job's `progress`: how far it has come as a value, the operation that says so when it is called."""
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
+
+    @property
+    def value(self) -> Progress | None:
+        """What was said last before the job was read; None for nothing."""
+        return notes.progress_of(self._job._record.notes)
+
+    def __bool__(self) -> bool:
+        return self.value is not None
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, ProgressReport) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    async def __call__(self, done: float, total: float | None = None, message: str = "") -> RunningJob:
+        """Say how far the job has come; also shows that it is alive.
+
+        Args:
+            done: so much, in whatever unit.
+            total: of so much; None when nobody knows.
+            message: what it is doing.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob: no numbers, or no text.
+        """
+        return await self._job._service()._progress(self._job, notes.progress_of_values(done, total, message))
+
+
 class RunningJob(Job):
     """A job whose lock the caller holds: it alone may update, finish, resubmit and release it."""
 
@@ -263,12 +341,21 @@ class RunningJob(Job):
         """
         return await self._service()._update(self, data)
 
-    async def finish(self, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
+    async def finish(
+        self,
+        data: Any = UNSET,
+        *,
+        outcome: Outcome = Outcome.SUCCEEDED,
+        result: Any = UNSET,
+        error: JobError | None = None,
+    ) -> Job:
         """End this run: the job is finished, or pending again when somebody resubmitted it and nobody canceled it.
 
         Args:
             data: the job's last JSON value; left out, the data stays.
             outcome: how it ended; a canceled job that reports success is kept as canceled.
+            result: a JSON value for those who wait for the job; left out, there is none.
+            error: how it failed.
 
         Returns:
             The job as it is now.
@@ -277,12 +364,32 @@ class RunningJob(Job):
             WorkerConflict: the lock is no longer the caller's.
             InvalidJob, JobTooLarge: data that cannot be stored.
         """
-        return await self._service()._finish(self, data, outcome)
+        return await self._service()._finish(self, data, outcome, result, error)
+
+    async def finish_with(self, function: Callable[[Any], Any]) -> Job:
+        """Run a function and finish the job in one transaction: its effects are there exactly once, or not at all.
+
+        Args:
+            function: takes a JobTransaction, as for `JobsService.transact`; what it returns is the job's result.
+
+        Returns:
+            The job as it is now.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's; nothing was written.
+            Exception: what the function raised; nothing was written.
+        """
+        return await self._service()._finish_with(self, function)
 
     @property
     def resubmit(self) -> ResubmitFlag:  # type: ignore[override]
         """Whether another run was asked for; called, asks for one: see ResubmitFlag."""
         return ResubmitFlag(self)
+
+    @property
+    def progress(self) -> ProgressReport:  # type: ignore[override]
+        """How far it has come; called, says so: see ProgressReport."""
+        return ProgressReport(self)
 
     async def release(self) -> Job:
         """Give the job back unfinished: pending at once with the same priority (a canceled one is finished).
@@ -325,6 +432,9 @@ class JobEvent:
         data: the job's JSON value at that moment; None when removed.
         outcome: how it ended; None unless finished.
         seq: 12-byte versionstamp of the change, growing in commit order; None when removed.
+        result: what the last run returned.
+        error: how the last failed run ended; None when there was none.
+        progress: how far the job has come; None when nobody said.
     """
 
     type: JobType
@@ -333,6 +443,9 @@ class JobEvent:
     data: Any
     outcome: Outcome | None
     seq: bytes | None
+    result: Any = None
+    error: JobError | None = None
+    progress: Progress | None = None
 
 
 _ZERO = fdb.tuple.pack((0,))

@@ -8,9 +8,11 @@ import math
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
+from jobs_service import notes
 from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
 from jobs_service.actors.group_commit import Accepted, GroupCommit
@@ -20,11 +22,14 @@ from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
 from jobs_service.errors import (
     InvalidJob,
     InvalidSettings,
+    JobFailed,
     JobNotFound,
     JobsError,
+    JobTooLarge,
     StoreError,
     SupervisorFailed,
     WorkerConflict,
+    in_one_line,
     job_name,
     kind_of,
     shown,
@@ -36,23 +41,28 @@ from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
+    Enqueued,
     JobTransaction,
     check_limit,
     check_outcome,
     check_page_size,
     check_state,
+    is_unique,
     job_of,
     list_page,
     member,
+    naming,
     new_job_spec,
     new_jobs,
     running_job,
     terms,
+    told,
 )
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit import Entry, Place, Retention, Unit
 from jobs_service.model import (
     UNSET,
     Job,
+    JobError,
     JobEvent,
     JobId,
     JobState,
@@ -60,10 +70,19 @@ from jobs_service.model import (
     NewJob,
     Outcome,
     Priority,
+    Progress,
     Removal,
     RunAt,
     RunningJob,
 )
+from jobs_service.runner.commands import command_handler
+from jobs_service.runner.handler import Handler, Registration, registration
+from jobs_service.runner.host import Host
+from jobs_service.runner.options import Changes, HandlerOptions, Options
+from jobs_service.runner.runner import Runner
+from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
+from jobs_service.runner.stats import Gauges
+from jobs_service.runner.ticker import Periodic
 from jobs_service.settings import PREFIX, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
@@ -84,11 +103,14 @@ _Entries: TypeAlias = list[Entry]
 _Specs: TypeAlias = list[Spec]
 _Places: TypeAlias = list[Place]
 _Page: TypeAlias = list[tuple[bytes, Job]]
+_Stats: TypeAlias = dict[JobType, dict[str, Any]]
 _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
+_Periodics: TypeAlias = list[Periodic]
 
 _WATCH_HOLDOFF = 0.02
 _MOMENT = 0.05
+_MOST_OF_AN_ERROR = 200
 
 log = EventLog("jobs_service")
 
@@ -142,6 +164,10 @@ class JobsService:
         self._host: asyncio.Task[Any] | None = None
         self._host_canceled = False
         self._afterthoughts: set[asyncio.Task[None]] = set()
+        self._handlers: dict[JobType, Handler[Any, Any]] = {}
+        self._periodic: _Periodics = []
+        self._runner: Runner | None = None
+        self._running: asyncio.Task[Any] | None = None
         self._types_touched = 0
 
     # Opening
@@ -230,6 +256,44 @@ class JobsService:
         await self._transact(lambda unit: activity.clear_type_timeout(unit, keys))
         await self._look_at_types()
 
+    async def pause(self, type: JobType) -> None:
+        """Have nobody accept jobs of a type, in any process, until `resume`; those that run go on.
+
+        Raises:
+            InvalidJob: a type that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._keys(type)
+        await self._transact(lambda unit: activity.pause(unit, keys))
+
+    async def resume(self, type: JobType) -> None:
+        """Have jobs of a type accepted again; one that is not paused is no error. Raises like `pause`."""
+        keys = self._keys(type)
+        await self._transact(lambda unit: activity.resume(unit, keys))
+
+    async def paused(self, type: JobType) -> bool:
+        """Return whether jobs of a type are not accepted for the time being."""
+        keys = self._keys(type)
+        return await self._read(lambda transaction: activity.is_paused(transaction, keys))
+
+    async def set_retention(
+        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+    ) -> None:
+        """Say how long jobs of a type are kept that finish from now on; then they are removed.
+
+        Args:
+            type: of the jobs.
+            keep: seconds, of those that succeeded or were canceled; None for ever.
+            keep_failed: seconds, of those that failed; None for ever.
+
+        Raises:
+            InvalidJob: a type or a number of seconds that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._keys(type)
+        retention = Retention(activity.check_keep("keep", keep), activity.check_keep("keep_failed", keep_failed))
+        await self._transact(lambda unit: activity.set_retention(unit, keys, retention))
+
     async def types(self) -> _Types:
         """Return the types that exist, in the tuple layer's order."""
         keyspace = self._keyspace()
@@ -299,6 +363,61 @@ class JobsService:
 
             added += [Job(keys.type, entry.id, entry.record) for entry in await self._transact(write) if entry.record]
         return added
+
+    async def enqueue(
+        self,
+        handler: Enqueued,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        unique: str | bool | None = None,
+    ) -> Job:
+        """Add a job for a handler; its type is made where it is missing.
+
+        Args:
+            handler: what `handler` made of a function.
+            args: what the function takes; left out for one that takes nothing but the job.
+            id: names the job within its type; None for a random one.
+            priority, run_at: as for `add`.
+            unique: True for at most one unfinished job with these arguments, a str for at most one with this key: while
+                there is one, it is returned as it is; one that has finished runs again. Instead of `id`.
+
+        Returns:
+            The job as it is now.
+
+        Raises:
+            InvalidJob: arguments that are not the handler's, or that no job can have.
+            JobExists, JobTooLarge, StoreError: as `add`.
+        """
+        self._check_open()
+        wanted, data = naming(handler, args, id, unique, self._sources)
+        place = self._place(handler.type, wanted)
+        spec = creation.spec_of(handler.type, wanted, data, priority, run_at)
+        work = self._operations.operate(
+            creation.enqueue, place, spec, is_unique(unique), handler.timeout, size=spec.size()
+        )
+        return job_of(await work)
+
+    async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any:
+        """Wait until a job has finished, and return its result.
+
+        Args:
+            type, id: the job.
+            timeout: seconds; None for ever.
+
+        Raises:
+            JobFailed: it failed or was canceled; carries the stored error.
+            JobNotFound: there is no such job, or it was removed meanwhile.
+            TimeoutError: it did not finish in time.
+        """
+        event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
+        if event.state is JobState.REMOVED:
+            raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
+        if event.outcome is Outcome.SUCCEEDED:
+            return event.result
+        raise _failed(event)
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job. A running one is canceled instead: its worker is told, and finishes it.
@@ -486,7 +605,7 @@ class JobsService:
         Arguments and errors are those of `accept`; an empty list means that none came in time.
         """
         keys = self._keys(type)
-        wanted = terms(limit, max_priority, due_by, spread, self.settings.pending_batch)
+        wanted = terms(limit, max_priority, due_by, spread, self.settings.pending_batch, self._sources.worker)
         seconds = check_timeout(timeout)
 
         if seconds == 0:
@@ -502,6 +621,197 @@ class JobsService:
                 return await self._waiting.get((keys, wanted), attempt)
         except TimeoutError:
             return []
+
+    # Handlers
+
+    def handler(self, type: JobType, **options: Unpack[Options]) -> Registration:
+        """Return a decorator that makes a function the handler of a type: `run` has it run the type's jobs.
+
+        The function is a coroutine function, or a plain function, which runs in a thread of its own. It is called as
+        `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (of a plain function
+        a BlockingJob), the other one the job's data, decoded as its annotation says: a dataclass, TypedDict,
+        msgspec.Struct, pydantic model or JSON type. What it returns is the job's result. What it raises is the job's
+        error: it runs again later, unless its attempts are used up; Retry, Snooze and Discard say otherwise.
+
+        Args:
+            type: whose jobs it runs.
+            options: see HandlerOptions.
+
+        Raises:
+            InvalidSettings: an option outside its range, a function that cannot be a handler, or a second handler.
+        """
+        return registration(type, HandlerOptions(**options), self._register)
+
+    def every(
+        self,
+        period: str | float | timedelta,
+        *,
+        type: JobType | None = None,
+        missed: Missed | str = Missed.ONCE,
+        **options: Unpack[Options],
+    ) -> Registration:
+        """Return a decorator that makes a function the handler of jobs that come by themselves, one per period.
+
+        However many processes run it, there is one job per tick; its id is the tick's time in UTC. The ticks of a
+        period are its multiples since the epoch.
+
+        Args:
+            period: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
+            type: of the jobs; None for the function's name.
+            missed: what becomes of the ticks at which no process was there: "skip", "once" (one job for the newest of
+                them) or "all".
+            options: see HandlerOptions.
+
+        Raises:
+            InvalidJob: no period.
+            InvalidSettings: as `handler`.
+        """
+        return self._ticking(Every(parse_every(period)), type, missed, HandlerOptions(**options))
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        type: JobType | None = None,
+        missed: Missed | str = Missed.ONCE,
+        **options: Unpack[Options],
+    ) -> Registration:
+        """Return a decorator that makes a function the handler of jobs that come at the times of a cron expression.
+
+        Args:
+            expression: minute, hour, day of month, month, day of week.
+            timezone: whose clocks it means, by IANA name.
+            type, missed, options: as for `every`.
+
+        Raises:
+            InvalidJob: no cron expression, or no time zone.
+            InvalidSettings: as `handler`.
+        """
+        return self._ticking(Cron(expression, timezone), type, missed, HandlerOptions(**options))
+
+    def commands(self, **options: Unpack[Options]) -> None:
+        """Have this service run command jobs: whoever can add jobs to the store can then run any command here.
+
+        Args:
+            options: see HandlerOptions; commands have one attempt unless max_attempts says otherwise.
+
+        Raises:
+            InvalidSettings: as `handler`.
+        """
+        options.setdefault("max_attempts", 1)
+        self._register(command_handler(HandlerOptions(**options)))
+
+    @property
+    def handlers(self) -> dict[JobType, Handler[Any, Any]]:
+        """The handlers by type."""
+        return dict(self._handlers)
+
+    async def run(self, *, max_jobs: int | None = None) -> None:
+        """Run the jobs of all handlers until the caller is canceled.
+
+        Then nothing more is accepted, running handlers get their grace to end, those that do not are canceled, and
+        their jobs are given back, so that another process takes them at once. Opens the service if it is not open.
+
+        Args:
+            max_jobs: of all types that run here at the same time; None for as many as the handlers have slots.
+
+        Raises:
+            InvalidSettings: there is no handler, or max_jobs is no number.
+            SupervisorFailed: the runner failed again and again, and says why.
+            JobsError: it runs already.
+        """
+        if max_jobs is not None and (type(max_jobs) is not int or max_jobs < 1):
+            raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
+        if not self._handlers:
+            raise InvalidSettings("there is nothing to run: make a function a handler with @jobs.handler(type)")
+        if self._runner is not None:
+            raise JobsError("this service's handlers run already")
+        if not self._entered:
+            async with self:
+                return await self.run(max_jobs=max_jobs)
+        self._check_open()
+        host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
+        self._runner = Runner(host, [*self._handlers.values()], self._periodic, max_jobs)
+        self._running = asyncio.current_task()
+        try:
+            await self._runner.run()
+        finally:
+            self._runner = self._running = None
+
+    def configure(self, type: JobType, **changes: Unpack[Changes]) -> None:
+        """Change options of a handler, also while it runs.
+
+        Args:
+            type: whose handler.
+            changes: slots, max_churn, interval, max_history.
+
+        Raises:
+            InvalidSettings: there is no such handler, another option, or a value outside its range.
+        """
+        handler = self._handlers.get(type)
+        if handler is None:
+            raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
+        if self._runner is None:
+            handler.options = handler.options.with_changes(**changes)
+        else:
+            self._runner.change(type, **changes)
+
+    async def stats(self, type: JobType | None = None) -> _Stats:
+        """Return how many jobs of each type are in which state, and for how long, whoever runs them.
+
+        Reads the unfinished jobs and counts the finished ones: page by page, not in one state.
+
+        Args:
+            type: None for all types.
+
+        Returns:
+            For each type that has jobs: how many are pending, scheduled, running, crashed (waiting to be tried again)
+            and finished, and the average seconds that they have been so (average_pending_seconds, ...).
+        """
+        counted: dict[JobType, Gauges] = {}
+        async for job in self.list(type):
+            counted.setdefault(job.type, Gauges()).add(job, self._sources.wall_time())
+        return {each: gauges.as_dict() for each, gauges in counted.items()}
+
+    def _register(self, handler: Handler[Any, Any]) -> None:
+        if self._runner is not None:
+            raise InvalidSettings(f"{handler.name}: handlers are registered before they run")
+        known = self._handlers.setdefault(handler.type, handler)
+        if known is not handler:
+            raise InvalidSettings(f"type {shown(handler.type)} has a handler already: {known.name}")
+
+    def _ticking(
+        self, schedule: Schedule, type: JobType | None, missed: Missed | str, options: HandlerOptions
+    ) -> Registration:
+        policy = member(Missed, missed)
+        if policy is None:
+            raise InvalidSettings(
+                f"missed={shown(missed)}: allowed are {', '.join(repr(str(each)) for each in Missed)}"
+            )
+
+        def keep(handler: Handler[Any, Any]) -> None:
+            self._register(handler)
+            self._periodic.append(Periodic(handler, schedule, policy))
+
+        return registration(type, options, keep)
+
+    async def _accept_or_watch(self, keys: TypeKeys, wanted: pending.Terms) -> _RunningJobs | Nothing:
+        return await self._accept_once(keys, wanted, watch=True)
+
+    async def _count_due(self, keys: TypeKeys, limit: int) -> int:
+        """Return how many jobs of a type are due, none while it is paused; counted up to a limit."""
+        now = self._sources.wall_time()
+
+        async def count(transaction: Transaction) -> int:
+            if await activity.is_paused(transaction, keys):
+                return 0
+            counted, after = await pending.count(transaction, keys, now, limit, None)
+            if counted < limit and after is not None:
+                counted += (await pending.count(transaction, keys, now, limit, after))[0]
+            return min(counted, limit)
+
+        return await self._read(count)
 
     # One transaction over the application's data and its jobs
 
@@ -602,12 +912,37 @@ class JobsService:
         size = len(json or b"")
         return running_job(await self._operations.operate(processing.update, place, job.lock, json, size=size), self)
 
-    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
+    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
+        place = self._place(job.type, job.id)
+        try:
+            json = notes.progress_json(progress)
+        except (InvalidJob, JobTooLarge) as error:
+            raise error.about(job.type, job.id) from None
+        work = self._operations.operate(processing.update, place, job.lock, None, json, size=len(json))
+        return running_job(await work, self)
+
+    async def _finish(
+        self, job: RunningJob, data: Any, outcome: Outcome, result: Any = UNSET, error: JobError | None = None
+    ) -> Job:
         place = self._place(job.type, job.id)
         json = creation.json_of(job.type, job.id, data)
         ended = check_outcome(outcome, job)
-        size = len(json or b"")
-        return job_of(await self._operations.operate(processing.finish, place, job.lock, json, ended, size=size))
+        said = told(job, result, error)
+        size = len(json or b"") + len(said.result or b"")
+        return job_of(await self._operations.operate(processing.finish, place, job.lock, json, ended, said, size=size))
+
+    async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> Job:
+        """Run a function and finish the job in the same transaction; what the function returns is the result."""
+        if not callable(function):
+            raise JobsError(f"{shown(function)}: a {kind_of(function)}; finish_with takes a function of a transaction")
+
+        async def work(tx: JobTransaction) -> Job:
+            result = function(tx)
+            if getattr(type(result), "__await__", None) is not None:
+                result = await result
+            return await tx.finish(job, result=result)
+
+        return await self.transact(work)
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         place = self._place(job.type, job.id)
@@ -814,6 +1149,9 @@ class JobsService:
 
     async def _leave(self) -> None:
         """Stop the tree, let what runs end, and close the store."""
+        if self._running is not None and not self._running.done():
+            self._running.cancel("the service is left")
+            await asyncio.wait([self._running])
         self._hub.close(JobsError("the service was closed"))
         if self._tree_task is not None:
             self._tree_task.cancel()
@@ -878,6 +1216,19 @@ def check_timeout(timeout: Any) -> float | None:
     if seconds is None or not seconds >= 0:
         raise JobsError(f"timeout={shown(timeout)}: allowed are None and numbers of seconds from 0 up")
     return None if seconds == math.inf else seconds
+
+
+def _failed(event: JobEvent) -> JobFailed:
+    """Return the error for a job that ended without success."""
+    assert event.outcome is not None
+    why = "" if event.error is None else f": {event.error.type}: {in_one_line(event.error.message, _MOST_OF_AN_ERROR)}"
+    return JobFailed(
+        f"job {job_name(event.type, event.id)} ended as {event.outcome.value}{why}",
+        type=event.type,
+        id=event.id,
+        outcome=event.outcome.value,
+        error=event.error,
+    )
 
 
 def _event_state(state: Any) -> JobState:

@@ -48,8 +48,10 @@ class Settings(BaseSettings):
     """What a batch grows by when its transaction fit."""
     notifier_batch: int = Field(1000, ge=1, le=100_000)
     """Jobs that a notifier reads per transaction."""
+    expiry_check_period: float = Field(60.0, gt=0, le=86_400)
+    """Between two looks for finished jobs of a type that have expired."""
     pending_batch: int = Field(100, ge=1, le=10_000)
-    """Due jobs made ready per transaction."""
+    """Due jobs made ready, or expired ones removed, per transaction."""
     add_batch: int = Field(1000, ge=1, le=10_000)
     """Jobs that add_many writes per transaction at most; the store's limits may demand fewer."""
     transaction_timeout: float = Field(10.0, gt=0, le=3600)

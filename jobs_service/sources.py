@@ -6,9 +6,13 @@ virtual-time loop owns.
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import time
 from collections.abc import Callable
+
+_MOST_OF_A_HOST = 100
 
 
 class Sources:
@@ -17,12 +21,29 @@ class Sources:
     Args:
         seed: None for the operating system's randomness; anything else makes every draw repeatable.
         wall_time: returns seconds since the epoch.
+        worker: what this process is called in the history of the jobs that it runs; None for host name and process id.
     """
 
-    def __init__(self, seed: int | str | None = None, *, wall_time: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        seed: int | str | None = None,
+        *,
+        wall_time: Callable[[], float] = time.time,
+        worker: str | None = None,
+    ) -> None:
+        self._worker = worker
+        self._process = 0
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._jitter = random.Random(seed)
         self.wall_time = wall_time
+
+    @property
+    def worker(self) -> str:
+        """What this process is called."""
+        if self._worker is None or self._process not in (0, os.getpid()):
+            self._process = os.getpid()
+            self._worker = f"{socket.gethostname()[:_MOST_OF_A_HOST]}:{self._process}"
+        return self._worker
 
     def token(self, size: int) -> bytes:
         """Return `size` random bytes: locks, unique among all processes."""

@@ -12,15 +12,20 @@ from typing import Any
 
 import fdb.tuple
 
-from jobs_service import json_data
+from jobs_service import json_data, notes
 from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
     DATA,
+    EXPIRING,
+    PAUSED,
+    PERIODIC,
     READY,
+    RETENTION,
     SCHEDULED,
     WATCH_ACTIVITY,
+    WATCH_CANCELED,
     WATCH_PENDING,
     pack_id,
     pack_priority,
@@ -30,12 +35,14 @@ from jobs_service.layer.keyspace import (
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
-from jobs_service.model import JobState
+from jobs_service.layer.unit import Retention
+from jobs_service.model import HistoryKind, JobState, Outcome
 from jobs_service.store import Store, Transaction
 from jobs_service.store.base import STAMP_BYTES, CommitStamp, KeyValue
 
 _PLACE_FLAGS = (1, 2, 4)
-_KNOWN_FLAGS = 0x7F
+_KNOWN_FLAGS = 0xFF
+_ENDS = (HistoryKind.FINISHED, HistoryKind.CANCELED)
 _FIELDS = {
     DATA: ("DATA", 2),
     READY: ("READY", 4),
@@ -44,6 +51,11 @@ _FIELDS = {
     WATCH_ACTIVITY: ("WATCH_ACTIVITY", 1),
     ACTIVITY_TIMEOUT: ("ACTIVITY_TIMEOUT", 1),
     ACTIVITY: ("ACTIVITY", 2),
+    WATCH_CANCELED: ("WATCH_CANCELED", 1),
+    PAUSED: ("PAUSED", 1),
+    RETENTION: ("RETENTION", 1),
+    EXPIRING: ("EXPIRING", 3),
+    PERIODIC: ("PERIODIC", 1),
 }
 """Name of a section, and how many elements its keys have behind the section's number."""
 
@@ -117,6 +129,11 @@ class _Check:
             WATCH_ACTIVITY: self._watch_activity,
             ACTIVITY_TIMEOUT: self._timeout,
             ACTIVITY: self._index,
+            WATCH_CANCELED: self._watch_canceled,
+            PAUSED: self._paused,
+            RETENTION: self._retention,
+            EXPIRING: self._index,
+            PERIODIC: self._periodic,
         }
         found: list[str] = []
         for key, value in pairs:
@@ -159,6 +176,7 @@ class _Check:
         if record.encode() != raw:
             yield "its record is not what decoding and encoding it makes of it"
         yield from self._flags(record, raw[1])
+        yield from self._notes(record)
         yield from self._values(record)
         self._expect_entry(packed_type, packed_id, record)
 
@@ -202,6 +220,8 @@ class _Check:
             value = b"" if record.run_at is None else pack_seconds(record.run_at)
         elif record.place & IS_SCHEDULED and record.run_at is not None:
             section, rest, value = SCHEDULED, pack_seconds(record.run_at) + packed_id, record.priority
+        elif record.state is JobState.FINISHED and (expires := notes.expires_at(record.notes)) is not None:
+            section, rest, value = EXPIRING, pack_seconds(expires) + packed_id, b""
         else:
             return
         self._expected[bytes([0x15, section]) + packed_type + rest] = (value, (packed_type, packed_id))
@@ -209,6 +229,47 @@ class _Check:
     def _index(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         self._found[key] = value
         yield from ()
+
+    def _notes(self, record: Record) -> Iterator[str]:
+        told = record.notes
+        try:
+            notes.check(told)
+        except JobsError as error:
+            yield str(error)
+            return
+        history = notes.history_of(told)
+        if record.state is not JobState.FINISHED and notes.expires_at(told) is not None:
+            yield f"a {record.state} job that expires"
+        if record.lock is not None and notes.attempts_of(told) == 0:
+            yield "it runs without an attempt"
+        # A job that has no room for a history goes without.
+        if record.outcome is not None and history:
+            last = history[0].kind
+            if (last is HistoryKind.CANCELED) != (record.outcome is Outcome.CANCELED) or last not in _ENDS:
+                yield f"it is finished, {record.outcome}, and its history says {last}"
+
+    def _watch_canceled(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        if len(value) != 8 or not any(value):
+            yield f"no counter of 8 bytes above 0: {value!r}"
+
+    def _paused(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        if value:
+            yield f"holds {value!r}, not nothing"
+
+    def _retention(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        try:
+            Retention.decode(value)
+        except Exception as error:
+            yield f"no two numbers of seconds: {error}"
+
+    def _periodic(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        try:
+            (tick,) = fdb.tuple.unpack(value)
+        except Exception as error:
+            yield f"no time: {error}"
+            return
+        if not isinstance(tick, float):
+            yield f"{tick!r} is no time"
 
     def _watch_pending(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         self._woken.add(packed(fields[0]))

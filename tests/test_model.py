@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from jobs_service import Job, JobEvent, JobState, NewJob, Outcome, Removal, RunningJob, StoreError
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
-from jobs_service.model import UNSET, ResubmitFlag, Unset
+from jobs_service.model import UNSET, JobError, Progress, ResubmitFlag, Unset
 from jobs_service.store.base import CommitStamp
 
 ATTRIBUTES = ["type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"]
@@ -54,8 +55,16 @@ class Worker:
         self.calls.append(("update", job, data))
         return job
 
-    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome) -> Job:
-        self.calls.append(("finish", job, data, outcome))
+    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
+        self.calls.append(("finish", job, data, outcome, result, error))
+        return job
+
+    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job:
+        self.calls.append(("finish_with", job, function))
+        return job
+
+    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
+        self.calls.append(("progress", job, progress))
         return job
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
@@ -183,16 +192,20 @@ async def test_the_methods_of_a_running_job_are_its_workers_operations() -> None
     await found.update()
     await found.update(None)
     await found.finish({"a": 1}, outcome=Outcome.FAILED)
-    await found.finish()
+    await found.finish(result=7)
     await found.resubmit(priority=5, run_at=None)
     await found.release()
+    await found.finish_with(len)
+    await found.progress(1, 2, "half")
     assert worker.calls == [
         ("update", found, UNSET),
         ("update", found, None),
-        ("finish", found, {"a": 1}, Outcome.FAILED),
-        ("finish", found, UNSET, Outcome.SUCCEEDED),
+        ("finish", found, {"a": 1}, Outcome.FAILED, UNSET, None),
+        ("finish", found, UNSET, Outcome.SUCCEEDED, 7, None),
         ("resubmit", found, UNSET, 5, None),
         ("release", found),
+        ("finish_with", found, len),
+        ("progress", found, Progress(1, 2, "half")),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The activity monitor of one type: re-enqueues jobs whose workers fell silent, and makes scheduled jobs ready.
+"""The activity monitor of one type: re-enqueues lost jobs, makes scheduled ones ready, removes those that expired.
 
 Floor: actors. It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp
 that was sampled at least one timeout ago belongs to a job that was silent for at least the timeout. With two samples at
@@ -62,13 +62,13 @@ class ActivityMonitor(Actor):
     async def run(self) -> None:
         time = asyncio.get_running_loop().time
         wall_time = self._context.sources.wall_time
-        look_at_queue = time()
+        look_at_queue = look_at_expired = time()
         next_run_at = _NEVER
         while True:
             # Wall clocks jump: what waits for one looks at it now and then.
             until_due = _NEVER if next_run_at == _NEVER else min(next_run_at - wall_time(), _CLOCK_CHECK)
-            wait = min(look_at_queue - time(), until_due)
-            message = await self.receive(None if wait == _NEVER else wait)
+            wait = min(look_at_queue - time(), look_at_expired - time(), until_due)
+            message = await self.receive(wait)
             if message is not None:
                 if message.body == _SAMPLED:
                     sample, self._sample = self._sample, None
@@ -86,6 +86,9 @@ class ActivityMonitor(Actor):
             if look_at_queue <= time():
                 next_run_at = await self._look_at_queue()
                 look_at_queue = _NEVER
+            if look_at_expired <= time():
+                await self._remove_expired()
+                look_at_expired = time() + self._context.settings.expiry_check_period
 
     async def terminate(self) -> None:
         self._sampler.remove(self._sampled)
@@ -180,3 +183,24 @@ class ActivityMonitor(Actor):
             type=keys.type,
         ):
             self._log.debug("jobs_due", count=moved)
+
+    # Finished jobs
+
+    async def _remove_expired(self) -> None:
+        """Remove what has expired; looks first, because most of the time there is nothing."""
+        limit = self._context.settings.pending_batch
+        keys = self._keys
+        wall_time = self._context.sources.wall_time
+
+        async def next_expiry() -> float:
+            expiry = await self._context.retried(
+                lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys)), type=keys.type
+            )
+            return _NEVER if expiry is None else expiry
+
+        while await next_expiry() <= wall_time():
+            removed = await self._context.retried(
+                lambda: self._context.transact(lambda unit: activity.remove_expired(unit, keys, unit.now, limit)),
+                type=keys.type,
+            )
+            self._log.debug("jobs_expired", count=removed)

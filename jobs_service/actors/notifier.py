@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from jobs_service import json_data
+from jobs_service import json_data, notes
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
@@ -114,6 +114,7 @@ class Notifier(Actor):
             and before.state is record.state
             and before.json == record.json
             and before.outcome is record.outcome
+            and notes.told_of(before.notes) == notes.told_of(record.notes)
         ):
             return  # A heartbeat, a flag, a place in the queue: nothing that subscribers are told.
         target.tell(
@@ -124,5 +125,8 @@ class Notifier(Actor):
                 json_data.decode(record.json),
                 record.outcome,
                 record.seq_bytes,
+                notes.result_of(record.notes),
+                notes.error_of(record.notes),
+                notes.progress_of(record.notes),
             )
         )

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import TypeKeys, pack_id
@@ -103,7 +103,11 @@ class Mailbox:
 
 def _looks_like(event: JobEvent, other: JobEvent) -> bool:
     """Whether a subscriber is told the same by both."""
-    return (event.state, event.outcome, event.data) == (other.state, other.outcome, other.data)
+    return _told(event) == _told(other)
+
+
+def _told(event: JobEvent) -> tuple[Any, ...]:
+    return event.state, event.outcome, event.data, event.result, event.error, event.progress
 
 
 class Hub:

@@ -8,15 +8,27 @@ from typing import Any
 
 import fdb.tuple
 
+from jobs_service import notes
 from jobs_service.errors import InvalidJob, JobTooLarge, shown
 from jobs_service.layer.creation import no_type
-from jobs_service.layer.keyspace import AFTER, STAMP_CODE, Keyspace, TypeKeys, exact_seconds, unpack_id
-from jobs_service.layer.processing import give_back
-from jobs_service.layer.unit import Unit
-from jobs_service.model import JobId, JobType
+from jobs_service.layer.keyspace import (
+    AFTER,
+    STAMP_CODE,
+    Keyspace,
+    TypeKeys,
+    exact_seconds,
+    pack_seconds,
+    unpack_id,
+    unpack_seconds,
+)
+from jobs_service.layer.processing import lose
+from jobs_service.layer.unit import Retention, Unit
+from jobs_service.model import JobId, JobState, JobType
 from jobs_service.store.base import Snapshot
 
 _LAST_ORDER = b"\xff\xff"
+_TIME_BYTES = 9
+_LONGEST_KEEP = 1e9
 
 
 def check_seconds(seconds: Any) -> float:
@@ -114,9 +126,75 @@ async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> li
     for entry in await unit.load_many(keys, [unpack_id(packed) for _, packed in found]):
         record = entry.record
         if record is not None and record.lock is not None:
-            give_back(unit, entry, record)
+            await lose(unit, entry, record)
             lost.append(entry.id)
     return lost
+
+
+def check_keep(what: str, seconds: Any) -> float | None:
+    """Return how long finished jobs are kept if they can be kept so long; None for ever.
+
+    Raises:
+        InvalidJob: it is no number of seconds from 0 up.
+    """
+    if seconds is None:
+        return None
+    try:
+        checked = exact_seconds(seconds)
+    except OverflowError:
+        checked = None
+    if checked is None or not 0 <= checked <= _LONGEST_KEEP:
+        raise InvalidJob(f"{what}={shown(seconds)}: allowed are None and seconds from 0 to {_LONGEST_KEEP:.0f}")
+    return checked
+
+
+async def pause(unit: Unit, keys: TypeKeys) -> None:
+    """Have nobody accept jobs of the type. Raises like `set_type_timeout`."""
+    _check_length(unit, keys)
+    unit.pause(keys)
+
+
+async def resume(unit: Unit, keys: TypeKeys) -> None:
+    """Have jobs of the type accepted again. Raises like `set_type_timeout`."""
+    _check_length(unit, keys)
+    unit.resume(keys)
+
+
+async def is_paused(transaction: Snapshot, keys: TypeKeys) -> bool:
+    """Whether jobs of the type are not accepted for the time being."""
+    return await transaction.get(keys.paused) is not None
+
+
+async def set_retention(unit: Unit, keys: TypeKeys, retention: Retention) -> None:
+    """Say how long jobs of the type are kept that finish from now on. Raises like `set_type_timeout`."""
+    _check_length(unit, keys)
+    unit.set_retention(keys, retention)
+
+
+async def next_expiry(transaction: Snapshot, keys: TypeKeys) -> float | None:
+    """Return when the next finished job expires, seconds since the epoch; None when none does."""
+    found = await transaction.get_range(keys.expiring, keys.expiring + AFTER, limit=1)
+    return unpack_seconds(found[0][0][len(keys.expiring) :]) if found else None
+
+
+async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+    """Remove finished jobs that expire by `until`, the earliest first; return how many.
+
+    There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call.
+    """
+    found = await unit.transaction.snapshot.get_range(
+        keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
+    )
+    offset = len(keys.expiring) + _TIME_BYTES
+    removed = 0
+    for entry in unit.fitting(await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found])):
+        # One that was resubmitted meanwhile does not expire any more.
+        if entry.record is not None and entry.record.state is JobState.FINISHED:
+            expires = notes.expires_at(entry.record.notes)
+            if expires is not None and expires <= until:
+                unit.remove(entry)
+                removed += 1
+    return removed
 
 
 def _check_length(unit: Unit, keys: TypeKeys) -> None:

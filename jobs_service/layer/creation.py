@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from jobs_service import json_data
+import fdb.tuple
+
+from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, job_name, shown
 from jobs_service.layer.keyspace import TypeKeys, pack_priority, place_of, to_seconds
 from jobs_service.layer.record import Record
@@ -156,12 +158,42 @@ async def remove(unit: Unit, place: Place, force: bool) -> Removal:
     record = entry.record
     if record is None:
         raise not_found(entry)
-    if record.state is JobState.RUNNING and not force:
-        if not record.cancel:
-            unit.replace(entry, record.canceled())
-        return Removal.CANCELED
+    if record.state is JobState.RUNNING:
+        if not record.cancel or force:
+            unit.take_away(entry.keys)
+        if not force:
+            if not record.cancel:
+                unit.replace(entry, record.canceled())
+            return Removal.CANCELED
     unit.remove(entry)
     return Removal.REMOVED
+
+
+async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: float) -> Entry:
+    """Add a job for a handler; its type is made where it is missing.
+
+    Args:
+        unit, place, spec: as for `add`.
+        unique: a job of this id that has not finished yet is what is asked for; one that has finished runs again.
+        timeout: the activity timeout that the type is made with, in seconds.
+
+    Raises:
+        JobExists: the job is there, and not `unique`.
+        JobTooLarge: the record or its key is over the store's limits.
+    """
+    keys = place[0]
+    entry = await unit.load(place)
+    record = entry.record
+    if record is None:
+        if keys not in unit.existing_types and await unit.transaction.snapshot.get(keys.timeout) is None:
+            unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
+        unit.existing_types.add(keys)
+        _create(unit, entry, spec)
+    elif not unique:
+        raise _exists(entry)
+    elif record.state is JobState.FINISHED:
+        _resubmit(unit, entry, record, spec)
+    return entry
 
 
 async def require_type(unit: Unit, keys: TypeKeys) -> None:
@@ -219,6 +251,7 @@ def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
             unit.replace(entry, record.with_json(json))
         return
     moved = record.with_json(json)
+    moved.notes = notes.started_anew(record.notes, unit.now)
     unit.replace(
         entry,
         moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),

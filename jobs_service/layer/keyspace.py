@@ -9,6 +9,11 @@
 | (WATCH_ACTIVITY, type)                  | versionstamp | set when a job changes state or is updated  |
 | (ACTIVITY_TIMEOUT, type)                | seconds      | the type exists                             |
 | (ACTIVITY, type, seq)                   | id           | running                                     |
+| (WATCH_CANCELED, type)                  | counter      | bumped when a running job is taken away     |
+| (PAUSED, type)                          | nothing      | nobody is to accept jobs of the type        |
+| (RETENTION, type)                       | two times    | finished jobs of the type are to expire     |
+| (EXPIRING, type, time, id)              | nothing      | finished, and to be removed then            |
+| (PERIODIC, name)                        | last tick    | somebody has asked for periodic jobs        |
 
 Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own,
 twenty times slower code; the bytes are the same, and the tests compare them.
@@ -34,6 +39,12 @@ WATCH_PENDING: Final = 4
 WATCH_ACTIVITY: Final = 5
 ACTIVITY_TIMEOUT: Final = 6
 ACTIVITY: Final = 7
+WATCH_CANCELED: Final = 8
+PAUSED: Final = 9
+RETENTION: Final = 10
+EXPIRING: Final = 11
+PERIODIC: Final = 12
+_SECTIONS: Final = 12
 
 STAMP_CODE: Final = b"\x33"
 """What the tuple layer puts before the 12 bytes of a versionstamp."""
@@ -69,12 +80,16 @@ class TypeKeys:
         "activity",
         "activity_head",
         "data",
+        "expiring",
         "packed",
+        "paused",
         "ready",
+        "retention",
         "scheduled",
         "timeout",
         "type",
         "watch_activity",
+        "watch_canceled",
         "watch_pending",
     )
 
@@ -89,6 +104,10 @@ class TypeKeys:
         self.timeout = sections[ACTIVITY_TIMEOUT] + packed
         self.activity = sections[ACTIVITY] + packed
         self.activity_head = self.activity + STAMP_CODE
+        self.watch_canceled = sections[WATCH_CANCELED] + packed
+        self.paused = sections[PAUSED] + packed
+        self.retention = sections[RETENTION] + packed
+        self.expiring = sections[EXPIRING] + packed
 
     def __repr__(self) -> str:
         return f"TypeKeys({self.type!r})"
@@ -105,7 +124,8 @@ class Keyspace:
     def __init__(self, prefix: bytes, longest: int = 10_000) -> None:
         self.prefix = prefix
         self.longest = longest
-        self.sections: tuple[bytes, ...] = (b"", *(prefix + fdb.tuple.pack((number,)) for number in range(1, 8)))
+        numbers = range(1, _SECTIONS + 1)
+        self.sections: tuple[bytes, ...] = (b"", *(prefix + fdb.tuple.pack((number,)) for number in numbers))
         self._by_name: dict[str, TypeKeys] = {}
         self._by_packed: dict[bytes, TypeKeys] = {}
 

@@ -8,10 +8,12 @@ from typing import Final, NamedTuple
 
 import fdb.tuple
 
+from jobs_service import notes
 from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id, unpack_seconds
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq
 from jobs_service.layer.unit import Entry, Unit, ready_key
 from jobs_service.model import JobId
+from jobs_service.notes import MAX_HISTORY, HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import Snapshot, Watch
 
@@ -35,6 +37,8 @@ class Terms(NamedTuple):
         due_by: seconds since the epoch; None for now.
         spread: take at random among so many at the front; 1 keeps exact order.
         make_ready: how many due jobs are made ready at most.
+        worker: who takes them, for their history.
+        max_history: events of it that are kept.
     """
 
     limit: int
@@ -42,6 +46,8 @@ class Terms(NamedTuple):
     due_by: float | None
     spread: int
     make_ready: int
+    worker: str = ""
+    max_history: int = MAX_HISTORY
 
 
 async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], bool]:
@@ -50,6 +56,8 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
     Returns:
         The jobs, and whether another look may find more even though these are fewer than `limit`.
     """
+    if await unit.is_paused(keys):
+        return [], False
     now = unit.now
     due_by = now if terms.due_by is None else terms.due_by
     moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
@@ -65,7 +73,11 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
         assert record is not None
         if terms.spread > 1 and record.place == READY and isinstance(record.seq, bytes):
             unit.transaction.add_read_conflict_key(ready_key(entry, record))
-        unit.replace(entry, record.running(lock, unit.new_seq()))
+        accepted = record.running(lock, unit.new_seq())
+        accepted.notes = notes.noted(
+            record.notes, HistoryKind.STARTED, now, terms.worker, attempts=1, most=terms.max_history
+        )
+        unit.replace(entry, accepted)
     return taken, len(taken) < len(chosen) or moved > 0
 
 

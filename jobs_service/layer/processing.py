@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobs_service import notes
 from jobs_service.errors import JobCanceled, WorkerConflict, job_name
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import Outcome
+from jobs_service.notes import ERROR, MAX_HISTORY, PROGRESS, RESULT, HistoryKind
 
 
-async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None) -> Entry:
-    """Show that the job is alive: a new seq, and new data if given.
+class Holding(enum.Enum):
+    """What a running job is to the worker who has accepted it."""
+
+    HELD = "held"
+    CANCELED = "canceled"
+    """A creator asked for its removal."""
+    TAKEN = "taken"
+    """It is the worker's no more."""
+
+
+class Told(NamedTuple):
+    """What a worker says at the end of a run beside the job's data.
+
+    Attributes:
+        result: JSON of what the run returned; None leaves what is there.
+        error: how it failed, as `notes.error_json` packs it; None leaves what is there.
+        reason: of a crash, in a few words, for the history.
+        max_history: events that are kept.
+    """
+
+    result: bytes | None = None
+    error: bytes | None = None
+    reason: str = ""
+    max_history: int = MAX_HISTORY
+
+
+NOTHING = Told()
+
+
+async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None, progress: bytes | None = None) -> Entry:
+    """Show that the job is alive: a new seq, and new data or progress if given.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -21,11 +56,15 @@ async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None) -> E
     _refuse_canceled(entry, record)
     if json is not None:
         record = record.with_json(json)
+    if progress is not None:
+        record = record.with_notes(notes.with_part(record.notes, PROGRESS, progress))
     unit.replace(entry, record.running(lock, unit.new_seq()))
     return entry
 
 
-async def finish(unit: Unit, place: Place, lock: bytes, json: bytes | None, outcome: Outcome) -> Entry:
+async def finish(
+    unit: Unit, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, told: Told = NOTHING
+) -> Entry:
     """End the run: finished, or pending again if somebody resubmitted it and nobody canceled it.
 
     Raises:
@@ -35,18 +74,79 @@ async def finish(unit: Unit, place: Place, lock: bytes, json: bytes | None, outc
     entry, record = await _held(unit, place, lock)
     if json is not None:
         record = record.with_json(json)
+    record = _with_told(record, told)
+    if told.reason:
+        record = record.noted(HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
     if record.cancel:
         # A worker that saw the flag ends with a plain finish(): that is no success.
-        ended = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
-        unit.replace(entry, record.finished(unit.new_seq(), ended))
+        await _end(unit, entry, record, Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome, told.max_history)
     elif record.next is not None:
         priority, run_at = record.next
-        unit.replace(
-            entry,
-            record.with_next(None).pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),
-        )
+        record = record.with_next(None).noted(HistoryKind.FINISHED, unit.now, most=told.max_history)
+        record.notes = notes.with_no_attempts(record.notes)
+        unit.replace(entry, record.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     else:
-        unit.replace(entry, record.finished(unit.new_seq(), outcome))
+        await _end(unit, entry, record, outcome, told.max_history)
+    return entry
+
+
+async def beat(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]:
+    """Show that many running jobs are alive, also canceled ones: their workers are about to end them.
+
+    Args:
+        unit: of work.
+        held: each job's place and lock.
+
+    Returns:
+        What each of them is to its worker.
+    """
+    await unit.prefetch([place for place, _ in held])
+    found: list[Holding] = []
+    for place, lock in held:
+        entry = await unit.load(place)
+        record = entry.record
+        if record is None or record.lock != lock:
+            found.append(Holding.TAKEN)
+            continue
+        unit.replace(entry, record.running(lock, unit.new_seq()))
+        found.append(Holding.CANCELED if record.cancel else Holding.HELD)
+    return found
+
+
+def holding(raw: bytes | None, lock: bytes) -> Holding:
+    """Return what a job is to its worker, given its record as stored."""
+    record = None if raw is None else Record.decode(raw)
+    if record is None or record.lock != lock:
+        return Holding.TAKEN
+    return Holding.CANCELED if record.cancel else Holding.HELD
+
+
+async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float) -> Entry:
+    """End a run that failed: the job is pending again from a time on; a canceled one is finished.
+
+    Args:
+        unit, place, lock: as for the others.
+        told: the error, and the reason in a few words.
+        run_at: seconds since the epoch.
+
+    Raises:
+        WorkerConflict: the lock is not the job's.
+    """
+    entry, record = await _held(unit, place, lock)
+    record = _with_told(record, told).noted(HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
+    await _give_back(unit, entry, record, run_at)
+    return entry
+
+
+async def stop(unit: Unit, place: Place, lock: bytes, run_at: float | None, max_history: int = MAX_HISTORY) -> Entry:
+    """Give the job back as one whose run does not count: pending from a time on (None: as before).
+
+    Raises:
+        WorkerConflict: the lock is not the job's.
+    """
+    entry, record = await _held(unit, place, lock)
+    record = record.noted(HistoryKind.STOPPED, unit.now, attempts=-1, most=max_history)
+    await _give_back(unit, entry, record, record.run_at if run_at is None else run_at)
     return entry
 
 
@@ -72,19 +172,33 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
     Raises:
         WorkerConflict: the lock is not the job's.
     """
-    entry, record = await _held(unit, place, lock)
-    give_back(unit, entry, record)
-    return entry
+    return await stop(unit, place, lock, None)
 
 
-def give_back(unit: Unit, entry: Entry, record: Record) -> None:
-    """Make a running job pending, or finished if it is canceled: released or lost."""
+async def lose(unit: Unit, entry: Entry, record: Record) -> None:
+    """Take a running job from a worker that fell silent: pending, or finished if it is canceled."""
+    unit.take_away(entry.keys)
+    await _give_back(unit, entry, record.noted(HistoryKind.LOST, unit.now), record.run_at)
+
+
+async def _give_back(unit: Unit, entry: Entry, record: Record, run_at: float | None) -> None:
     if record.cancel:
-        unit.replace(entry, record.finished(unit.new_seq(), Outcome.CANCELED))
+        await _end(unit, entry, record, Outcome.CANCELED, MAX_HISTORY)
     else:
-        run_at = record.run_at
-        place = unit.place_for(run_at)
-        unit.replace(entry, record.pending(place, unit.new_seq(), record.priority, run_at))
+        unit.replace(entry, record.pending(unit.place_for(run_at), unit.new_seq(), record.priority, run_at))
+
+
+async def _end(unit: Unit, entry: Entry, record: Record, outcome: Outcome, max_history: int) -> None:
+    kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
+    await unit.finish(entry, record.noted(kind, unit.now, most=max_history), outcome)
+
+
+def _with_told(record: Record, told: Told) -> Record:
+    if told.result is not None:
+        record = record.with_notes(notes.with_part(record.notes, RESULT, told.result))
+    if told.error is not None:
+        record = record.with_notes(notes.with_part(record.notes, ERROR, told.error))
+    return record
 
 
 async def _held(unit: Unit, place: Place, lock: bytes) -> tuple[Entry, Record]:

@@ -8,13 +8,14 @@ tuple-layer tuple 9.0 and 8.3. Format 2, integers big-endian (format 1, never re
 |--------|-------|---------------------------------------------------------------------------------------------------|
 | 0      | 1     | format version: 2                                                                                 |
 | 1      | 1     | flags: 1 running (a lock follows), 2 ready, 4 scheduled, 8 resubmit, 16 cancel;                    |
-|        |       | bits 5 and 6: outcome (0 none, 1 succeeded, 2 failed, 3 canceled)                                  |
+|        |       | bits 5 and 6: outcome (0 none, 1 succeeded, 2 failed, 3 canceled); 128 notes                       |
 | 2      | 12    | seq: 10 bytes versionstamp, 2 bytes order within the transaction                                  |
 | 14     | 8     | run_at, a double: seconds since the epoch; NaN for none                                           |
 | 22     | 2     | p: length of the priority                                                                         |
 | 24     | p     | priority, as the tuple layer packs it                                                             |
 |        | 16    | lock, if running                                                                                  |
 |        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
+|        | 4+n   | if notes: n (4) and the notes (see jobs_service/notes.py)                                         |
 |        | rest  | data as JSON, UTF-8; nothing for None                                                             |
 """
 
@@ -24,8 +25,10 @@ import math
 import struct
 from typing import Final
 
+from jobs_service import notes as notes_of
 from jobs_service.errors import StoreError
 from jobs_service.model import JobState, Outcome
+from jobs_service.notes import HistoryKind
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
 VERSION: Final = 2
@@ -36,6 +39,7 @@ READY: Final = 2
 SCHEDULED: Final = 4
 RESUBMIT: Final = 8
 CANCEL: Final = 16
+NOTES: Final = 128
 _OUTCOME_SHIFT = 5
 _PLACE = READY | SCHEDULED
 
@@ -43,6 +47,7 @@ _HEAD = struct.Struct(">BB12sdH")
 _AFTER_STAMP = struct.Struct(">2sdH")
 _BEFORE_STAMP: Final = tuple(bytes((VERSION, flags)) for flags in range(256))
 _NEXT = struct.Struct(">dH")
+_SIZE = struct.Struct(">I")
 _NAN = math.nan
 _VERSION_BYTE: Final = bytes((VERSION,))
 
@@ -78,6 +83,7 @@ class Record:
         cancel: whether a creator asked for the running job's removal.
         next: None, or (priority, run_at) of the run after this one: the resubmit flag.
         json: the data.
+        notes: attempts, history, result, error and progress, packed.
     """
 
     __slots__ = (
@@ -85,6 +91,7 @@ class Record:
         "json",
         "lock",
         "next",
+        "notes",
         "outcome",
         "place",
         "priority",
@@ -103,6 +110,7 @@ class Record:
         cancel: bool,
         next: tuple[bytes, float | None] | None,
         json: bytes,
+        notes: bytes = b"",
     ) -> None:
         self.lock = lock
         self.place = place
@@ -113,6 +121,7 @@ class Record:
         self.cancel = cancel
         self.next = next
         self.json = json
+        self.notes = notes
 
     @property
     def state(self) -> JobState:
@@ -141,7 +150,21 @@ class Record:
         # Room for the flag is kept from the beginning: a job that was added can be resubmitted.
         priority = len(self.priority)
         following = priority if self.next is None else max(priority, len(self.next[0]))
-        return _HEAD.size + LOCK_BYTES + priority + _NEXT.size + following + len(self.json)
+        return (
+            _HEAD.size
+            + LOCK_BYTES
+            + priority
+            + _NEXT.size
+            + following
+            + _SIZE.size
+            + max(len(self.notes), notes_of.HEAD_BYTES)
+            + len(self.json)
+        )
+
+    def fit(self, limit: int) -> None:
+        """Forget the history of a job that would grow over a number of bytes with it: it must not stop a job."""
+        if self.size() > limit:
+            self.notes = notes_of.without_history(self.notes)
 
     def encode(self) -> bytes:
         """Return the bytes of a record whose seq is known."""
@@ -153,6 +176,9 @@ class Record:
         """Return what is before and what is after the versionstamp."""
         flags = self.place
         tail = self.json
+        if self.notes:
+            flags |= NOTES
+            tail = _SIZE.pack(len(self.notes)) + self.notes + tail
         if self.next is not None:
             flags |= RESUBMIT
             priority, next_run_at = self.next
@@ -197,6 +223,12 @@ class Record:
                 start = end + _NEXT.size
                 end = start + size
                 following = (raw[start:end], None if next_run_at != next_run_at else next_run_at)
+            notes = b""
+            if flags & NOTES:
+                [size] = _SIZE.unpack_from(raw, end)
+                start = end + _SIZE.size
+                end = start + size
+                notes = raw[start:end]
         except struct.error as error:
             raise StoreError(f"a job's record is damaged: {error}") from None
         if end > len(raw):
@@ -211,27 +243,40 @@ class Record:
             bool(flags & CANCEL),
             following,
             raw[end:],
+            notes,
         )
 
     # The moves of a job: each returns the next state.
 
     def pending(self, place: int, seq: NewSeq, priority: bytes, run_at: float | None) -> Record:
         """Return it waiting, its flags as they are."""
-        return Record(None, place, seq, priority, run_at, None, False, self.next, self.json)
+        return Record(None, place, seq, priority, run_at, None, False, self.next, self.json, self.notes)
 
     def running(self, lock: bytes, seq: NewSeq) -> Record:
         """Return it in the hands of the lock's holder; also when it was there already."""
-        return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json)
+        return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, self.notes)
 
     def finished(self, seq: NewSeq, outcome: Outcome) -> Record:
         """Return it ended; every flag is cleared."""
-        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json)
+        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, self.notes)
 
     def with_json(self, json: bytes) -> Record:
         """Return it with other data."""
         record = self._copy()
         record.json = json
         return record
+
+    def with_notes(self, notes: bytes) -> Record:
+        """Return it with other notes."""
+        record = self._copy()
+        record.notes = notes
+        return record
+
+    def noted(
+        self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int = notes_of.MAX_HISTORY
+    ) -> Record:
+        """Return it with one more event in its history; arguments as for `notes.noted`."""
+        return self.with_notes(notes_of.noted(self.notes, kind, now, detail, attempts=attempts, most=most))
 
     def with_next(self, following: tuple[bytes, float | None] | None) -> Record:
         """Return it with the resubmit flag set or cleared."""
@@ -256,4 +301,5 @@ class Record:
             self.cancel,
             self.next,
             self.json,
+            self.notes,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
-from typing import Any, TypeAlias, TypeVar, overload
+from hashlib import blake2b
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
+from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, kind_of, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
@@ -20,10 +22,11 @@ from jobs_service.layer.keyspace import (
     unpack_id,
 )
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry, Place, Seen, Unit
+from jobs_service.layer.unit import Entry, Place, Retention, Seen, Unit
 from jobs_service.model import (
     UNSET,
     Job,
+    JobError,
     JobId,
     JobState,
     JobType,
@@ -35,6 +38,8 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
+from jobs_service.notes import MAX_HISTORY
+from jobs_service.sources import Sources
 from jobs_service.store.base import Snapshot, Transaction
 
 COUNT_PAGE = 10_000
@@ -47,6 +52,24 @@ _RunningJobs: TypeAlias = list[RunningJob]
 _Ids: TypeAlias = list[JobId]
 _Types: TypeAlias = list[JobType]
 _Entries: TypeAlias = list[Entry]
+
+
+_RANDOM_ID_BYTES = 16
+_DIGEST_BYTES = 16
+
+
+class Enqueued(Protocol):
+    """What a job is enqueued for: a handler."""
+
+    @property
+    def type(self) -> JobType: ...
+
+    @property
+    def timeout(self) -> float:
+        """The activity timeout that the type is made with, in seconds."""
+
+    def data(self, args: Any) -> Any:
+        """Return arguments as JSON data; UNSET for a handler that takes none."""
 
 
 class JobTransaction:
@@ -85,6 +108,25 @@ class JobTransaction:
     async def types(self) -> _Types:
         """Return the types that exist."""
         return await activity.types(self._unit.transaction, self._unit.keyspace)
+
+    async def pause(self, type: JobType) -> None:
+        """Have nobody accept jobs of a type; see JobsService.pause."""
+        await activity.pause(self._unit, self._keys(type))
+
+    async def resume(self, type: JobType) -> None:
+        """Have jobs of a type accepted again; see JobsService.resume."""
+        await activity.resume(self._unit, self._keys(type))
+
+    async def paused(self, type: JobType) -> bool:
+        """Whether jobs of a type are not accepted; see JobsService.paused."""
+        return await self._unit.is_paused(self._keys(type))
+
+    async def set_retention(
+        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+    ) -> None:
+        """Say how long finished jobs of a type are kept; see JobsService.set_retention."""
+        retention = Retention(activity.check_keep("keep", keep), activity.check_keep("keep_failed", keep_failed))
+        await activity.set_retention(self._unit, self._keys(type), retention)
 
     # Creating and watching over jobs
 
@@ -184,7 +226,7 @@ class JobTransaction:
         spread: int = 1,
     ) -> _RunningJobs:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many."""
-        wanted = terms(limit, max_priority, due_by, spread, self._make_ready)
+        wanted = terms(limit, max_priority, due_by, spread, self._make_ready, self._unit.sources.worker)
         taken, _ = await pending.accept(self._unit, self._keys(type), wanted)
         return [running_job(entry, self._worker) for entry in taken]
 
@@ -195,12 +237,21 @@ class JobTransaction:
         entry = await processing.update(self._unit, self._place(job.type, job.id), job.lock, json)
         return running_job(entry, self._worker)
 
-    async def finish(self, job: RunningJob, data: Any = UNSET, *, outcome: Outcome = Outcome.SUCCEEDED) -> Job:
+    async def finish(
+        self,
+        job: RunningJob,
+        data: Any = UNSET,
+        *,
+        outcome: Outcome = Outcome.SUCCEEDED,
+        result: Any = UNSET,
+        error: JobError | None = None,
+    ) -> Job:
         """End a job's run; see RunningJob.finish."""
         check_running(job)
         json = creation.json_of(job.type, job.id, data)
+        ended = check_outcome(outcome, job)
         place = self._place(job.type, job.id)
-        return job_of(await processing.finish(self._unit, place, job.lock, json, check_outcome(outcome, job)))
+        return job_of(await processing.finish(self._unit, place, job.lock, json, ended, told(job, result, error)))
 
     @overload
     async def resubmit(
@@ -226,6 +277,22 @@ class JobTransaction:
             return running_job(entry, self._worker)
         spec = creation.spec_of(type, id, data, priority, run_at)
         return job_of(await creation.resubmit(self._unit, self._place(type, id), spec))
+
+    async def enqueue(
+        self,
+        handler: Enqueued,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        unique: str | bool | None = None,
+    ) -> Job:
+        """Add a job for a handler; see JobsService.enqueue."""
+        wanted, data = naming(handler, args, id, unique, self._unit.sources)
+        spec = creation.spec_of(handler.type, wanted, data, priority, run_at)
+        place = self._place(handler.type, wanted)
+        return job_of(await creation.enqueue(self._unit, place, spec, is_unique(unique), handler.timeout))
 
     async def release(self, job: RunningJob) -> Job:
         """Give a running job back; see RunningJob.release."""
@@ -312,7 +379,13 @@ async def list_page(
 
 
 def terms(
-    limit: int, max_priority: Priority | None, due_by: RunAt | None, spread: int, make_ready: int
+    limit: int,
+    max_priority: Priority | None,
+    due_by: RunAt | None,
+    spread: int,
+    make_ready: int,
+    worker: str,
+    max_history: int = MAX_HISTORY,
 ) -> pending.Terms:
     """Return the checked terms of an accept."""
     return pending.Terms(
@@ -321,7 +394,55 @@ def terms(
         to_seconds(due_by, "due_by"),
         _positive("spread", spread),
         make_ready,
+        worker,
+        max_history,
     )
+
+
+def told(job: Job, result: Any, error: JobError | None, max_history: int = MAX_HISTORY) -> processing.Told:
+    """Return what a worker says at the end of a run, checked."""
+    if result is UNSET and error is None and max_history == MAX_HISTORY:
+        return processing.NOTHING
+    if error is not None and not issubclass(type(error), JobError):
+        refused = f"error {shown(error)}: a {kind_of(error)}; allowed are JobError and None"
+        raise InvalidJob(refused).about(job.type, job.id)
+    return processing.Told(
+        # A result of None is none: that of an earlier run goes.
+        None if result is UNSET else creation.json_of(job.type, job.id, result),
+        None if error is None else notes.error_json(error),
+        max_history=max_history,
+    )
+
+
+def is_unique(unique: Any) -> bool:
+    """Return whether a job is to be the only one of its kind.
+
+    Raises:
+        InvalidJob: it is neither None, a bool nor a key.
+    """
+    if unique is None or unique is False:
+        return False
+    if unique is not True and not (issubclass(type(unique), str) and unique):
+        raise InvalidJob(
+            f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
+        )
+    return True
+
+
+def naming(handler: Enqueued, args: Any, id: JobId | None, unique: Any, sources: Sources) -> tuple[JobId, Any]:
+    """Return the id and the data of a job that is enqueued.
+
+    Raises:
+        InvalidJob: id and unique are both given, or the arguments are not the handler's.
+    """
+    data = handler.data(args)
+    if not is_unique(unique):
+        return sources.token(_RANDOM_ID_BYTES).hex() if id is None else id, data
+    if id is not None:
+        raise InvalidJob(f"id={shown(id)} and unique={shown(unique)}: give one of them").about(handler.type, id)
+    if unique is True:
+        return "unique:" + blake2b(json_data.encode(data), digest_size=_DIGEST_BYTES).hexdigest(), data
+    return "unique:" + str.__str__(unique), data
 
 
 def new_job_spec(type: JobType, job: NewJob) -> Spec:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+import fdb.tuple
+
+from jobs_service import notes
 from jobs_service.errors import JobTooLarge, TransactionTooLarge, job_name
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
 from jobs_service.layer.keyspace import Place as Place
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
-from jobs_service.model import JobId
+from jobs_service.model import JobId, Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
 
@@ -25,6 +28,35 @@ _KEY_OVERHEAD: Final = 13
 _MAX_ORDER: Final = 0xFFFF
 _SHARE: Final = 4
 """One operation that takes many jobs fills at most one part in so many of a transaction."""
+
+
+class Retention(NamedTuple):
+    """How long finished jobs of a type are kept.
+
+    Attributes:
+        keep: seconds, of those that succeeded or were canceled; None for ever.
+        keep_failed: seconds, of those that failed; None for ever.
+    """
+
+    keep: float | None
+    keep_failed: float | None
+
+    def seconds(self, outcome: Outcome) -> float | None:
+        """Return how long a job that ended so is kept."""
+        return self.keep_failed if outcome is Outcome.FAILED else self.keep
+
+    def encode(self) -> bytes:
+        """Return what the store keeps."""
+        packed: bytes = fdb.tuple.pack(tuple(self))
+        return packed
+
+    @classmethod
+    def decode(cls, packed: bytes) -> Retention:
+        """Return what `encode` encoded."""
+        return cls(*fdb.tuple.unpack(packed))
+
+
+FOR_EVER: Final = Retention(None, None)
 
 
 class Seen(NamedTuple):
@@ -69,9 +101,12 @@ class Unit:
 
     __slots__ = (
         "_active",
-        "_ample",
+        "_ample_key",
+        "_ample_value",
         "_limits",
         "_orders",
+        "_retention",
+        "_taken_away",
         "_woken",
         "entries",
         "existing_types",
@@ -91,10 +126,13 @@ class Unit:
         self.existing_types: set[TypeKeys] = set()
         self._limits = transaction.limits
         # What is smaller than this is well within every limit, whatever its type and flags.
-        self._ample = self._limits.key // 2
+        self._ample_key = self._limits.key // 2
+        self._ample_value = self._limits.value // 4
         self._orders = 0
         self._woken: dict[TypeKeys, None] = {}
         self._active: dict[TypeKeys, None] = {}
+        self._taken_away: dict[TypeKeys, None] = {}
+        self._retention: dict[TypeKeys, Retention] = {}
 
     async def load(self, place: Place) -> Entry:
         """Return the job's entry, read from the store the first time."""
@@ -154,8 +192,9 @@ class Unit:
         """Make a job that does not exist be pending."""
         keys = entry.keys
         place = READY if run_at is None or run_at <= self.now else SCHEDULED
-        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, json)
-        if len(keys.ready) + len(entry.packed_id) + len(priority) + len(json) > self._ample:
+        told = notes.started_anew(b"", self.now)
+        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, json, told)
+        if len(keys.ready) + len(entry.packed_id) + len(priority) > self._ample_key or len(json) > self._ample_value:
             self._check_size(entry, record)
         entry.record = record
         entry.changed = True
@@ -166,8 +205,11 @@ class Unit:
         """Make `record` the job's present state."""
         keys = entry.keys
         before = entry.record
-        size = len(keys.ready) + len(entry.packed_id) + len(record.priority) + len(record.json)
-        if size > self._ample or record.next is not None:
+        if (
+            len(keys.ready) + len(entry.packed_id) + len(record.priority) > self._ample_key
+            or len(record.json) + len(record.notes) > self._ample_value
+            or record.next is not None
+        ):
             self._check_size(entry, record)
         if before is None or before.seq is not record.seq:
             if before is not None:
@@ -181,6 +223,45 @@ class Unit:
     def woke(self, keys: TypeKeys) -> bool:
         """Whether this transaction has made a job of the type pending: a watch that it sets does not fire for that."""
         return keys in self._woken
+
+    async def finish(self, entry: Entry, record: Record, outcome: Outcome) -> None:
+        """Make the job be finished: until it expires, if finished jobs of its type do."""
+        ended = record.finished(self.new_seq(), outcome)
+        keep = (await self.retention(entry.keys)).seconds(outcome)
+        if keep is not None:
+            ended.notes = notes.expiring(ended.notes, self.now + keep)
+        self.replace(entry, ended)
+
+    def take_away(self, keys: TypeKeys) -> None:
+        """Have it noticed at once that a running job of the type is its worker's no more, or is to end."""
+        self._taken_away[keys] = None
+
+    async def is_paused(self, keys: TypeKeys) -> bool:
+        """Whether nobody is to accept jobs of the type; a conflict for who accepts when that changes meanwhile."""
+        return await self.transaction.get(keys.paused) is not None
+
+    def pause(self, keys: TypeKeys) -> None:
+        """Have nobody accept jobs of the type."""
+        self.transaction.set(keys.paused, b"")
+
+    def resume(self, keys: TypeKeys) -> None:
+        """Have jobs of the type accepted again, and wake those who wait for them."""
+        self.transaction.clear(keys.paused)
+        self._woken[keys] = None
+
+    def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
+        """Say how long jobs of the type are kept that finish from now on."""
+        self._retention[keys] = retention
+        self.transaction.set(keys.retention, retention.encode())
+
+    async def retention(self, keys: TypeKeys) -> Retention:
+        """Return how long finished jobs of the type are kept."""
+        retention = self._retention.get(keys)
+        if retention is None:
+            # A snapshot read: whoever changes it is in no hurry.
+            packed = await self.transaction.snapshot.get(keys.retention)
+            retention = self._retention[keys] = FOR_EVER if packed is None else Retention.decode(packed)
+        return retention
 
     def remove(self, entry: Entry) -> None:
         """Make the job be gone."""
@@ -216,8 +297,12 @@ class Unit:
                 index.append((entry.keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
             elif record.place == SCHEDULED:
                 transaction.set(scheduled_key(entry, record), record.priority)
+            elif (expires := notes.expires_at(record.notes)) is not None:
+                transaction.set(entry.keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
         for keys in self._woken:
             transaction.add(keys.watch_pending, _ONE)
+        for keys in self._taken_away:
+            transaction.add(keys.watch_canceled, _ONE)
         for keys in self._active:
             values.append((keys.watch_activity, b"", b""))
         if values:
@@ -233,9 +318,12 @@ class Unit:
             self.transaction.clear(keys.activity_head + record.seq)
         elif record.place == READY:
             self.transaction.clear(ready_key(entry, record))
+        elif (expires := notes.expires_at(record.notes)) is not None:
+            self.transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)
 
     def _check_size(self, entry: Entry, record: Record) -> None:
         limits = self._limits
+        record.fit(limits.value)
         size = record.size()
         if size > limits.value:
             raise JobTooLarge(

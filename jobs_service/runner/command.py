@@ -37,6 +37,9 @@ _DYING: Final = 1.0
 
 _LONGEST_PAUSE: Final = 0.1
 
+MOST_KEPT: Final = 60_000
+"""Bytes of a command's outcome that are kept as a job's result: a record has room for it beside other things."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:

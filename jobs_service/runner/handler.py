@@ -10,13 +10,16 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
 
 from jobs_service.errors import InvalidJob, InvalidSettings, in_one_line, kind_of, shown
 from jobs_service.layer.keyspace import pack_type
 from jobs_service.model import UNSET, Job, JobType, RunningJob
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
+
+if TYPE_CHECKING:
+    from jobs_service.runner.blocking import BlockingJob
 
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -129,6 +132,8 @@ class Registration(Protocol):
     def __call__(self, function: Callable[[], ResultT], /) -> Handler[Any, ResultT]: ...
     @overload
     def __call__(self, function: Callable[[RunningJob], ResultT], /) -> Handler[Any, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[BlockingJob], ResultT], /) -> Handler[Any, ResultT]: ...
     @overload
     def __call__(self, function: Callable[[ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
     @overload
@@ -252,7 +257,7 @@ def _gets_job(function: Any, parameter: inspect.Parameter, scope: _Scope) -> boo
 
 def _is_job(annotation: Any) -> bool:
     if isinstance(annotation, type):
-        return issubclass(annotation, Job) or any(base.__name__ in _JOB_CLASSES for base in annotation.__mro__)
+        return issubclass(annotation, Job)
     members = typing.get_args(annotation)
     return bool(members) and all(map(_is_job, members))
 
@@ -326,7 +331,10 @@ def _body(function: Any) -> Any:
 
 def _unwrapped(function: Any) -> Any:
     """Return the function whose parameters count: the one that decorators say they wrap."""
-    return inspect.unwrap(function)
+    try:
+        return inspect.unwrap(function)
+    except ValueError:  # one that says it wraps itself
+        return function
 
 
 def _name_of(function: Any) -> str:

@@ -67,7 +67,8 @@ class Process:
         self.incarnation = incarnation
         self.clock = clock
         self.settings = settings
-        self.sources = Sources(f"{world.choices.plan.seed}/{name}/{incarnation}", wall_time=clock.wall_time)
+        called = f"{name}/{incarnation}"
+        self.sources = Sources(f"{world.choices.plan.seed}/{called}", wall_time=clock.wall_time, worker=called)
         self.running = True
         self.alive = True
         self.pauses = 0

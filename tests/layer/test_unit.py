@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError
+from jobs_service import JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, notes
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import Spec
@@ -257,7 +257,7 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         id = "a" * 4000
         place = found.place(id)
         priority = "p" * 5900
-        biggest = 100_000 - 24 - 16 - 10 - 2 * 5902
+        biggest = 100_000 - 24 - 16 - 10 - 2 * 5902 - 4 - notes.HEAD_BYTES
         await found.add(id, "x" * (biggest - 2), priority=priority)
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))

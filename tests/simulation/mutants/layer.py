@@ -131,7 +131,7 @@ def finish_ignores_resubmit() -> Defect:
 
 def finish_keeps_the_resubmit_flag() -> Defect:
     """A job that was resubmitted once runs again and again."""
-    return changed(processing.finish, ("record.with_next(None).pending(", "record.pending("))
+    return changed(processing.finish, ("record.with_next(None).noted(", "record.noted("))
 
 
 def finish_keeps_the_cancel_flag() -> Defect:
@@ -141,14 +141,17 @@ def finish_keeps_the_cancel_flag() -> Defect:
 
 def canceled_jobs_are_given_back() -> Defect:
     """A canceled job that is released or lost runs again."""
-    return changed(processing.give_back, ("if record.cancel:", "if False:"))
+    return changed(processing._give_back, ("if record.cancel:", "if False:"))
 
 
 def release_keeps_the_lock() -> Defect:
     """A job that was given back runs on, with nobody there to finish it."""
     return changed(
-        processing.release,
-        ("give_back(unit, entry, record)", "unit.replace(entry, record.running(lock, unit.new_seq()))"),
+        processing.stop,
+        (
+            "await _give_back(unit, entry, record, record.run_at if run_at is None else run_at)",
+            "unit.replace(entry, record.running(lock, unit.new_seq()))",
+        ),
     )
 
 

@@ -1,0 +1,351 @@
+"""What is told of a job's runs beside its data: attempts, history, result, error and progress, and how they are packed.
+
+Floor: beside the model. Every move of a job adds to its history, so the packed form is changed without unpacking it:
+a head, then the events, newest first, then what is there of result, error and progress. Integers are big-endian:
+
+| offset | bytes | field                                                                          |
+|--------|-------|--------------------------------------------------------------------------------|
+| 0      | 1     | what follows the history: 1 a result, 2 an error, 4 progress                   |
+| 1      | 2     | attempts                                                                       |
+| 3      | 1     | events in the history                                                          |
+| 4      | 2     | h: bytes of the history                                                        |
+| 6      | 8     | when the finished job expires, a double: seconds since the epoch; NaN for never |
+| 14     | h     | events: kind (1), time (8, a double), d (1), detail (d)                        |
+|        | 4+n   | each of the others: its length, and JSON                                       |
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, StoreError, in_one_line, kind_of, shown
+
+MAX_HISTORY: Final = 20
+"""Events that are kept unless somebody says otherwise."""
+
+MOST_HISTORY: Final = 100
+"""Events that can be kept."""
+
+RESULT: Final = 1
+ERROR: Final = 2
+PROGRESS: Final = 4
+_PARTS: Final = (RESULT, ERROR, PROGRESS)
+
+_HEAD = struct.Struct(">BHBHd")
+_EVENT = struct.Struct(">BdB")
+_LENGTH = struct.Struct(">I")
+_MOST_DETAIL: Final = 255
+_MOST_OF_A_MESSAGE: Final = 200
+_MOST_ATTEMPTS: Final = 0xFFFF
+_NAN: Final = math.nan
+
+HEAD_BYTES: Final = _HEAD.size
+_NEW: Final = _HEAD.pack(0, 0, 1, _EVENT.size, _NAN)
+"""The head of a job that was just added: one event, without detail."""
+
+
+class HistoryKind(enum.StrEnum):
+    """What happened to a job."""
+
+    ADDED = "added"
+    """It was added, or resubmitted."""
+    STARTED = "started"
+    """A worker accepted it; the detail names the worker."""
+    STOPPED = "stopped"
+    """It was given back unfinished: by rotation, on shutdown, to go on later."""
+    CRASHED = "crashed"
+    """Its run failed; the detail is the reason."""
+    LOST = "lost"
+    """Its worker fell silent."""
+    FINISHED = "finished"
+    """Its run ended; `outcome` tells how."""
+    CANCELED = "canceled"
+    """It ended because somebody removed it while it ran."""
+
+
+_KINDS: Final = tuple(HistoryKind)
+_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEvent:
+    """One event of a job's history.
+
+    Attributes:
+        kind: what happened.
+        at: when, seconds since the epoch.
+        detail: who started it, or why it crashed; at most 255 bytes.
+    """
+
+    kind: HistoryKind
+    at: float
+    detail: str = ""
+
+    @property
+    def time(self) -> datetime:
+        """When, as an aware datetime (UTC)."""
+        return datetime.fromtimestamp(self.at, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """How a job's last failed run ended.
+
+    Attributes:
+        type: name of the exception's class.
+        message: what it said.
+        traceback: the last lines of its traceback; empty when there is none.
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job has come.
+
+    Attributes:
+        done: so much, in whatever unit.
+        total: of so much; None when nobody knows.
+        message: what it is doing.
+    """
+
+    done: float
+    total: float | None = None
+    message: str = ""
+
+
+# Changing the packed form
+
+
+def started_anew(notes: bytes, now: float, most: int = MAX_HISTORY) -> bytes:
+    """Return the notes of a job that was added or resubmitted: no attempts, nothing left of earlier runs."""
+    if not notes:
+        return _NEW + _EVENT.pack(0, now, 0)
+    history, count = _history(notes)
+    return _packed(0, 0, count, history, _NAN, b"", HistoryKind.ADDED, now, "", most)
+
+
+def noted(
+    notes: bytes, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int = MAX_HISTORY
+) -> bytes:
+    """Return the notes with one more event.
+
+    Args:
+        notes: as they were; empty for none.
+        kind: what happened.
+        now: seconds since the epoch.
+        detail: cut to 255 bytes.
+        attempts: to be added to the number of attempts, which stays within 0 and 65,535.
+        most: events that are kept.
+    """
+    if not notes:
+        return _packed(0, attempts, 0, b"", _NAN, b"", kind, now, detail, most)
+    bits, before, count, size, _ = _HEAD.unpack_from(notes)
+    end = HEAD_BYTES + size
+    return _packed(bits, before + attempts, count, notes[HEAD_BYTES:end], _NAN, notes[end:], kind, now, detail, most)
+
+
+def with_no_attempts(notes: bytes) -> bytes:
+    """Return the notes of a job that is to run once more, as if it had not run yet; what the last run left stays."""
+    bits, _, count, size, expires = _head(notes)
+    return _HEAD.pack(bits, 0, count, size, expires) + notes[HEAD_BYTES:]
+
+
+def with_part(notes: bytes, part: int, json: bytes | None) -> bytes:
+    """Return the notes with another result, error or progress; None for none."""
+    bits, attempts, count, size, expires = _head(notes)
+    end = HEAD_BYTES + size
+    parts = _parts(notes)
+    if json is None:
+        parts.pop(part, None)
+    else:
+        parts[part] = json
+    bits = sum(parts)
+    tail = b"".join(_LENGTH.pack(len(parts[each])) + parts[each] for each in _PARTS if each in parts)
+    return _HEAD.pack(bits, attempts, count, size, expires) + notes[HEAD_BYTES:end] + tail
+
+
+def expiring(notes: bytes, at: float) -> bytes:
+    """Return the notes of a job that expires then, seconds since the epoch."""
+    bits, attempts, count, size, _ = _head(notes)
+    return _HEAD.pack(bits, attempts, count, size, at) + notes[HEAD_BYTES:]
+
+
+def without_history(notes: bytes) -> bytes:
+    """Return the notes with an empty history: what gives way when a record grows too large."""
+    bits, attempts, _, size, expires = _head(notes)
+    return _HEAD.pack(bits, attempts, 0, 0, expires) + notes[HEAD_BYTES + size :]
+
+
+# Looking into it
+
+
+def attempts_of(notes: bytes) -> int:
+    """Return how many runs have begun since the job was added or resubmitted, without those that were stopped."""
+    return int.from_bytes(notes[1:3], "big")
+
+
+def expires_at(notes: bytes) -> float | None:
+    """Return when the job expires, seconds since the epoch; None for never."""
+    expires = _head(notes)[4]
+    return None if expires != expires else expires
+
+
+def size_of_history(notes: bytes) -> int:
+    """Return the bytes that the history takes."""
+    return int.from_bytes(notes[4:6], "big")
+
+
+def history_of(notes: bytes) -> tuple[HistoryEvent, ...]:
+    """Return the history, newest first.
+
+    Raises:
+        StoreError: the bytes are damaged.
+    """
+    packed, count = _history(notes)
+    events: list[HistoryEvent] = []
+    position = 0
+    try:
+        for _ in range(count):
+            code, at, size = _EVENT.unpack_from(packed, position)
+            position += _EVENT.size
+            detail = packed[position : position + size].decode()
+            position += size
+            events.append(HistoryEvent(_KINDS[code], at, detail))
+    except (struct.error, ValueError, IndexError) as error:
+        raise StoreError(f"a job's history is damaged: {error}") from None
+    return tuple(events)
+
+
+def result_of(notes: bytes) -> Any:
+    """Return what the last run left as its result, None for nothing."""
+    return json_data.decode(_parts(notes).get(RESULT, b""))
+
+
+def error_of(notes: bytes) -> JobError | None:
+    """Return how the last failed run ended."""
+    json = _parts(notes).get(ERROR)
+    return None if json is None else JobError(*json_data.decode(json))
+
+
+def progress_of(notes: bytes) -> Progress | None:
+    """Return how far the job has come, as it said last."""
+    json = _parts(notes).get(PROGRESS)
+    return None if json is None else Progress(*json_data.decode(json))
+
+
+def told_of(notes: bytes) -> bytes:
+    """Return what subscribers are told of: result, error and progress, as packed."""
+    return notes[HEAD_BYTES + size_of_history(notes) :]
+
+
+def error_json(error: JobError) -> bytes:
+    """Return an error as the notes keep it."""
+    return json_data.encode([error.type, error.message, error.traceback])
+
+
+def progress_of_values(done: Any, total: Any, message: Any) -> Progress:
+    """Return progress of what an application gave.
+
+    Raises:
+        InvalidJob: no numbers, or no text.
+    """
+    for what, number in (("done", done), ("total", total)):
+        if type(number) not in (int, float) and not (what == "total" and number is None):
+            raise InvalidJob(f"progress: {what}={shown(number)}: a {kind_of(number)}; allowed are numbers")
+    if type(message) is not str:
+        raise InvalidJob(f"progress: message={shown(message)}: a {kind_of(message)}; allowed is str")
+    return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE))
+
+
+def progress_json(progress: Progress) -> bytes:
+    """Return progress as the notes keep it.
+
+    Raises:
+        InvalidJob: it has a number that JSON cannot carry.
+    """
+    return json_data.encode([progress.done, progress.total, progress.message])
+
+
+def check(notes: bytes) -> None:
+    """Check that notes are what this module packs.
+
+    Raises:
+        StoreError: they are damaged.
+    """
+    history_of(notes)
+    _parts(notes)
+
+
+def _packed(
+    bits: int,
+    attempts: int,
+    count: int,
+    history: bytes,
+    expires: float,
+    tail: bytes,
+    kind: HistoryKind,
+    now: float,
+    detail: str,
+    most: int,
+) -> bytes:
+    said = detail.encode(errors="replace")
+    if len(said) > _MOST_DETAIL:
+        said = said[:_MOST_DETAIL].decode(errors="ignore").encode()
+    history = _EVENT.pack(_CODES[kind], now, len(said)) + said + history
+    count += 1
+    if count > most:
+        count = most
+        history = history[: _end_of(history, most)]
+    attempts = 0 if attempts < 0 else _MOST_ATTEMPTS if attempts > _MOST_ATTEMPTS else attempts
+    return _HEAD.pack(bits, attempts, count, len(history), expires) + history + tail
+
+
+def _end_of(history: bytes, count: int) -> int:
+    """Return where so many events end."""
+    position = 0
+    for _ in range(count):
+        position += _EVENT.size + history[position + _EVENT.size - 1]
+    return position
+
+
+def _head(notes: bytes) -> tuple[int, int, int, int, float]:
+    if not notes:
+        return 0, 0, 0, 0, _NAN
+    try:
+        return _HEAD.unpack_from(notes)
+    except struct.error as error:
+        raise StoreError(f"a job's notes are damaged: {error}") from None
+
+
+def _history(notes: bytes) -> tuple[bytes, int]:
+    _, _, count, size, _ = _head(notes)
+    return notes[HEAD_BYTES : HEAD_BYTES + size], count
+
+
+def _parts(notes: bytes) -> dict[int, bytes]:
+    """Return the JSON of result, error and progress, as far as they are there."""
+    bits, _, _, size, _ = _head(notes)
+    position = HEAD_BYTES + size
+    parts: dict[int, bytes] = {}
+    for part in _PARTS:
+        if bits & part:
+            try:
+                [length] = _LENGTH.unpack_from(notes, position)
+            except struct.error as error:
+                raise StoreError(f"a job's notes are damaged: {error}") from None
+            position += _LENGTH.size
+            parts[part] = notes[position : position + length]
+            position += length
+    if position != (len(notes) or HEAD_BYTES):
+        raise StoreError(f"a job's notes are damaged: they have {len(notes)} bytes; their parts take {position}")
+    return parts

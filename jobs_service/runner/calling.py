@@ -1,0 +1,106 @@
+"""How a handler's function is called: a coroutine step by step, with a look at how long each step takes, or a plain
+function in a thread of its own. Floor: runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final
+
+BLOCKED: Final = 1.0
+"""Seconds of one step from which on a handler is said to block the loop."""
+
+
+class Steps:
+    """A coroutine, awaited: it is told when one of its steps took long, because nothing else ran meanwhile.
+
+    Args:
+        coroutine: the handler's.
+        blocked: called with the seconds that a step took.
+    """
+
+    __slots__ = ("_blocked", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None]) -> None:
+        self._coroutine = coroutine
+        self._blocked = blocked
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine = self._coroutine
+        time = asyncio.get_running_loop().time
+        error: BaseException | None = None
+        while True:
+            began = time()
+            try:
+                waits_for = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                took = time() - began
+                if took >= BLOCKED:
+                    self._blocked(took)
+            error = None
+            try:
+                yield waits_for
+            except BaseException as thrown:
+                error = thrown
+
+
+async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:
+    """Run a function in a daemon thread, and return what it returns when it has ended.
+
+    Nobody can end a thread: cancelling the caller does not end the wait.
+
+    Args:
+        function: what to run, in a copy of the caller's context.
+        canceled: called for each cancellation of the caller.
+
+    Raises:
+        CancelledError: the caller was canceled, and the function has returned since.
+        BaseException: what the function raised.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result((result, error))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function)
+        except BaseException as raised:  # SystemExit ends a thread in silence
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(tell, result, error)
+
+    # A daemon, so that a function that never returns does not keep the program from ending.
+    threading.Thread(target=work, name="jobs_service handler", daemon=True).start()
+    interrupted: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError as cancellation:
+            interrupted = cancellation
+            canceled()
+    result, failure = ended.result()
+    if failure is not None:
+        raise failure
+    if interrupted is not None:
+        raise interrupted
+    return result
+
+
+def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:
+    """Have the loop do something, and wait for the result; for a thread that is not the loop's."""
+
+    async def do() -> Any:
+        return await work()
+
+    return asyncio.run_coroutine_threadsafe(do(), loop).result()

@@ -1,0 +1,33 @@
+"""What the runner needs of the service that it runs in. Floor: runner."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from jobs_service.accepting import Nothing
+from jobs_service.actors.context import Context
+from jobs_service.actors.group_commit import GroupCommit
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.pending import Terms
+from jobs_service.model import RunningJob, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One service, as the runner sees it.
+
+    Attributes:
+        context: store, keyspace, settings and sources.
+        operations: what many callers ask for at the same time shares a transaction.
+        worker: what running jobs call.
+        accept: takes jobs on these terms, or comes back with a watch on the queue; gives back what comes for a caller
+            who was canceled.
+        count_due: returns how many jobs of a type are due, counted up to a limit.
+    """
+
+    context: Context
+    operations: GroupCommit
+    worker: Worker
+    accept: Callable[[TypeKeys, Terms], Awaitable[list[RunningJob] | Nothing]]
+    count_due: Callable[[TypeKeys, int], Awaitable[int]]

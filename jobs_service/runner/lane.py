@@ -1,0 +1,494 @@
+"""The lane of one handler: an actor that accepts jobs into its slots, runs them, and keeps them alive. Floor: runner.
+
+It never polls: it waits on the queue when there are no jobs, and on the type's canceled jobs while any run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from jobs_service.accepting import Nothing
+from jobs_service.actors.context import log
+from jobs_service.errors import StoreError, WorkerConflict
+from jobs_service.layer import activity, processing
+from jobs_service.layer.keyspace import Place, place_of
+from jobs_service.layer.processing import Holding
+from jobs_service.layer.transaction import terms
+from jobs_service.layer.unit import Retention, Unit
+from jobs_service.model import RunningJob
+from jobs_service.runner import scheduling
+from jobs_service.runner.cap import Cap
+from jobs_service.runner.execution import NOTHING, End, Execution, Why
+from jobs_service.runner.handler import Handler
+from jobs_service.runner.host import Host
+from jobs_service.runner.options import HandlerOptions
+from jobs_service.runner.owner import Owner
+from jobs_service.runner.scheduling import Candidate
+from jobs_service.store.base import Transaction, TransactionFunction, Watch
+from jobs_service.supervision import Actor
+
+T = TypeVar("T")
+
+_BEATS: Final = 3
+"""Heartbeats per activity timeout."""
+
+_SETTLED: Final = 0.05
+"""Seconds that a job has run before anybody looks whether it was canceled: most have ended by then."""
+
+_BATCH: Final = 500
+_MOST_ACCEPTED: Final = 1000
+_CONTROL: Final = (Holding.CANCELED, Holding.TAKEN)
+_WHY: Final = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
+
+
+class Run:
+    """One job that a lane has accepted.
+
+    Attributes:
+        job: as it was accepted.
+        place: where it is.
+        at: when it was accepted, seconds of the loop's clock.
+        continuous: whether it may be asked to give up its slot to others.
+        task: in which its handler runs.
+        why: why the handler was asked to end; None as long as it was not.
+        written: whether the job's end is in the store, or will never be.
+        timers: to be canceled when the handler has ended.
+    """
+
+    __slots__ = ("at", "continuous", "job", "place", "task", "timers", "why", "written")
+
+    def __init__(self, job: RunningJob, place: Place, at: float, continuous: bool) -> None:
+        self.job = job
+        self.place = place
+        self.at = at
+        self.continuous = continuous
+        self.task: asyncio.Task[None] | None = None
+        self.why: Why | None = None
+        self.written = False
+        self.timers: list[asyncio.TimerHandle] = []
+
+    def reason(self) -> Why | None:
+        """Return why the handler was asked to end."""
+        return self.why
+
+    def candidate(self) -> Candidate:
+        """Return it as scheduling looks at it."""
+        return Candidate(self.job.id, self.job.history, self.continuous, True)
+
+
+class Lane(Actor):
+    """Runs the jobs of one type, in a limited number of slots.
+
+    Args:
+        host: the service.
+        handler: what runs them.
+        cap: shared by all lanes.
+    """
+
+    # It waits for its handlers as long as their grace allows.
+    shutdown = None
+
+    def __init__(self, host: Host, handler: Handler[Any, Any], cap: Cap) -> None:
+        super().__init__(f"lane {handler.type!r}")
+        self._host = host
+        self._context = host.context
+        self._handler = handler
+        self._cap = cap
+        self._keys = host.context.keyspace.of(handler.type)
+        self._log = log.bind(type=handler.type, handler=handler.name)
+        self._execution = Execution(handler, host.context.sources, self._blocked)
+        self._owner = Owner(host.worker, self._over)
+        self._runs: dict[bytes, Run] = {}
+        self._busy = 0
+        self._draining = False
+        self._timeout = handler.options.timeout
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._some = asyncio.Event()
+        self._none = asyncio.Event()
+        self._none.set()
+        self._queue_watch: Watch | None = None
+        self._cancel_watch: Watch | None = None
+        self._rewriting: set[asyncio.Task[None]] = set()
+
+    @property
+    def options(self) -> HandlerOptions:
+        """The handler's options, as they are now."""
+        return self._handler.options
+
+    @property
+    def busy(self) -> int:
+        """How many handlers run."""
+        return self._busy
+
+    def running(self) -> list[Run]:
+        """Return what runs and was not asked to end, in the order in which it was accepted."""
+        return [run for run in self._runs.values() if run.why is None and not _has_ended(run)]
+
+    async def count_due(self, limit: int) -> int:
+        """Return how many jobs wait that could run now, counted up to a limit; none while the type is paused."""
+        return await self._context.retried(lambda: self._host.count_due(self._keys, limit), type=self._keys.type)
+
+    # The actor
+
+    async def init(self) -> None:
+        self._room.set()
+
+    async def run(self) -> None:
+        await self._transact(self._prepare_type)
+        self.spawn_link(self._fill(), "fill")
+        self.spawn_link(self._beat(), "heartbeat")
+        self.spawn_link(self._look_for_canceled(), "canceled")
+        self.spawn_link(self._rotate(), "rotation")
+        await super().run()
+
+    async def terminate(self) -> None:
+        """Give back whatever still runs: the lane was stopped, or has failed."""
+        self._draining = True
+        await self._stop_all()
+
+    async def drain(self) -> None:
+        """Accept nothing more; let what runs end within its grace, then have it end, then go without it."""
+        self._draining = True
+        self._wake()
+        for run in self.running():
+            if run.continuous:  # it would not end by itself
+                self.stop_run(run, Why.STOPPED)
+        await self._within(self.options.grace)
+        await self._stop_all()
+
+    def change(self, options: HandlerOptions) -> None:
+        """Go on with other options."""
+        self._handler.options = options
+        self._changed.set()
+        self._room.set()
+        self._wake()
+
+    async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
+        return await self._context.retried(lambda: self._context.transact(operation), type=self._keys.type)
+
+    async def _read(self, function: TransactionFunction[T]) -> T:
+        return await self._context.retried(lambda: self._context.read(function), type=self._keys.type)
+
+    async def _prepare_type(self, unit: Unit) -> None:
+        """Make the type where it is missing, and say how long its jobs are kept."""
+        options = self.options
+        timeout = await activity.timeout_if_any(unit.transaction, self._keys)
+        if timeout is None:
+            await activity.set_type_timeout(unit, self._keys, options.timeout)
+        self._timeout = options.timeout if timeout is None else timeout
+        wanted = Retention(options.keep, options.keep_failed)
+        if await unit.retention(self._keys) != wanted:
+            await activity.set_retention(unit, self._keys, wanted)
+
+    # Accepting
+
+    async def _fill(self) -> None:
+        """Keep the slots taken as long as there are jobs."""
+        while not self._draining:
+            await self._room.wait()
+            free = min(self.options.slots - self._busy, _MOST_ACCEPTED)
+            if free <= 0:
+                self._room.clear()
+                continue
+            wanted = self._cap.take(free)
+            if not wanted:
+                await self._cap.wait()
+                continue
+            try:
+                found = await self._accept(wanted)
+            except BaseException:
+                self._cap.give_back(wanted)
+                raise
+            if isinstance(found, Nothing):
+                self._cap.give_back(wanted)
+                await self._wait_for_jobs(found)
+            else:
+                self._cap.give_back(wanted - len(found))
+                for job in found:
+                    self._begin(job)
+
+    async def _accept(self, limit: int) -> list[RunningJob] | Nothing:
+        context = self._context
+        most = self.options.max_history
+        wanted = terms(limit, None, None, 1, context.settings.pending_batch, context.sources.worker, most)
+        return await context.retried(lambda: self._host.accept(self._keys, wanted), type=self._keys.type)
+
+    async def _wait_for_jobs(self, nothing: Nothing) -> None:
+        watch = nothing.watch
+        if watch is None:
+            return
+        self._queue_watch = watch
+        try:
+            if not self._draining:
+                # In time or not, lost or not: one looks again.
+                with contextlib.suppress(TimeoutError, StoreError):
+                    async with asyncio.timeout(nothing.due_in):
+                        await watch.wait()
+        finally:
+            self._queue_watch = None
+            watch.cancel()
+
+    def _wake(self) -> None:
+        self._room.set()
+        if self._queue_watch is not None:
+            self._queue_watch.fire()
+
+    # Running
+
+    def _begin(self, job: RunningJob) -> None:
+        """Run a job that was accepted; it has a place of the cap already."""
+        self._owner.take(job)
+        continuous = self.options.continuous
+        if callable(continuous):
+            continuous = bool(self._told(continuous, job))
+        run = Run(job, (self._keys, job.id, place_of(self._keys, job.id)[2]), self._loop.time(), continuous)
+        self._runs[job.lock] = run
+        self._busy += 1
+        if len(self._runs) == 1:
+            self._some.set()
+            self._none.clear()
+        if self._draining or self._busy > self.options.slots:
+            run.why = Why.STOPPED
+            self._left(run)
+            self._write(run, self._execution.stopped())
+            return
+        run.task = self._loop.create_task(self._execute(run), name=self.name)
+        if self.options.time_limit is not None:
+            run.timers.append(self._loop.call_later(self.options.time_limit, self.stop_run, run, Why.OVERTIME))
+
+    def _told(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
+        """Ask a function of the user's about a job."""
+        try:
+            return question(job)
+        except Exception as error:
+            self._log.error("continuous_failed", id=job.id, exc_info=error)
+            return False
+
+    async def _execute(self, run: Run) -> None:
+        end = NOTHING
+        try:
+            end = await self._execution.run(run.job, run.reason)
+        finally:
+            # First the room: who accepts the next jobs does so in the transaction that writes these ends.
+            self._left(run)
+            self._write(run, end)
+
+    def _left(self, run: Run) -> None:
+        """A handler has ended: its slot is free."""
+        for timer in run.timers:
+            timer.cancel()
+        self._busy -= 1
+        self._cap.give_back(1)
+        if not self._draining:
+            self._room.set()
+
+    def _blocked(self, job: RunningJob, seconds: float) -> None:
+        self._log.warning("handler_blocked_loop", id=job.id, seconds=round(seconds, 3))
+
+    # Ends
+
+    def _write(self, run: Run, end: End) -> None:
+        """Have the end of a run written, together with those that end now."""
+        if end.event is not None and not run.written:
+            self._log_end(run, end)
+        if run.written or end.operation is None:
+            if run.why is Why.TAKEN:
+                self._log.warning("job_taken_over", id=run.job.id)
+            self._forget(run)
+            return
+        future = self._host.operations.operate(end.operation, run.place, run.job.lock, *end.arguments, size=end.size)
+        future.add_done_callback(lambda done: self._ended(run, end, done))
+
+    def _ended(self, run: Run, end: End, done: asyncio.Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, StoreError) and error.retryable:
+            self._log.warning("store_retry", error=str(error), id=run.job.id)
+            self._rewrite(run, end)
+            return
+        if error is not None and not isinstance(error, WorkerConflict):
+            failure = self._execution.too_large(run.job, error) if isinstance(error, Exception) else NOTHING
+            # A result that the store does not take; an error of bounded size it takes.
+            if end.operation is processing.finish and failure.arguments != end.arguments:
+                self._write(run, failure)
+                return
+            self._log.error("end_not_written", id=run.job.id, exc_info=error)
+        if isinstance(error, WorkerConflict):
+            self._log.warning("job_taken_over", id=run.job.id)
+        self._forget(run)
+
+    def _rewrite(self, run: Run, end: End) -> None:
+        """Write an end that met weather again and again, until it is there or the job is another's."""
+        operation = end.operation
+        assert operation is not None
+
+        async def write() -> None:
+            try:
+                await self._context.retried(
+                    lambda: self._context.transact(
+                        lambda unit: operation(unit, run.place, run.job.lock, *end.arguments)
+                    ),
+                    type=self._keys.type,
+                    id=run.job.id,
+                )
+            except WorkerConflict:
+                self._log.warning("job_taken_over", id=run.job.id)
+            except StoreError as error:
+                self._log.error("end_not_written", id=run.job.id, exc_info=error)
+            finally:
+                self._forget(run)
+
+        task = self._loop.create_task(write(), name=f"{self.name}/end")
+        self._rewriting.add(task)
+        task.add_done_callback(self._rewriting.discard)
+
+    def _forget(self, run: Run) -> None:
+        run.written = True
+        if _has_ended(run) or run.task is asyncio.current_task():
+            self._drop(run)
+
+    def _drop(self, run: Run) -> None:
+        self._runs.pop(run.job.lock, None)
+        if not self._runs:
+            self._some.clear()
+            self._none.set()
+            if self._cancel_watch is not None:
+                self._cancel_watch.fire()
+
+    def _log_end(self, run: Run, end: End) -> None:
+        assert end.event is not None
+        job = run.job
+        error = end.error
+        self._log.warning(end.event, id=job.id, attempt=job.attempts, error=f"{type(error).__name__}: {error}")
+
+    # Stopping runs
+
+    def stop_run(self, run: Run, why: Why) -> None:
+        """Ask a handler to end, and go on without it when its grace is over."""
+        if run.task is None or run.task.done() or run.why is Why.TAKEN or run.why is why:
+            return
+        first = run.why is None
+        run.why = why
+        run.task.cancel(why.value)
+        if first:
+            run.timers.append(self._loop.call_later(self.options.grace, self._abandon, run))
+
+    def _abandon(self, run: Run) -> None:
+        """Give up a job whose handler goes on; its slot stays taken as long as it does."""
+        assert run.task is not None
+        assert run.why is not None
+        if run.task.done() or run.written:
+            return
+        self._log.error("handler_ignores_cancellation", id=run.job.id, why=run.why.value, seconds=self.options.grace)
+        self._write(run, self._execution.abandoned(run.why))
+        # From here on it is nobody's, whenever the handler ends.
+        run.written = True
+        run.task.cancel(run.why.value)
+
+    async def _stop_all(self) -> None:
+        for run in list(self._runs.values()):
+            self.stop_run(run, Why.STOPPED)
+        self._cap.wake_all()
+        await self._within(self.options.grace)
+        for run in list(self._runs.values()):
+            if run.task is not None and not run.task.done():
+                self._abandon(run)
+        while self._rewriting:
+            await asyncio.wait(self._rewriting)
+
+    async def _within(self, seconds: float) -> None:
+        """Wait until nothing runs, but no longer than so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._none.wait()
+
+    # Keeping jobs alive
+
+    async def _beat(self) -> None:
+        """Renew all running jobs of the type in one transaction, again and again."""
+        while True:
+            period = self._timeout / _BEATS
+            await asyncio.sleep(period)
+            # What was accepted in the latter half of the period is renewed in time by the next one.
+            before = self._loop.time() - period / 2
+            await self._renew([run for run in self._runs.values() if run.at <= before and not run.written])
+
+    async def _renew(self, runs: list[Run]) -> None:
+        for start in range(0, len(runs), _BATCH):
+            batch = [run for run in runs[start : start + _BATCH] if not run.written]
+            held = [(run.place, run.job.lock) for run in batch]
+
+            async def renew(unit: Unit, held: list[tuple[Place, bytes]] = held) -> tuple[list[Holding], float | None]:
+                timeout = await activity.timeout_if_any(unit.transaction.snapshot, self._keys)
+                return await processing.beat(unit, held), timeout
+
+            found, timeout = await self._transact(renew)
+            self._timeout = self._timeout if timeout is None else timeout
+            self._heed(batch, found)
+
+    async def _look_for_canceled(self) -> None:
+        """Have the handlers of canceled jobs end, as soon as that is known."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(_SETTLED)
+            settled = self._loop.time() - _SETTLED
+            runs = [run for run in self._runs.values() if run.at <= settled and not run.written]
+            if not runs:
+                continue
+            data_keys = [run.place[0].data + run.place[2] for run in runs]
+
+            async def look(transaction: Transaction, keys: list[bytes] = data_keys) -> tuple[list[bytes | None], Watch]:
+                watch = transaction.watch(self._keys.watch_canceled)
+                return await transaction.snapshot.get_many(keys), watch
+
+            raws, watch = await self._read(look)
+            try:
+                self._heed(runs, [processing.holding(raw, run.job.lock) for raw, run in zip(raws, runs, strict=True)])
+                self._cancel_watch = watch
+                if self._runs:
+                    with contextlib.suppress(StoreError):  # a watch that was lost: look again
+                        await watch.wait()
+            finally:
+                self._cancel_watch = None
+                watch.cancel()
+
+    def _heed(self, runs: Iterable[Run], found: Iterable[Holding]) -> None:
+        for run, holding in zip(runs, found, strict=True):
+            if holding in _CONTROL and not run.written:
+                self.stop_run(run, _WHY[holding])
+
+    # Taking turns
+
+    async def _rotate(self) -> None:
+        while not self._draining:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.options.interval):
+                    await self._changed.wait()
+            self._changed.clear()
+            await self.reschedule()
+
+    async def reschedule(self) -> None:
+        """Stop what is more than the slots; with all taken and others waiting, let continuous jobs take turns."""
+        options = self.options
+        running = self.running()
+        by_id = {run.job.id: run for run in running}
+        candidates = [run.candidate() for run in running]
+        victims = scheduling.excess(candidates, options.slots)
+        if not victims and len(running) == options.slots and any(run.continuous for run in running):
+            due = await self.count_due(len(running))
+            victims = scheduling.rotation(candidates, due, options.slots, options.max_churn)
+        for victim in victims:
+            self.stop_run(by_id[victim.id], Why.STOPPED)
+
+    def _over(self, lock: bytes) -> None:
+        """A handler has ended its job itself."""
+        run = self._runs.get(lock)
+        if run is not None:
+            run.written = True
+
+
+def _has_ended(run: Run) -> bool:
+    return run.task is None or run.task.done()

@@ -1,0 +1,80 @@
+"""How many jobs of each type are in which state, for how long, and what becomes of each: as plain data. Floor: runner.
+
+What CouchDB's scheduler gives as its gauges, `job_summary` and `jobs`, read from the store, whoever runs the jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from jobs_service.model import HistoryKind, Job, JobState
+from jobs_service.runner.scheduling import HEALTH_THRESHOLD, consecutive_crashes
+
+GAUGES: Final = ("pending", "scheduled", "running", "crashed")
+
+
+class Gauges:
+    """Counts the unfinished jobs of one type, and how long they have been in their state."""
+
+    def __init__(self) -> None:
+        self._count = dict.fromkeys(GAUGES, 0)
+        self._seconds = dict.fromkeys(GAUGES, 0.0)
+        self.finished = 0
+
+    def add(self, job: Job, now: float) -> None:
+        """Count a job as it is at a time, seconds since the epoch."""
+        if job.state is JobState.FINISHED:
+            self.finished += 1
+            return
+        state = state_of(job, now)
+        history = job.history
+        self._count[state] += 1
+        # The clock of the machine that wrote the event may be ahead.
+        self._seconds[state] += max(now - history[0].at, 0.0) if history else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return counts and average seconds by state."""
+        average = {
+            f"average_{state}_seconds": round(self._seconds[state] / count, 3) if (count := self._count[state]) else 0.0
+            for state in GAUGES
+        }
+        return {**self._count, "finished": self.finished, **average}
+
+
+def state_of(job: Job, now: float) -> str:
+    """Return what an unfinished job does: pending, scheduled, running, or crashed and waiting for its next attempt."""
+    if job.state is JobState.RUNNING:
+        return "running"
+    history = job.history
+    if history and history[0].kind is HistoryKind.CRASHED:
+        return "crashed"
+    run_at = job.run_at
+    return "scheduled" if run_at is not None and run_at.timestamp() > now else "pending"
+
+
+def summary(job: Job, now: float, health_threshold: float = HEALTH_THRESHOLD) -> dict[str, Any]:
+    """Return what one job does as plain data: the seed's `job_summary`."""
+    history = job.history
+    finished = job.state is JobState.FINISHED
+    added = next((event.at for event in history if event.kind is HistoryKind.ADDED), None)
+    return {
+        "type": job.type,
+        "id": job.id,
+        "state": "finished" if finished else state_of(job, now),
+        "outcome": job.outcome.value if job.outcome else None,
+        "attempts": job.attempts,
+        "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
+        "error_count": consecutive_crashes(history, health_threshold),
+        "last_updated": history[0].at if history else None,
+        "added": added,
+        "history": [{"kind": event.kind.value, "at": event.at, "detail": event.detail} for event in history],
+    }
+
+
+def gauges(jobs: Iterable[Job], now: float) -> dict[str, Any]:
+    """Return the gauges of these jobs."""
+    counted = Gauges()
+    for job in jobs:
+        counted.add(job, now)
+    return counted.as_dict()
