@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,26 @@ from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, on_terminal, process, without_escapes
 
 NASTY = "\x1b]0;title\x07\x9b31m\r\b\u202e"
+
+SEVERAL = """
+import json, sys
+from jobs_service.cli import main
+for arguments in json.loads(sys.argv[1]):
+    print("exit code", main(arguments), flush=True)
+"""
+
+
+def several_on_terminal(
+    commands: Sequence[Sequence[str]], *, store: str, cwd: Path, columns: int = 80
+) -> list[tuple[int, str]]:
+    """Run command lines on a terminal, one after the other in one process; return what each left there and its code."""
+    given = [list(command if "--store" in command else ["--store", store, *command]) for command in commands]
+    code, shown = on_terminal(json.dumps(given), cwd=cwd, columns=columns, program=[sys.executable, "-c", SEVERAL])
+    assert code == 0, shown
+    parts = re.split(r"exit code (\d+)\n", shown)
+    ended = [(int(code), shown) for shown, code in zip(parts[::2], parts[1::2], strict=False)]
+    assert len(ended) == len(commands), shown
+    return ended
 
 
 @pytest.fixture
@@ -62,16 +85,20 @@ def test_names_are_never_cut_where_nobody_sits_and_data_is(invoke: Invoke, full:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminals_width_is_kept(full: str, tmp_path: Path, columns: int) -> None:
-    for arguments in (["list"], ["types"], ["list", "--state", "pending"]):
-        code, shown = on_terminal(*arguments, "--store", full, cwd=tmp_path, columns=columns)
+    commands = (["list"], ["types"], ["list", "--state", "pending"])
+    for code, shown in several_on_terminal(commands, store=full, cwd=tmp_path, columns=columns):
         assert code == 0
+        assert shown
         for line in without_escapes(shown).splitlines():
             assert cell_len(line) <= columns, line
 
 
-def test_columns_in_the_environment_count_where_nobody_sits(full: str, tmp_path: Path) -> None:
-    narrow = process("list", "email", "--store", full, cwd=tmp_path)
-    wide = process("list", "email", "--store", full, cwd=tmp_path, env={"COLUMNS": "200"})
+def test_columns_in_the_environment_count_where_nobody_sits(
+    invoke: Invoke, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = invoke("list", "email", "--store", full)
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = invoke("list", "email", "--store", full)
     assert max(map(cell_len, wide.out.splitlines())) == 200
     assert max(map(cell_len, narrow.out.splitlines())) < 150
 
@@ -86,7 +113,7 @@ def test_states_are_coloured_on_a_terminal_and_nowhere_else(full: str, tmp_path:
 
 
 def test_nothing_from_a_job_reaches_the_terminal_unescaped(full: str, tmp_path: Path) -> None:
-    for arguments in (
+    commands = (
         ["list"],
         ["types"],
         ["show", "email", 'json:"\\u001b]0;title\\u0007\\u009b31m\\r\\b\\u202e"'],
@@ -96,11 +123,10 @@ def test_nothing_from_a_job_reaches_the_terminal_unescaped(full: str, tmp_path: 
         ["remove", "email", f"{NASTY}x"],
         ["list", "--store", f"lmdb:{NASTY}"],
         [NASTY],
-    ):
-        code, shown = on_terminal(
-            *(arguments if "--store" in arguments else ["--store", full, *arguments]), cwd=tmp_path
-        )
+    )
+    for arguments, (code, shown) in zip(commands, several_on_terminal(commands, store=full, cwd=tmp_path), strict=True):
         assert code in (0, 1, 2, 3)
+        assert shown
         for char in "\x07\x08\x9b\u202e":
             assert char not in shown, arguments
         assert "\x1b]" not in shown
@@ -113,8 +139,8 @@ def test_markup_in_a_job_is_text(full: str, tmp_path: Path) -> None:
     assert '"[red]x[/red]"' in without_escapes(shown)
 
 
-def test_json_is_ascii_whatever_the_data(full: str, tmp_path: Path) -> None:
-    listed = process("list", "--json", "--store", full, cwd=tmp_path)
+def test_json_is_ascii_whatever_the_data(invoke: Invoke, full: str) -> None:
+    listed = invoke("list", "--json", "--store", full)
     assert listed.out.isascii()
     assert [job["data"] for job in listed.json_lines if job["id"] == "wide"] == ["日本語" * 40]
 
