@@ -14,13 +14,13 @@ import pytest
 
 from jobs_service.errors import InvalidJob, InvalidSettings
 from jobs_service.model import Job, RunningJob
+from jobs_service.runner import blocking as blocking_module
 from jobs_service.runner.handler import ArgsT, Handler, Registration, ResultT, registration
 from jobs_service.runner.options import HandlerOptions
 
 if TYPE_CHECKING:
-    from jobs_service.runner.nowhere import BlockingJob  # type: ignore[import-not-found]
-
     from jobs_service.model import RunningJob as Hidden
+    from jobs_service.runner.blocking import BlockingJob
 
 JOB: Any = object()
 
@@ -146,7 +146,9 @@ def test_a_parameter_of_any_name_that_is_annotated_with_the_jobs_class_gets_the_
     def base(running: Job, args: int) -> None: ...
     def either(running: RunningJob | BlockingJob, args: int) -> None: ...
 
-    for function in (direct, blocking, quoted, base, either):
+    def imported(running: blocking_module.BlockingJob, args: int) -> None: ...
+
+    for function in (direct, blocking, quoted, base, either, imported):
         handler: Handler[Any, Any] = Handler("type", function)
         assert (handler.takes_job, handler.takes_args) == (True, True)
     # A class under another name that only type checkers can see: nothing tells it.
@@ -209,7 +211,10 @@ def test_attributes_of_a_function_do_not_become_the_handlers() -> None:
     def marked() -> None: ...
 
     marked.type = "other"  # type: ignore[attr-defined]
-    assert Handler("type", marked).type == "type"
+    marked.arguments = None  # type: ignore[attr-defined]
+    handler: Handler[Any, Any] = Handler("type", marked)
+    assert handler.type == "type"
+    assert handler.arguments(JOB, None) == ()
 
 
 def test_options_are_the_defaults_unless_given() -> None:
@@ -268,6 +273,12 @@ async def async_generator(args: int) -> AsyncIterator[int]:
     yield args
 
 
+def wraps_itself(args: int) -> None: ...
+
+
+wraps_itself.__wrapped__ = wraps_itself  # type: ignore[attr-defined]
+
+
 @functools.wraps(both)
 def wraps_a_coroutine(*args: Any) -> Any:
     return both(*args)
@@ -294,6 +305,7 @@ def wraps_a_coroutine(*args: Any) -> Any:
         (functools.partial(generator, 3), "it is a generator"),
         (Generating(), "it is a generator"),
         (wraps_a_coroutine, "a plain function wraps a coroutine function; make the wrapper `async def`"),
+        (wraps_itself, "its parameters cannot be told"),
         (Scaler, "it is a class; register an object with a __call__, or a function"),
         (Thumbnail, "it is a class"),
         (ARGS, "a Thumbnail cannot be called"),
@@ -358,16 +370,16 @@ def test_a_class_that_is_gone_is_told_by_its_name() -> None:
     assert "annotation 'Gone' of parameter args cannot be resolved" in refusal(make())
 
 
-def test_a_function_of_the_same_name_elsewhere_lends_no_names() -> None:
-    """The frame of test_classes_... is not running here, whatever is called alike in it."""
+def test_a_running_function_of_the_same_name_in_another_module_lends_no_names() -> None:
+    class Outer:
+        pass
 
-    def handle(args: Outer) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-    def inside() -> str:
-        Outer = int  # noqa: F841
-        return refusal(handle)
-
-    assert "annotation 'Outer' of parameter args cannot be resolved" in inside()
+    elsewhere: dict[str, Any] = {}
+    exec("def handle(args: Outer): ...", elsewhere)
+    handle = elsewhere["handle"]
+    here = test_a_running_function_of_the_same_name_in_another_module_lends_no_names
+    handle.__qualname__ = f"{here.__qualname__}.<locals>.handle"
+    assert "annotation 'Outer' of parameter args cannot be resolved" in refusal(handle)
 
 
 # types: what mypy makes of this module is half of these tests
@@ -395,12 +407,16 @@ def test_a_type_checker_knows_what_a_handler_takes_and_returns() -> None:
     def in_a_thread(job: RunningJob, args: Thumbnail) -> bytes: ...  # type: ignore[empty-body]
 
     @decorate
+    def blocking(job: BlockingJob) -> float: ...  # type: ignore[empty-body]
+
+    @decorate
     def with_a_list(args: list[int]) -> None: ...
 
     assert_type(with_both, Handler[Thumbnail, dict[str, int]])
     assert_type(with_args, Handler[Thumbnail, int])
     assert_type(with_job, Handler[Any, str])
     assert_type(in_a_thread, Handler[Thumbnail, bytes])
+    assert_type(blocking, Handler[Any, float])
     assert_type(with_a_list, Handler[list[int], None])
     assert_type(enqueue(with_args, ARGS), int | None)
     enqueue(with_job, {"any": "thing"})

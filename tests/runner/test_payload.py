@@ -95,6 +95,11 @@ class Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
     name: str
 
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def shouted(self) -> str:
+        return self.name.upper()
+
 
 class Plain(msgspec.Struct):
     url: str
@@ -314,6 +319,7 @@ def test_any_takes_every_json_value(value: Any) -> None:
         (tuple[int, ...], (1, 2)),
         (bytes, b"text"),
         (Checked, Checked(3, [1, {"a": None}])),
+        (Strict, Strict(name="a")),
     ],
     ids=str,
 )
