@@ -138,6 +138,9 @@ class Copy:
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
 
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
     def add_command(self, name: str, shell: str) -> None:
         """Put a command on the PATH, before the machine's own of the same name."""
         command = self.path / name
@@ -164,6 +167,7 @@ class Copy:
             "LC_ALL": "C",
             "PIP_NO_INDEX": "1",
             "PIP_CONFIG_FILE": os.devnull,
+            "MYPY_CACHE_DIR": str(self.temporary / "mypy"),
         }
 
     def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:
@@ -199,6 +203,26 @@ def copy(tmp_path: Path) -> Iterator[Copy]:
     made = Copy(tmp_path)
     yield made
     shutil.rmtree(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    """A copy that is set up already, which several tests use one after the other."""
+    directory = tmp_path_factory.mktemp("ready")
+    made = Copy(directory)
+    made.add_environment()
+    assert made.run("scripts/setup-env", "dev").returncode == 0
+    yield made
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def unchanged(ready: Copy) -> Iterator[Copy]:
+    """The same, without what other tests have added to it."""
+    yield ready
+    assert ready.builds == 1, "nothing has set it up again"
+    for name in ("small/more.py", "scripts/bench.py"):
+        ready.remove(name)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.name)
@@ -273,10 +297,10 @@ def test_an_environment_whose_python_is_gone_is_made_anew(copy: Copy) -> None:
     for name in (copy.root / ".venv/bin").glob("python*"):
         name.unlink()
     (copy.root / ".venv/bin/python").symlink_to(copy.path / "gone")
-    done = copy.run("scripts/setup-env")
-    assert done.returncode == 0, done.stderr
+    done = copy.run("scripts/quickstart")
+    assert done.returncode == 7, done.stderr
     assert "making the virtual environment .venv with python3" in done.stderr
-    assert copy.run("scripts/quickstart").returncode == 7
+    assert copy.builds == 2
 
 
 def test_two_set_ups_at_once_install_once(copy: Copy) -> None:
@@ -309,10 +333,9 @@ def test_an_installation_that_was_killed_is_repeated(copy: Copy) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=HANG)
     gate.unlink()
-    done = copy.run("scripts/setup-env")
-    assert done.returncode == 0, done.stderr
+    done = copy.run("scripts/quickstart")
+    assert done.returncode == 7, done.stderr
     assert copy.builds == 2
-    assert copy.run("scripts/quickstart").returncode == 7
 
 
 def test_an_installation_that_failed_says_so_and_is_repeated(copy: Copy) -> None:
@@ -345,26 +368,23 @@ def test_what_is_installed_is_installed_again_only_when_it_must_be(copy: Copy) -
     assert copy.builds == 4, "the directory has moved"
 
 
-def test_quickstart_hands_its_arguments_to_the_command_and_returns_its_exit_code(copy: Copy) -> None:
-    copy.add_environment()
-    done = copy.run("scripts/quickstart", "--name", "two words", "")
+def test_quickstart_hands_its_arguments_to_the_command_and_returns_its_exit_code(unchanged: Copy) -> None:
+    done = unchanged.run("scripts/quickstart", "--name", "two words", "")
     assert (done.returncode, done.stdout) == (7, "['quickstart', '--name', 'two words', '']\n"), done.stderr
 
 
-def test_bench_prints_only_figures_and_stays_in_the_directory_of_its_caller(copy: Copy) -> None:
-    copy.add_environment()
-    copy.write("scripts/bench.py", "import os, sys\nimport small\nprint(sys.argv[1:], os.getcwd())\n")
-    done = copy.run("scripts/bench", "--json")
-    assert (done.returncode, done.stdout) == (0, f"['--json'] {copy.elsewhere.resolve()}\n"), done.stderr
+def test_bench_prints_only_figures_and_stays_in_the_directory_of_its_caller(unchanged: Copy) -> None:
+    unchanged.write("scripts/bench.py", "import os, sys\nimport small\nprint(sys.argv[1:], os.getcwd())\n")
+    done = unchanged.run("scripts/bench", "--json")
+    assert (done.returncode, done.stdout) == (0, f"['--json'] {unchanged.elsewhere.resolve()}\n"), done.stderr
 
 
 def headings(output: str) -> list[str]:
     return [line.removeprefix("== ") for line in output.splitlines() if line.startswith("== ")]
 
 
-def test_test_runs_every_phase_and_says_how_long_it_took(copy: Copy) -> None:
-    copy.add_environment()
-    done = copy.run("scripts/test")
+def test_test_runs_every_phase_and_says_how_long_it_took(unchanged: Copy) -> None:
+    done = unchanged.run("scripts/test")
     assert done.returncode == 0, done.stdout + done.stderr
     assert headings(done.stdout) == ["environment", "ruff check", "ruff format", "mypy", "pytest", "result"]
     assert " 2 passed in " in done.stdout
@@ -372,10 +392,9 @@ def test_test_runs_every_phase_and_says_how_long_it_took(copy: Copy) -> None:
     assert done.stdout.splitlines()[-1].startswith("all phases passed; took ")
 
 
-def test_test_names_the_phases_that_failed_and_runs_the_others(copy: Copy) -> None:
-    copy.add_environment()
-    copy.write("small/more.py", "import os\n\n\ndef unused() -> int:\n    return ''\n")
-    done = copy.run("scripts/test", "-n", "0", "-k", "seven or nothing", "tests/test_small.py")
+def test_test_names_the_phases_that_failed_and_runs_the_others(unchanged: Copy) -> None:
+    unchanged.write("small/more.py", "import os\n\n\ndef unused() -> int:\n    return ''\n")
+    done = unchanged.run("scripts/test", "-n", "0", "-k", "seven or nothing", "tests/test_small.py")
     assert done.returncode == 1
     assert headings(done.stdout) == ["environment", "ruff check", "ruff format", "mypy", "pytest", "result"]
     assert " 1 passed, 1 deselected in " in done.stdout, "the arguments go to pytest"
@@ -383,10 +402,9 @@ def test_test_names_the_phases_that_failed_and_runs_the_others(copy: Copy) -> No
     assert done.stdout.splitlines()[-1].startswith("failed: ruff check, ruff format, mypy; took ")
 
 
-def test_test_fails_when_coverage_is_below_the_floor(copy: Copy) -> None:
-    copy.add_environment()
-    copy.write("small/more.py", "def unused() -> int:\n    return 1\n")
-    done = copy.run("scripts/test")
+def test_test_fails_when_coverage_is_below_the_floor(unchanged: Copy) -> None:
+    unchanged.write("small/more.py", "def unused() -> int:\n    return 1\n")
+    done = unchanged.run("scripts/test")
     assert done.returncode == 1
     assert " 2 passed in " in done.stdout
     assert done.stdout.splitlines()[-1].startswith("failed: pytest; took ")
