@@ -163,6 +163,8 @@ def with_no_attempts(notes: bytes) -> bytes:
 def with_part(notes: bytes, part: int, json: bytes | None) -> bytes:
     """Return the notes with another result, error or progress; None for none."""
     bits, attempts, count, size, expires = _head(notes)
+    if not json and not bits & part:
+        return notes  # nothing was there, and nothing comes
     end = HEAD_BYTES + size
     parts = _parts(notes)
     if json is None:

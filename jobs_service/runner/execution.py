@@ -62,14 +62,12 @@ class End(NamedTuple):
         operation: of the layer, called with unit, place, lock and the arguments; None for nothing at all.
         arguments: see `operation`.
         size: bytes that it writes beside what is there, about.
-        event: what happened, for the log; None for a plain success.
-        error: the exception to be logged with it.
+        error: why the run failed, for the log; None when it did not.
     """
 
     operation: Callable[..., Any] | None
     arguments: tuple[Any, ...] = ()
     size: int = 0
-    event: str | None = None
     error: BaseException | None = None
 
 
@@ -191,12 +189,12 @@ class Execution:
         told = Told(result, json, reason, options.max_history)
         size = len(json) + len(result or b"")
         if at is None:
-            return End(processing.finish, (None, Outcome.FAILED, told), size, "job_failed", error)
+            return End(processing.finish, (None, Outcome.FAILED, told), size, error)
         if after is not None:
             at = now + after
         elif options.jitter:
             at += self._sources.uniform(0.0, options.jitter) * (at - now)
-        return End(processing.crash, (told, at), size, "job_crashed", error)
+        return End(processing.crash, (told, at), size, error)
 
 
 def _described(error: BaseException) -> JobError:

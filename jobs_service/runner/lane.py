@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 
 from jobs_service.accepting import Nothing
 from jobs_service.actors.context import log
-from jobs_service.errors import StoreError, WorkerConflict
+from jobs_service.errors import StoreError, WorkerConflict, in_one_line, kind_of
 from jobs_service.layer import activity, processing
 from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.processing import Holding
 from jobs_service.layer.transaction import terms
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.unit import FOR_EVER, Retention, Unit
 from jobs_service.model import RunningJob
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
@@ -39,6 +39,7 @@ _SETTLED: Final = 0.05
 """Seconds that a job has run before anybody looks whether it was canceled: most have ended by then."""
 
 _BATCH: Final = 500
+_MOST_LOGGED: Final = 300
 _MOST_ACCEPTED: Final = 1000
 _CONTROL: Final = (Holding.CANCELED, Holding.TAKEN)
 _WHY: Final = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
@@ -181,7 +182,8 @@ class Lane(Actor):
             await activity.set_type_timeout(unit, self._keys, options.timeout)
         self._timeout = options.timeout if timeout is None else timeout
         wanted = Retention(options.keep, options.keep_failed)
-        if await unit.retention(self._keys) != wanted:
+        # A handler that says nothing leaves it as set_retention has said.
+        if wanted != FOR_EVER and await unit.retention(self._keys) != wanted:
             await activity.set_retention(unit, self._keys, wanted)
 
     # Accepting
@@ -293,8 +295,8 @@ class Lane(Actor):
 
     def _write(self, run: Run, end: End) -> None:
         """Have the end of a run written, together with those that end now."""
-        if end.event is not None and not run.written:
-            self._log_end(run, end)
+        if end.error is not None and not run.written:
+            self._log_failure(run, end, end.error)
         if run.written or end.operation is None:
             if run.why is Why.TAKEN:
                 self._log.warning("job_taken_over", id=run.job.id)
@@ -358,11 +360,13 @@ class Lane(Actor):
             if self._cancel_watch is not None:
                 self._cancel_watch.fire()
 
-    def _log_end(self, run: Run, end: End) -> None:
-        assert end.event is not None
+    def _log_failure(self, run: Run, end: End, error: BaseException) -> None:
         job = run.job
-        error = end.error
-        self._log.warning(end.event, id=job.id, attempt=job.attempts, error=f"{type(error).__name__}: {error}")
+        said = {"id": job.id, "attempt": job.attempts, "error": in_one_line(f"{kind_of(error)}: {error}", _MOST_LOGGED)}
+        if end.operation is processing.crash:
+            self._log.warning("job_crashed", **said)
+        else:
+            self._log.warning("job_failed", **said)
 
     # Stopping runs
 
