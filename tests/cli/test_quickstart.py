@@ -94,6 +94,7 @@ def _check_commands(recommended: list[str], home: Path) -> None:
     assert b"first" in typed.stdout
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
 )
@@ -114,6 +115,7 @@ def test_nothing_is_left_when_somebody_stops_it(home: Path, temporary: Path, num
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.unmeasured
 def test_a_terminal_gets_colours_and_the_same_story(home: Path, temporary: Path) -> None:
     code, shown = on_terminal("quickstart", cwd=home, env={"TMPDIR": str(temporary)})
     assert code == 0

@@ -14,6 +14,17 @@ from tests.simulation.mutants.mutant import changed
 from tests.simulation.run import Report, Run, simulate
 
 MOST_SEEDS = 500
+KNOWN_SEEDS = {
+    "accept reads records by snapshot": 76,
+    "the activity monitor reads by snapshot": 100,
+    "the death of a linked task is not noticed": 62,
+    "a dead monitor is not noticed": 37,
+    "one sample per timeout": 37,
+    "removed jobs are not told of": 37,
+    "types are looked at once": 32,
+}
+"""Seeds that have shown those mutants that few seeds show. They only save time: one that does so no longer, after a
+change of the service, is passed over for all seeds in turn (a mutant's test prints the one that shows it)."""
 HANG = 600  # seconds; only ends a run that would never end
 BROKEN = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
@@ -31,10 +42,12 @@ class UntilFailure(Run):
 
 def first_failure(mutant: Mutant) -> Report | None:
     """Return the first run that a mutant makes fail, in the weather and with the workloads in which it is to show."""
+    known = [KNOWN_SEEDS[mutant.name]] if mutant.name in KNOWN_SEEDS else []
     with mutant.defect():
-        for seed in range(MOST_SEEDS):
+        for seed in (*known, *range(MOST_SEEDS)):
             report = UntilFailure(Plan(seed), mutant.profile, mutant.workloads, WARNING).report()
             if report.violations:
+                print(f"seed {seed}")
                 return report
     return None
 
@@ -49,6 +62,8 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
 
 def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
     assert len({mutant.name for mutant in ALL}) == len(ALL)
+    assert KNOWN_SEEDS.keys() <= {mutant.name for mutant in ALL}
+    assert max(KNOWN_SEEDS.values()) < MOST_SEEDS
     for mutant in ALL:
         assert (inspect.getdoc(mutant.defect) or "").endswith("."), mutant.name
 
