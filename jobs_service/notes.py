@@ -137,7 +137,7 @@ def started_anew(notes: bytes, now: float, most: int = MAX_HISTORY) -> bytes:
 def noted(
     notes: bytes, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int = MAX_HISTORY
 ) -> bytes:
-    """Return the notes with one more event.
+    """Return the notes with one more event; the job does not expire any more.
 
     Args:
         notes: as they were; empty for none.
@@ -146,10 +146,13 @@ def noted(
         detail: cut to 255 bytes.
         attempts: to be added to the number of attempts, which stays within 0 and 65,535.
         most: events that are kept.
+
+    Raises:
+        StoreError: the bytes are damaged.
     """
     if not notes:
         return _packed(0, attempts, 0, b"", _NAN, b"", kind, now, detail, most)
-    bits, before, count, size, _ = _HEAD.unpack_from(notes)
+    bits, before, count, size, _ = _head(notes)
     end = HEAD_BYTES + size
     return _packed(bits, before + attempts, count, notes[HEAD_BYTES:end], _NAN, notes[end:], kind, now, detail, most)
 
@@ -225,24 +228,26 @@ def history_of(notes: bytes) -> tuple[HistoryEvent, ...]:
             events.append(HistoryEvent(_KINDS[code], at, detail))
     except (struct.error, ValueError, IndexError) as error:
         raise StoreError(f"a job's history is damaged: {error}") from None
+    if position != len(packed):
+        raise StoreError(f"a job's history is damaged: it has {len(packed)} bytes; its events take {position}")
     return tuple(events)
 
 
 def result_of(notes: bytes) -> Any:
-    """Return what the last run left as its result, None for nothing."""
+    """Return what the last run left as its result, None for nothing. Raises like `history_of`."""
     return json_data.decode(_parts(notes).get(RESULT, b""))
 
 
 def error_of(notes: bytes) -> JobError | None:
-    """Return how the last failed run ended."""
+    """Return how the last failed run ended. Raises like `history_of`."""
     json = _parts(notes).get(ERROR)
-    return None if json is None else JobError(*json_data.decode(json))
+    return None if json is None else JobError(*_three(json))
 
 
 def progress_of(notes: bytes) -> Progress | None:
-    """Return how far the job has come, as it said last."""
+    """Return how far the job has come, as it said last. Raises like `history_of`."""
     json = _parts(notes).get(PROGRESS)
-    return None if json is None else Progress(*json_data.decode(json))
+    return None if json is None else Progress(*_three(json))
 
 
 def told_of(notes: bytes) -> bytes:
@@ -285,7 +290,17 @@ def check(notes: bytes) -> None:
         StoreError: they are damaged.
     """
     history_of(notes)
-    _parts(notes)
+    result_of(notes)
+    error_of(notes)
+    progress_of(notes)
+
+
+def _three(json: bytes) -> list[Any]:
+    """Return the three values of an error or of progress."""
+    values = json_data.decode(json)
+    if type(values) is not list or len(values) != 3:
+        raise StoreError(f"a job's notes are damaged: three values are packed as {shown(values)}")
+    return values
 
 
 def _packed(
@@ -315,8 +330,11 @@ def _packed(
 def _end_of(history: bytes, count: int) -> int:
     """Return where so many events end."""
     position = 0
-    for _ in range(count):
-        position += _EVENT.size + history[position + _EVENT.size - 1]
+    try:
+        for _ in range(count):
+            position += _EVENT.size + history[position + _EVENT.size - 1]
+    except IndexError:
+        raise StoreError("a job's history is damaged: it ends within an event") from None
     return position
 
 

@@ -1,0 +1,299 @@
+"""What a job carries beside its data: packed byte by byte as documented, bounded, and damage is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service import InvalidJob, StoreError, json_data, notes
+from jobs_service.notes import ERROR, HEAD_BYTES, PROGRESS, RESULT, HistoryEvent, HistoryKind, JobError, Progress
+
+NOW = 1_700_000_000.0
+NEW = notes.started_anew(b"", NOW)
+TIMES = st.floats(min_value=0, max_value=1e11)
+TEXTS = st.text(max_size=40)
+EVENTS = st.tuples(st.sampled_from(HistoryKind), TIMES, TEXTS)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def kinds(packed: bytes) -> list[HistoryKind]:
+    """Return the kinds of the events, newest first."""
+    return [event.kind for event in notes.history_of(packed)]
+
+
+def full() -> bytes:
+    """Return notes with an event of every kind and all parts, that expire."""
+    packed = b""
+    for number, kind in enumerate(HistoryKind):
+        packed = notes.noted(packed, kind, NOW + number, f"detail {number}", attempts=1)
+    packed = notes.with_part(packed, RESULT, b'{"width":640}')
+    packed = notes.with_part(packed, ERROR, notes.error_json(JobError("ValueError", "no", "Traceback")))
+    packed = notes.with_part(packed, PROGRESS, notes.progress_json(Progress(3, 10, "resizing")))
+    return notes.expiring(packed, NOW + 100)
+
+
+# The packed form
+
+
+def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
+    packed = notes.noted(NEW, HistoryKind.STARTED, NOW + 1, "me", attempts=1)
+    packed = notes.with_part(packed, PROGRESS, b'[1,null,""]')
+    packed = notes.with_part(packed, RESULT, b"7")
+    packed = notes.expiring(packed, NOW + 2)
+    history = b"\x01" + struct.pack(">d", NOW + 1) + b"\x02me" + b"\x00" + struct.pack(">d", NOW) + b"\x00"
+    head = b"\x05" + b"\x00\x01" + b"\x02" + len(history).to_bytes(2, "big") + struct.pack(">d", NOW + 2)
+    assert packed == head + history + b"\x00\x00\x00\x017" + b'\x00\x00\x00\x0b[1,null,""]'
+    assert len(head) == HEAD_BYTES
+
+
+def test_the_codes_of_the_kinds_of_events_never_change() -> None:
+    codes = [notes.noted(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
+    assert dict(zip(HistoryKind, codes, strict=True)) == {
+        "added": 0,
+        "started": 1,
+        "stopped": 2,
+        "crashed": 3,
+        "lost": 4,
+        "finished": 5,
+        "canceled": 6,
+    }
+
+
+def test_nothing_is_told_by_no_notes() -> None:
+    assert notes.history_of(b"") == ()
+    assert (notes.attempts_of(b""), notes.result_of(b""), notes.error_of(b"")) == (0, None, None)
+    assert (notes.progress_of(b""), notes.expires_at(b""), notes.told_of(b"")) == (None, None, b"")
+    notes.check(b"")
+
+
+@given(st.lists(EVENTS, max_size=30), st.integers(1, 100))
+def test_events_come_back_newest_first_and_no_more_than_are_kept(
+    events: list[tuple[HistoryKind, float, str]], most: int
+) -> None:
+    packed = b""
+    for kind, at, detail in events:
+        packed = notes.noted(packed, kind, at, detail, most=most)
+    assert list(notes.history_of(packed)) == [HistoryEvent(*event) for event in reversed(events)][:most]
+    notes.check(packed)
+
+
+@given(JSON, TEXTS, TEXTS, TEXTS, st.integers() | st.floats(allow_nan=False, allow_infinity=False))
+def test_result_error_and_progress_come_back_and_leave_each_other_alone(
+    result: Any, type: str, message: str, traceback: str, done: float
+) -> None:
+    error = JobError(type, message, traceback)
+    progress = Progress(done, None, message)
+    packed = NEW
+    for part, json in (
+        (PROGRESS, notes.progress_json(progress)),
+        (RESULT, json_data.encode(result)),
+        (ERROR, notes.error_json(error)),
+    ):
+        packed = notes.with_part(packed, part, json)
+    assert (notes.result_of(packed), notes.error_of(packed), notes.progress_of(packed)) == (result, error, progress)
+    without = notes.with_part(packed, RESULT, None)
+    assert (notes.result_of(without), notes.error_of(without), notes.progress_of(without)) == (None, error, progress)
+    none = notes.with_part(notes.with_part(without, ERROR, None), PROGRESS, None)
+    assert none == NEW
+
+
+@given(st.lists(st.integers(-3, 3), max_size=10))
+def test_attempts_are_counted_and_never_fall_below_zero(steps: list[int]) -> None:
+    packed = NEW
+    counted = 0
+    for step in steps:
+        packed = notes.noted(packed, HistoryKind.STARTED, NOW, attempts=step)
+        counted = max(counted + step, 0)
+    assert notes.attempts_of(packed) == counted
+
+
+def test_attempts_stop_at_what_two_bytes_hold() -> None:
+    packed = notes.noted(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
+    for expected in (65_535, 65_535):
+        packed = notes.noted(packed, HistoryKind.STARTED, NOW, attempts=1)
+        assert notes.attempts_of(packed) == expected
+
+
+# Changes
+
+
+def test_an_event_leaves_the_parts_and_takes_the_expiry_away() -> None:
+    packed = notes.noted(full(), HistoryKind.STARTED, NOW, attempts=1)
+    assert notes.result_of(packed) == {"width": 640}
+    assert notes.error_of(packed) == JobError("ValueError", "no", "Traceback")
+    assert notes.progress_of(packed) == Progress(3, 10, "resizing")
+    assert notes.attempts_of(packed) == len(HistoryKind) + 1
+    assert notes.expires_at(full()) == NOW + 100
+    assert notes.expires_at(packed) is None
+
+
+def test_a_job_that_is_started_anew_keeps_its_history_and_nothing_else() -> None:
+    packed = notes.started_anew(full(), NOW + 50)
+    assert kinds(packed) == [HistoryKind.ADDED, *reversed(HistoryKind)]
+    assert notes.history_of(packed)[0].at == NOW + 50
+    assert (notes.attempts_of(packed), notes.told_of(packed), notes.expires_at(packed)) == (0, b"", None)
+
+
+def test_attempts_can_be_forgotten_alone() -> None:
+    packed = notes.with_no_attempts(full())
+    assert notes.attempts_of(packed) == 0
+    assert packed[:1] + packed[3:] == full()[:1] + full()[3:]
+
+
+def test_the_history_can_be_forgotten_alone() -> None:
+    packed = notes.without_history(full())
+    assert notes.history_of(packed) == ()
+    assert notes.size_of_history(packed) == 0
+    assert notes.told_of(packed) == notes.told_of(full())
+    assert (notes.attempts_of(packed), notes.expires_at(packed)) == (len(HistoryKind), NOW + 100)
+    notes.check(packed)
+
+
+@pytest.mark.parametrize(
+    ("detail", "kept"),
+    [
+        ("x" * 255, "x" * 255),
+        ("x" * 256, "x" * 255),
+        ("é" * 128, "é" * 127),
+        ("€" * 100, "€" * 85),
+        ("\U0001f600" * 64, "\U0001f600" * 63),
+        ("a lone \ud800 surrogate", "a lone ? surrogate"),
+    ],
+)
+def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str) -> None:
+    [event] = notes.history_of(notes.noted(b"", HistoryKind.CRASHED, NOW, detail))
+    assert event.detail == kept
+    assert len(event.detail.encode()) <= 255
+
+
+def test_the_longest_history_can_be_packed() -> None:
+    packed = b""
+    for number in range(notes.MOST_HISTORY + 5):
+        packed = notes.noted(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=notes.MOST_HISTORY)
+    history = notes.history_of(packed)
+    assert len(history) == notes.MOST_HISTORY
+    assert history[0].at == NOW + notes.MOST_HISTORY + 4
+    notes.check(packed)
+
+
+def test_an_event_tells_its_time_as_a_datetime() -> None:
+    assert HistoryEvent(HistoryKind.LOST, 1.5).time == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
+
+
+# What an application says of progress
+
+
+@pytest.mark.parametrize(
+    ("values", "progress"),
+    [
+        ((1, None, ""), Progress(1)),
+        ((0.5, 2.5, "half"), Progress(0.5, 2.5, "half")),
+        ((-1, 0, "two\nlines"), Progress(-1, 0, "two lines")),
+        ((10**30, None, ""), Progress(10**30)),
+    ],
+)
+def test_progress_is_two_numbers_and_a_line(values: tuple[Any, Any, Any], progress: Progress) -> None:
+    found = notes.progress_of_values(*values)
+    assert found == progress
+    assert notes.progress_of(notes.with_part(b"", PROGRESS, notes.progress_json(found))) == progress
+
+
+def test_a_long_message_of_progress_is_cut() -> None:
+    assert notes.progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        (("3", None, ""), "progress: done='3': a str; allowed are numbers"),
+        ((None, None, ""), "progress: done=None: a NoneType; allowed are numbers"),
+        ((True, None, ""), "progress: done=True: a bool; allowed are numbers"),
+        ((1, "10", ""), "progress: total='10': a str; allowed are numbers"),
+        ((1, 2, None), "progress: message=None: a NoneType; allowed is str"),
+        ((1, 2, b"x"), "progress: message=b'x': a bytes; allowed is str"),
+    ],
+)
+def test_what_is_no_progress_is_refused_in_one_line(values: tuple[Any, Any, Any], refused: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        notes.progress_of_values(*values)
+    assert str(caught.value) == refused
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 1 << 20_000], ids=["nan", "inf", "long"])
+def test_progress_that_json_cannot_carry_is_refused(number: float) -> None:
+    with pytest.raises(InvalidJob, match="data is not JSON"):
+        notes.progress_json(notes.progress_of_values(number, None, ""))
+
+
+# Damage
+
+LOOKS: dict[str, Callable[[bytes], object]] = {
+    "check": notes.check,
+    "history": notes.history_of,
+    "result": notes.result_of,
+    "error": notes.error_of,
+    "progress": notes.progress_of,
+    "expiry": notes.expires_at,
+}
+CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "started anew": lambda packed: notes.started_anew(packed, NOW),
+    "noted": lambda packed: notes.noted(packed, HistoryKind.LOST, NOW, most=3),
+    "no attempts": notes.with_no_attempts,
+    "a part": lambda packed: notes.with_part(packed, RESULT, b"1"),
+    "expiring": lambda packed: notes.expiring(packed, NOW),
+    "no history": notes.without_history,
+}
+
+
+def damaged(change: Callable[[bytearray], object]) -> bytes:
+    """Return full notes after a change."""
+    raw = bytearray(full())
+    change(raw)
+    return bytes(raw)
+
+
+DAMAGES: dict[str, bytes] = {
+    "cut within the head": full()[:9],
+    "cut within the history": full()[: HEAD_BYTES + 5],
+    "cut within the parts": full()[:-1],
+    "more behind": full() + b"x",
+    "a kind that there is not": damaged(lambda raw: raw.__setitem__(HEAD_BYTES, 99)),
+    "a detail that is no UTF-8": damaged(lambda raw: raw.__setitem__(HEAD_BYTES + 10, 0xFF)),
+    "fewer events than the history has": damaged(lambda raw: raw.__setitem__(3, raw[3] - 1)),
+    "more events than the history has": damaged(lambda raw: raw.__setitem__(3, raw[3] + 1)),
+    "a part more than there is": damaged(lambda raw: raw.__setitem__(0, 3)),
+    "an error that is no list": notes.with_part(NEW, ERROR, b"7"),
+    "an error of two": notes.with_part(NEW, ERROR, b'["a","b"]'),
+    "progress that is no JSON": notes.with_part(NEW, PROGRESS, b"["),
+    "progress of four": notes.with_part(NEW, PROGRESS, b"[1,2,3,4]"),
+    "a result that is no JSON": notes.with_part(NEW, RESULT, b"{"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_the_check_notices(what: str) -> None:
+    with pytest.raises(StoreError, match="damaged") as caught:
+        notes.check(DAMAGES[what])
+    assert not caught.value.retryable
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@given(st.binary(max_size=80), st.integers(0, len(full())), st.integers(0, 255))
+def test_whatever_the_bytes_are_they_are_read_and_changed_or_refused(raw: bytes, position: int, byte: int) -> None:
+    patched = full()[:position] + bytes([byte]) + full()[position + 1 :]
+    for packed in (raw, patched, patched[:position]):
+        for call in (*LOOKS.values(), *CHANGES.values()):
+            with contextlib.suppress(StoreError):
+                call(packed)
