@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import sys
@@ -11,8 +12,10 @@ from typing import Protocol
 
 import pytest
 import structlog
+import typer
 
 from jobs_service.cli import main
+from jobs_service.cli.app import application
 from tests.cli.support import Ended
 
 
@@ -48,9 +51,17 @@ def store(tmp_path: Path) -> str:
     return f"lmdb:{tmp_path / 'store'}"
 
 
+@functools.cache
+def _command() -> object:
+    """Return all verbs put together, which takes longer than to run most of them, and is the same every time."""
+    return typer.main.get_command(application())
+
+
 @pytest.fixture
 def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
     """Run one command line in this process, in a directory of its own."""
+    command = _command()
+    monkeypatch.setattr(typer.main, "get_command", lambda _: command)
 
     def run(*arguments: str, stdin: bytes = b"") -> Ended:
         given = tmp_path / "standard-input"
