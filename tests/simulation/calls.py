@@ -109,7 +109,7 @@ class Calls:
                     call.record = entry.result if isinstance(entry.result, Record) else None
             elif entry.name == "remove":
                 self._removals.setdefault((entry.type, entry.id), []).append((version, wrote, entry.result))
-            elif entry.name == "release":
+            elif entry.name == "stop":
                 self._released.setdefault(entry.arguments[0], []).append((version, wrote))
             elif entry.name == "accept":
                 for id, record in entry.result:

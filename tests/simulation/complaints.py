@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
-from jobs_service import json_data
+from jobs_service import json_data, notes
 from jobs_service.layer.pending import Terms
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.model import UNSET, JobId, JobType, unpack_priority
 from tests.simulation.journal import Entry
-from tests.simulation.model import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob
+from tests.simulation.model import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob, Notes
 
 _STATES: Final = {IS_READY: READY, IS_SCHEDULED: SCHEDULED, 0: FINISHED}
 _OF_INTEREST: Final = ("data", "priority", "run_at", "outcome", "next", "cancel", "lock")
@@ -28,8 +29,23 @@ def observed(record: Record) -> ModelJob:
         record.next,
         record.cancel,
         record.lock,
+        noted(record.notes),
         0,
         None,
+    )
+
+
+@functools.lru_cache(1024)
+def noted(packed: bytes) -> Notes:
+    """Return packed notes as the model's."""
+    parts = notes._parts(packed)
+    return Notes(
+        notes.attempts_of(packed),
+        tuple((str(event.kind), event.at, event.detail) for event in notes.history_of(packed)),
+        parts.get(notes.RESULT),
+        parts.get(notes.ERROR),
+        parts.get(notes.PROGRESS),
+        notes.expires_at(packed),
     )
 
 

@@ -16,7 +16,7 @@ import fdb.tuple
 
 from jobs_service import json_data
 from jobs_service.errors import StoreError
-from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, DATA, Keyspace, TypeKeys
+from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, DATA, PAUSED, RETENTION, Keyspace, TypeKeys
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.record import Record
 from jobs_service.model import JobId, JobState, JobType, Outcome
@@ -69,6 +69,7 @@ class History:
         self._keyspace = keyspace
         self._data_section = keyspace.sections[DATA]
         self._timeout_section = keyspace.sections[ACTIVITY_TIMEOUT]
+        self._rule_sections = (keyspace.sections[PAUSED], keyspace.sections[RETENTION])
         self._states: dict[Key, list[tuple[int, float, Record | None]]] = {}
         # Of every commit: its version, how long the model's log was then, and the number of the last move.
         self._versions: list[int] = [-1]
@@ -123,13 +124,19 @@ class History:
         position = len(model.log)
         self._operations.do(transaction, self._places[self._mark(transaction.version)])
         self._compare_timeouts(transaction.written)
+        self._compare_rules(transaction.written)
         self._compare_jobs(position, version, transaction.written)
         if len(model.log) != position:
             self._versions.append(version)
             self._positions.append(len(model.log))
             self._places.append(model.places)
-        for type, seconds in self._operations.own_types.items():
-            self._operations.timeouts.setdefault(type, []).append((version, seconds))
+        operations = self._operations
+        for type, seconds in operations.own_types.items():
+            operations.timeouts.setdefault(type, []).append((version, seconds))
+        for type, paused in operations.own_pauses.items():
+            operations.pauses.setdefault(type, []).append((version, paused))
+        for type, retention in operations.own_retentions.items():
+            operations.retentions.setdefault(type, []).append((version, retention))
 
     def _look_at_reads(self, transaction: Ended) -> None:
         """Do the operations on the past that the transaction has seen; they must change nothing."""
@@ -143,8 +150,13 @@ class History:
             names = ", ".join(sorted(named(*key) for key in changed))
             self._complain(f"it wrote nothing, but must have changed {names}")
             model.undo(position)
-        for type in self._operations.own_types:
-            self._complain(f"it wrote nothing, but must have changed the timeout of {type!r}")
+        for what, types in (
+            ("timeout", self._operations.own_types),
+            ("pause", self._operations.own_pauses),
+            ("retention", self._operations.own_retentions),
+        ):
+            for type in types:
+                self._complain(f"it wrote nothing, but must have changed the {what} of {type!r}")
         for key, job in reversed(undone):
             model.restore(key, job)
         model.places = places
@@ -168,6 +180,22 @@ class History:
             if stored != self.model.timeouts.get(type):
                 wanted = self.model.timeouts.get(type)
                 self._complain(f"the timeout of {type!r} was written as {stored}, expected {wanted}")
+
+    def _compare_rules(self, written: Mapping[bytes, bytes | None]) -> None:
+        """Compare which types were paused, and how long their jobs are kept, with what was written."""
+        wanted: dict[bytes, bytes | None] = {}
+        operations = self._operations
+        for type, paused in operations.own_pauses.items():
+            wanted[self._keyspace.sections[PAUSED] + fdb.tuple.pack((type,))] = b"" if paused else None
+        for type, retention in operations.own_retentions.items():
+            key = self._keyspace.sections[RETENTION] + fdb.tuple.pack((type,))
+            wanted[key] = fdb.tuple.pack((retention.keep, retention.keep_failed))
+        for key, value in wanted.items():
+            if key not in written or written[key] != value:
+                self._complain(f"{fdb.tuple.unpack(key)[2:]} must be {value!r}, but is {written.get(key)!r}")
+        for key in written:
+            if key.startswith(self._rule_sections) and key not in wanted:
+                self._complain(f"{fdb.tuple.unpack(key)[2:]} was written for nothing")
 
     def _compare_jobs(self, position: int, version: int, written: Mapping[bytes, bytes | None]) -> None:
         """Compare what was written with what the model's log says since a position."""
@@ -253,6 +281,12 @@ class History:
         for keys in woken:
             if written.get(keys.watch_pending) is None:
                 self._complain(f"jobs of {keys.type!r} became pending, but nobody was told")
+        for keys in self._operations.resumed:
+            if written.get(keys.watch_pending) is None:
+                self._complain(f"{keys.type!r} was resumed, but nobody was told")
+        for keys in self._operations.taken_away:
+            if written.get(keys.watch_canceled) is None:
+                self._complain(f"running jobs of {keys.type!r} were canceled or taken away, but nobody was told")
 
     def _was_not_to_be_written(self, data_key: bytes, version: int, raw: bytes | None) -> None:
         keys, id = self._keyspace.split_data_key(data_key)

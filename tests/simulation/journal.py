@@ -15,11 +15,13 @@ from typing import Any, Final, TypeAlias
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.processing import Holding, Told
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry as Touched
 from jobs_service.layer.unit import Unit
-from jobs_service.model import UNSET, JobId, JobType
-from tests.simulation.model import Change
+from jobs_service.model import UNSET, JobId, JobType, Outcome
+from jobs_service.notes import MAX_HISTORY
+from tests.simulation.model import Change, Said
 
 
 class Unobserved:
@@ -47,15 +49,21 @@ class Entry:
     | add many          | [(id, Change), ...], if_exists              | only noted when it has raised                |
     | resubmit          | Change                                      | the job's record afterwards                  |
     | remove            | force                                       | Removal                                      |
-    | update            | lock, JSON or UNSET                         | the job's record afterwards                  |
-    | finish            | lock, JSON or UNSET, outcome                | the job's record afterwards                  |
+    | enqueue           | Change, unique, seconds                     | the job's record afterwards                  |
+    | update            | lock, JSON or UNSET, progress               | the job's record afterwards                  |
+    | finish            | lock, JSON or UNSET, outcome, Said          | the job's record afterwards                  |
+    | crash             | lock, Said, run_at                          | the job's record afterwards                  |
+    | beat              | lock                                        | the job's record afterwards, or TAKEN        |
     | worker resubmit   | lock, Change                                | the job's record afterwards                  |
-    | release           | lock                                        | the job's record afterwards                  |
+    | stop              | lock, run_at, how much of the history       | the job's record afterwards                  |
     | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
     | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
     | lost              | until (a versionstamp), limit               | [(id, record afterwards), ...]: those lost   |
+    | expire            | until, limit                                | [(id, None), ...]: those removed             |
     | set timeout       | seconds                                     | None                                         |
     | clear timeout     |                                             | None                                         |
+    | pause, resume     |                                             | None                                         |
+    | set retention     | Retention                                   | None                                         |
     | cut               | how many jobs, how many of them fit         | None; it concerns the next entry of a queue  |
     """
 
@@ -85,14 +93,21 @@ def recording() -> Iterator[None]:
         (creation, "add", lambda original: _on_one_job("add", original, _of_add)),
         (creation, "add_many", _add_many),
         (creation, "resubmit", lambda original: _on_one_job("resubmit", original, _of_resubmit)),
+        (creation, "enqueue", lambda original: _on_one_job("enqueue", original, _of_enqueue)),
         (creation, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
-        (processing, "update", lambda original: _on_one_job("update", original, _of_worker)),
-        (processing, "finish", lambda original: _on_one_job("finish", original, _of_worker)),
+        (processing, "update", lambda original: _on_one_job("update", original, _of_update)),
+        (processing, "finish", lambda original: _on_one_job("finish", original, _of_finish)),
         (processing, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
-        (processing, "release", lambda original: _on_one_job("release", original, _as_they_are)),
+        (processing, "crash", lambda original: _on_one_job("crash", original, _of_crash)),
+        (processing, "stop", lambda original: _on_one_job("stop", original, _of_stop)),
+        (processing, "beat", _beat),
         (pending, "make_ready", _make_ready),
         (pending, "accept", _accept),
         (activity, "re_enqueue", _re_enqueue),
+        (activity, "remove_expired", _remove_expired),
+        (activity, "pause", lambda original: _on_a_type("pause", original)),
+        (activity, "resume", lambda original: _on_a_type("resume", original)),
+        (activity, "set_retention", lambda original: _on_a_type("set retention", original)),
         (activity, "set_type_timeout", lambda original: _on_a_type("set timeout", original)),
         (activity, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
         (Unit, "fitting", _fitting),
@@ -128,8 +143,24 @@ def _of_resubmit(spec: Spec) -> tuple[Any, ...]:
     return (_change(spec),)
 
 
-def _of_worker(lock: bytes, json: bytes | None, *outcome: Any) -> tuple[Any, ...]:
-    return lock, UNSET if json is None else json, *outcome
+def _of_enqueue(spec: Spec, unique: bool, timeout: float) -> tuple[Any, ...]:
+    return _change(spec), unique, timeout
+
+
+def _of_update(lock: bytes, json: bytes | None, progress: bytes | None = None) -> tuple[Any, ...]:
+    return lock, UNSET if json is None else json, progress
+
+
+def _of_finish(lock: bytes, json: bytes | None, outcome: Outcome, told: Told = processing.NOTHING) -> tuple[Any, ...]:
+    return lock, UNSET if json is None else json, outcome, Said(*told)
+
+
+def _of_crash(lock: bytes, told: Told, run_at: float) -> tuple[Any, ...]:
+    return lock, Said(*told), run_at
+
+
+def _of_stop(lock: bytes, run_at: float | None, max_history: int = MAX_HISTORY) -> tuple[Any, ...]:
+    return lock, run_at, max_history
 
 
 def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:
@@ -156,6 +187,41 @@ def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, 
         result = given.record if given.__class__ is Touched else given
         journal.append(Entry(name, place[0], place[1], plain(*arguments), unit.now, result))
         return given
+
+    return noted
+
+
+def _beat(original: Operation) -> Operation:
+    async def noted(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]:
+        found: list[Holding] = await original(unit, held)
+        journal = _journal(unit)
+        if journal is not None:
+            for (place, lock), holding in zip(held, found, strict=True):
+                record = unit.entries[place[0].data + place[2]].record
+                result = holding if holding is Holding.TAKEN or record is None else record
+                if record is not None and record.cancel != (holding is Holding.CANCELED):
+                    result = holding
+                journal.append(Entry("beat", place[0], place[1], (lock,), unit.now, result))
+        return found
+
+    return noted
+
+
+def _remove_expired(original: Operation) -> Operation:
+    async def noted(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+        journal = _journal(unit)
+        if journal is None:
+            return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
+        there = {entry for entry in unit.entries.values() if entry.record is not None}
+        known = set(unit.entries.values())
+        removed: int = await original(unit, keys, until, limit)
+        result = [
+            (entry.id, None)
+            for entry in unit.entries.values()
+            if entry.record is None and (entry in there or (entry not in known and entry.changed))
+        ]
+        journal.append(Entry("expire", keys, None, (until, limit), unit.now, result))
+        return removed
 
     return noted
 

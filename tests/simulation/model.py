@@ -20,6 +20,17 @@ SCHEDULED: Final = "scheduled"
 RUNNING: Final = "running"
 FINISHED: Final = "finished"
 
+MOST_HISTORY: Final = 20
+"""Events of a job's history that are kept unless a worker says otherwise."""
+
+_MOST_DETAIL: Final = 255
+_ROOMY: Final = 100_000
+# Bytes of a record beside what varies, of its notes, of an event without its detail, and of a part beside its JSON.
+_RECORD_BYTES: Final = 54
+_NOTES_BYTES: Final = 14
+_EVENT_BYTES: Final = 10
+_PART_BYTES: Final = 4
+
 Key: TypeAlias = tuple[JobType, JobId]
 """A job's type and id."""
 
@@ -38,6 +49,51 @@ class Change(NamedTuple):
     run_at: Any
 
 
+class Said(NamedTuple):
+    """What a worker says at the end of a run beside data.
+
+    Attributes:
+        result, error: JSON bytes; None leaves what is there.
+        reason: of a crash; empty for none.
+        most: events of the history that are kept.
+    """
+
+    result: bytes | None = None
+    error: bytes | None = None
+    reason: str = ""
+    most: int = 20
+
+
+NOTHING: Final = Said()
+
+Event: TypeAlias = tuple[str, float, str]
+"""What happened to a job, when (seconds since the epoch), and a detail."""
+
+
+class Notes(NamedTuple):
+    """What is told of a job's runs.
+
+    Attributes:
+        attempts: runs since it was added or resubmitted that count.
+        history: the newest first.
+        result, error, progress: JSON bytes, None for none.
+        expires: when it is to go, seconds since the epoch; None for never.
+    """
+
+    attempts: int = 0
+    history: tuple[Event, ...] = ()
+    result: bytes | None = None
+    error: bytes | None = None
+    progress: bytes | None = None
+    expires: float | None = None
+
+    def size(self) -> int:
+        """Return how many bytes of a record they take."""
+        parts = [part for part in (self.result, self.error, self.progress) if part is not None]
+        events = sum(_EVENT_BYTES + len(detail.encode()) for _, _, detail in self.history)
+        return _NOTES_BYTES + events + sum(_PART_BYTES + len(part) for part in parts)
+
+
 class ModelJob(NamedTuple):
     """One state of a job.
 
@@ -50,6 +106,7 @@ class ModelJob(NamedTuple):
         next: priority and run_at of the run after this one, None when none was asked for.
         cancel: whether a creator asked for the running job's removal.
         lock: of its worker, None unless running.
+        notes: what is told of its runs.
         place: when it came to where it is, as a number that grows with every move: its place in the queue.
         active_at: time of its worker's last sign of life, None unless running.
     """
@@ -62,6 +119,7 @@ class ModelJob(NamedTuple):
     next: tuple[bytes, float | None] | None
     cancel: bool
     lock: bytes | None
+    notes: Notes
     place: int
     active_at: float | None
 
@@ -71,7 +129,7 @@ class ModelJob(NamedTuple):
         return self.state in (READY, SCHEDULED)
 
 
-OBSERVED: Final = 8
+OBSERVED: Final = 9
 """The first so many fields of a ModelJob can be seen by an application."""
 
 Result: TypeAlias = ModelJob | type[JobsError]
@@ -94,9 +152,14 @@ CELLS: Final = frozenset(
         for name in ("add", "add resubmit", "add ignore", "resubmit", "remove", "remove force")
         for column in _OF_CREATORS
     ]
-    + [(name, column) for name in ("update", "finish", "worker resubmit", "release") for column in _OF_WORKERS]
+    + [(name, column) for name in ("enqueue", "enqueue unique") for column in _OF_CREATORS]
+    + [
+        (name, column)
+        for name in ("update", "finish", "worker resubmit", "stop", "crash", "beat")
+        for column in _OF_WORKERS
+    ]
     + [("lost", column) for column in ("running", "flagged", "canceled")]
-    + [("accept", "pending"), ("make ready", "pending")]
+    + [("accept", "pending"), ("make ready", "pending"), ("expire", "finished")]
 )
 """All cells of the operations table: operation, and what the job is before it."""
 
@@ -132,14 +195,18 @@ class Model:
     Attributes:
         jobs: by type and id.
         timeouts: of the types that exist, seconds.
+        retentions: of types, how long finished jobs are kept, seconds: (those that failed not, those that failed).
         places: the number of the last move.
+        room: bytes that a record may take; a history for which there is none is forgotten.
         log: of every change: the job, and what it was before.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[Key, ModelJob] = {}
         self.timeouts: dict[JobType, float] = {}
+        self.retentions: dict[JobType, tuple[float | None, float | None]] = {}
         self.places = 0
+        self.room = _ROOMY
         self.log: list[tuple[Key, ModelJob | None]] = []
         self._queues: dict[JobType, _Queue] = {}
 
@@ -151,10 +218,19 @@ class Model:
         if job is None:
             if not (key[0] in self.timeouts if type_exists is None else type_exists):
                 return NoTypeTimeout
-            return self._wait(key, None, change.data, change.priority, change.run_at, None, now)
+            return self._create(key, change, now)
         if if_exists == "error":
             return JobExists
         return job if if_exists == "ignore" else self.resubmit(key, change, now)
+
+    def enqueue(self, key: Key, change: Change, unique: bool, now: float) -> Result:
+        """Add a job for a handler: the only one of its kind, or a new one."""
+        job = self.jobs.get(key)
+        if job is None:
+            return self._create(key, change, now)
+        if not unique:
+            return JobExists
+        return self.resubmit(key, change, now) if job.state is FINISHED else job
 
     def resubmit(self, key: Key, change: Change, now: float) -> Result:
         """Have a job run again, as a creator."""
@@ -169,7 +245,8 @@ class Model:
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
-        return self._wait(key, job, data, priority, run_at, job.next, now)
+        notes = Notes(0, _noted(job.notes, "added", now))
+        return self._wait(key, notes, data, priority, run_at, job.next, now)
 
     def remove(self, key: Key, force: bool) -> Removal | type[JobsError]:
         """Remove a job, or ask its worker to finish it."""
@@ -205,13 +282,19 @@ class Model:
         """Return the jobs that an accept in exact order takes."""
         return list(islice(self.due(type, max_priority, due_by, now), limit))
 
-    def accept(self, key: Key, lock: bytes, time: float) -> ModelJob:
+    def accept(
+        self, key: Key, lock: bytes, time: float, now: float = 0.0, worker: str = "", most: int = MOST_HISTORY
+    ) -> ModelJob:
         """Give a pending job to a worker."""
         job = self.jobs[key]
         self.places += 1
+        history = _noted(job.notes, "started", now, worker, most)
+        notes = job.notes._replace(attempts=job.notes.attempts + 1, history=history)
         return self.put(
             key,
-            ModelJob(RUNNING, job.data, job.priority, job.run_at, None, job.next, False, lock, self.places, time),
+            ModelJob(
+                RUNNING, job.data, job.priority, job.run_at, None, job.next, False, lock, notes, self.places, time
+            ),
         )
 
     def scheduled(self, type: JobType) -> Iterator[Key]:
@@ -226,8 +309,8 @@ class Model:
 
     # Workers
 
-    def update(self, key: Key, lock: bytes, data: Any, time: float) -> Result:
-        """Show that a job is alive, with new data or UNSET."""
+    def update(self, key: Key, lock: bytes, data: Any, time: float, progress: bytes | None = None) -> Result:
+        """Show that a job is alive, with new data or UNSET, and with new progress or None."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
@@ -235,19 +318,41 @@ class Model:
             return JobCanceled
         self.places += 1
         kept = job.data if data is UNSET else data
-        return self.put(key, job._replace(data=kept, place=self.places, active_at=time))
+        notes = job.notes if progress is None else job.notes._replace(progress=progress)
+        return self.put(key, job._replace(data=kept, notes=notes, place=self.places, active_at=time))
 
-    def finish(self, key: Key, lock: bytes, data: Any, outcome: Outcome, now: float) -> Result:
+    def beat(self, key: Key, lock: bytes, time: float) -> Result:
+        """Show that a job is alive, whether canceled or not."""
+        job = self.jobs.get(key)
+        if job is None or job.lock != lock:
+            return WorkerConflict
+        self.places += 1
+        return self.put(key, job._replace(place=self.places, active_at=time))
+
+    def finish(self, key: Key, lock: bytes, data: Any, outcome: Outcome, now: float, said: Said = NOTHING) -> Result:
         """End a run, with new data or UNSET."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
         kept = job.data if data is UNSET else data
+        job = job._replace(notes=_told(job.notes, said))
+        if said.reason:
+            job = job._replace(notes=_happened(job.notes, "crashed", now, said.reason, said.most))
         if job.cancel:
-            return self._end(key, job, kept, Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome)
+            outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
+            return self._end(key, job, kept, outcome, now, said.most)
         if job.next is not None:
-            return self._wait(key, job, kept, *job.next, None, now)
-        return self._end(key, job, kept, outcome)
+            notes = _happened(job.notes, "finished", now, "", said.most)._replace(attempts=0)
+            return self._wait(key, notes, kept, *job.next, None, now)
+        return self._end(key, job, kept, outcome, now, said.most)
+
+    def crash(self, key: Key, lock: bytes, said: Said, run_at: float, now: float) -> Result:
+        """End a run that failed: it is to be tried again from a time on."""
+        job = self.jobs.get(key)
+        if job is None or job.lock != lock:
+            return WorkerConflict
+        notes = _happened(_told(job.notes, said), "crashed", now, said.reason, said.most)
+        return self._give_back(key, job, notes, run_at, now)
 
     def worker_resubmit(self, key: Key, lock: bytes, change: Change, time: float) -> Result:
         """Have a job run again after this run, as its worker."""
@@ -261,26 +366,34 @@ class Model:
         following = _following(job, change)
         return self.put(key, job._replace(data=data, next=following, place=self.places, active_at=time))
 
-    def release(self, key: Key, lock: bytes, now: float) -> Result:
-        """Give a job back."""
+    def stop(self, key: Key, lock: bytes, now: float, run_at: float | None = None, most: int = MOST_HISTORY) -> Result:
+        """Give a job back as one whose run does not count, to run from a time on; None for the time it had."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        return self.lose(key, now)
+        notes = _happened(job.notes, "stopped", now, "", most)._replace(attempts=max(job.notes.attempts - 1, 0))
+        return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
         job = self.jobs[key]
-        if job.cancel:
-            return self._end(key, job, job.data, Outcome.CANCELED)
-        return self._wait(key, job, job.data, job.priority, job.run_at, job.next, now)
+        return self._give_back(key, job, _happened(job.notes, "lost", now), job.run_at, now)
 
     # Changes
+
+    def _create(self, key: Key, change: Change, now: float) -> ModelJob:
+        notes = Notes(0, (("added", now, ""),))
+        return self._wait(key, notes, change.data, change.priority, change.run_at, None, now)
+
+    def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:
+        if job.cancel:
+            return self._end(key, job._replace(notes=notes), job.data, Outcome.CANCELED, now)
+        return self._wait(key, notes, job.data, job.priority, run_at, job.next, now)
 
     def _wait(
         self,
         key: Key,
-        job: ModelJob | None,
+        notes: Notes,
         data: bytes,
         priority: bytes,
         run_at: Any,
@@ -291,16 +404,27 @@ class Model:
         self.places += 1
         run_at = None if run_at is UNSET else run_at
         state = READY if run_at is None or run_at <= now else SCHEDULED
-        return self.put(key, ModelJob(state, data, priority, run_at, None, following, False, None, self.places, None))
-
-    def _end(self, key: Key, job: ModelJob, data: bytes, outcome: Outcome) -> ModelJob:
-        self.places += 1
+        notes = notes._replace(expires=None)
         return self.put(
-            key, ModelJob(FINISHED, data, job.priority, job.run_at, outcome, None, False, None, self.places, None)
+            key, ModelJob(state, data, priority, run_at, None, following, False, None, notes, self.places, None)
+        )
+
+    def _end(
+        self, key: Key, job: ModelJob, data: bytes, outcome: Outcome, now: float, most: int = MOST_HISTORY
+    ) -> ModelJob:
+        self.places += 1
+        notes = _happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
+        keep = self.retentions.get(key[0], (None, None))[outcome is Outcome.FAILED]
+        notes = notes._replace(expires=None if keep is None else now + keep)
+        return self.put(
+            key,
+            ModelJob(FINISHED, data, job.priority, job.run_at, outcome, None, False, None, notes, self.places, None),
         )
 
     def put(self, key: Key, job: ModelJob) -> ModelJob:
-        """Make this the job's present state, and return it."""
+        """Make this the job's present state, without a history that has no room, and return it."""
+        if len(job.data) + job.notes.size() > self.room // 4 and _size(job) > self.room:
+            job = job._replace(notes=job.notes._replace(history=()))
         self.restore(key, job)
         return job
 
@@ -363,6 +487,27 @@ class Model:
             priority = self.jobs[key].priority
             if max_priority is None or priority <= max_priority:
                 yield (priority, 1, (run_at, order)), key
+
+
+def _size(job: ModelJob) -> int:
+    following = 0 if job.next is None else len(job.next[0])
+    return _RECORD_BYTES + len(job.priority) + max(len(job.priority), following) + job.notes.size() + len(job.data)
+
+
+def _noted(notes: Notes, kind: str, now: float, detail: str = "", most: int = MOST_HISTORY) -> tuple[Event, ...]:
+    cut = detail.encode(errors="replace")[:_MOST_DETAIL].decode(errors="ignore")
+    return ((kind, now, cut), *notes.history)[:most]
+
+
+def _happened(notes: Notes, kind: str, now: float, detail: str = "", most: int = MOST_HISTORY) -> Notes:
+    return notes._replace(history=_noted(notes, kind, now, detail, most))
+
+
+def _told(notes: Notes, said: Said) -> Notes:
+    return notes._replace(
+        result=notes.result if said.result is None else said.result,
+        error=notes.error if said.error is None else said.error,
+    )
 
 
 def _following(job: ModelJob, change: Change) -> tuple[bytes, float | None]:

@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
-from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge
+from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge, WorkerConflict
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.pending import Terms
+from jobs_service.layer.processing import Holding
 from jobs_service.layer.record import LOCK_BYTES, Record
-from jobs_service.model import UNSET, JobId, JobType
+from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.model import UNSET, JobId, JobType, Outcome
+from jobs_service.notes import expires_at, history_of
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, observed, shown, shown_terms
 from tests.simulation.journal import UNOBSERVED, Entry
@@ -82,6 +85,12 @@ class Operations:
         seqs: of every job, the seq that is stored.
         own_places: the last move before the present transaction.
         own_types: the timeouts that the present transaction has changed.
+        own_pauses: the types that it has paused (True) or resumed.
+        own_retentions: how long finished jobs are kept, where it has changed that.
+        pauses: of every type, whether it was paused from which commit on.
+        retentions: of every type, how long finished jobs were kept from which commit on.
+        resumed: the types' keys that the present transaction has resumed.
+        taken_away: those of whose running jobs it has canceled some, or taken from their workers.
     """
 
     def __init__(self, time: Callable[[], float]) -> None:
@@ -96,6 +105,12 @@ class Operations:
         self.seqs: dict[Key, bytes] = {}
         self.own_places = 0
         self.own_types: dict[JobType, float | None] = {}
+        self.own_pauses: dict[JobType, bool] = {}
+        self.own_retentions: dict[JobType, Retention] = {}
+        self.pauses: dict[JobType, list[tuple[int, bool]]] = {}
+        self.retentions: dict[JobType, list[tuple[int, Retention]]] = {}
+        self.resumed: dict[TypeKeys, None] = {}
+        self.taken_away: dict[TypeKeys, None] = {}
         self._time = time
         self._locks: dict[bytes, str] = {}
         self._transaction: Ended
@@ -110,7 +125,14 @@ class Operations:
             "update": self._update,
             "finish": self._finish,
             "worker resubmit": self._worker_resubmit,
-            "release": self._release,
+            "enqueue": self._enqueue,
+            "crash": self._crash,
+            "stop": self._stop,
+            "beat": self._beat,
+            "expire": self._expire,
+            "pause": self._pause,
+            "resume": self._pause,
+            "set retention": self._set_retention,
             "make ready": self._make_ready,
             "accept": self._accept,
             "lost": self._lost,
@@ -130,6 +152,11 @@ class Operations:
         self._seen_places = seen_places
         self.own_places = self.model.places
         self.own_types = {}
+        self.own_pauses = {}
+        self.own_retentions = {}
+        self.resumed = {}
+        self.taken_away = {}
+        self.model.room = transaction.limits.value
         self._cut = False
         handlers = self._handlers
         for entry in transaction.journal:
@@ -209,28 +236,72 @@ class Operations:
         self.cells["remove force" if force else "remove", column(job)] += 1
         if self._failed_for_itself(entry, entry.result, key):
             return
-        if force and job is not None and job.lock is not None:
-            self._end_lock(entry, key, job.lock)
+        if job is not None and job.lock is not None:
+            if force:
+                self._end_lock(entry, key, job.lock)
+            if force or not job.cancel:
+                self.taken_away[entry.keys] = None
         self._check(entry, key, self.model.remove(key, force), entry.result)
 
     # Workers
 
+    def _enqueue(self, entry: Entry) -> None:
+        key, job = self._job(entry)
+        change, unique, seconds = entry.arguments
+        self.cells["enqueue unique" if unique else "enqueue", column(job)] += 1
+        if self._failed_for_itself(entry, entry.result, key, change):
+            return
+        if job is None:
+            exists = self._type_may_exist(entry.type)
+            if exists == {False} or (len(exists) > 1 and entry.keys.timeout in self._transaction.written):
+                self.own_types[entry.type] = seconds
+        self._check(entry, key, self.model.enqueue(key, change, unique, entry.now), entry.result)
+
     def _update(self, entry: Entry) -> None:
         key, job = self._job(entry)
-        lock, data = entry.arguments
+        lock, data, progress = entry.arguments
         self.cells["update", column(job, lock)] += 1
-        if not self._failed_for_itself(entry, entry.result, key, Change(data, UNSET, UNSET)):
-            self._check(entry, key, self.model.update(key, lock, data, self._time()), entry.result)
+        change = Change(data if progress is None else (b"" if data is UNSET else data) + progress, UNSET, UNSET)
+        if not self._failed_for_itself(entry, entry.result, key, change):
+            self._check(entry, key, self.model.update(key, lock, data, self._time(), progress), entry.result)
+
+    def _beat(self, entry: Entry) -> None:
+        key, job = self._job(entry)
+        (lock,) = entry.arguments
+        self.cells["beat", column(job, lock)] += 1
+        expected = self.model.beat(key, lock, self._time())
+        self._check(entry, key, Holding.TAKEN if expected is WorkerConflict else expected, entry.result)
 
     def _finish(self, entry: Entry) -> None:
+        key, _ = self._job(entry)
+        lock, data, outcome, said = entry.arguments
+        whole = b"".join(part for part in (data, said.result, said.error) if isinstance(part, bytes))
+        self._end(
+            entry, Change(whole, UNSET, UNSET), lambda: self.model.finish(key, lock, data, outcome, entry.now, said)
+        )
+
+    def _crash(self, entry: Entry) -> None:
+        key, _ = self._job(entry)
+        lock, said, run_at = entry.arguments
+        change = Change(said.error or b"", UNSET, UNSET)
+        self._end(entry, change, lambda: self.model.crash(key, lock, said, run_at, entry.now))
+
+    def _stop(self, entry: Entry) -> None:
+        key, _ = self._job(entry)
+        lock, run_at, most = entry.arguments
+        self._end(entry, None, lambda: self.model.stop(key, lock, entry.now, run_at, most))
+
+    def _end(self, entry: Entry, change: Change | None, end: Callable[[], Any]) -> None:
+        """End a run."""
         key, job = self._job(entry)
-        lock, data, outcome = entry.arguments
-        self.cells["finish", column(job, lock)] += 1
-        if self._failed_for_itself(entry, entry.result, key, Change(data, UNSET, UNSET)):
+        lock = entry.arguments[0]
+        self.cells[entry.name, column(job, lock)] += 1
+        if self._failed_for_itself(entry, entry.result, key, change):
             return
         if entry.result.__class__ is Record:
             self._end_lock(entry, key, lock)
-        self._check(entry, key, self.model.finish(key, lock, data, outcome, entry.now), entry.result)
+        self._know_retention(entry.type, entry.result)
+        self._check(entry, key, end(), entry.result)
 
     def _worker_resubmit(self, entry: Entry) -> None:
         key, job = self._job(entry)
@@ -238,16 +309,6 @@ class Operations:
         self.cells["worker resubmit", column(job, lock)] += 1
         if not self._failed_for_itself(entry, entry.result, key, change):
             self._check(entry, key, self.model.worker_resubmit(key, lock, change, self._time()), entry.result)
-
-    def _release(self, entry: Entry) -> None:
-        key, job = self._job(entry)
-        (lock,) = entry.arguments
-        self.cells["release", column(job, lock)] += 1
-        if self._failed_for_itself(entry, entry.result, key):
-            return
-        if entry.result.__class__ is Record:
-            self._end_lock(entry, key, lock)
-        self._check(entry, key, self.model.release(key, lock, entry.now), entry.result)
 
     # The queue
 
@@ -289,7 +350,12 @@ class Operations:
         if taken is None:
             return
         due_by = entry.now if terms.due_by is None else terms.due_by
-        if terms.spread == 1:
+        if self._is_paused(entry.type):
+            if taken:
+                self.complain(
+                    f"{self.who()}: accept of {entry.type!r}, which is paused, took {[id for id, _ in taken]}"
+                )
+        elif terms.spread == 1:
             self._check_exact(entry, terms, due_by, taken, cut)
         else:
             self._check_spread(entry, terms, due_by, taken, cut)
@@ -297,7 +363,7 @@ class Operations:
             key = self.key(entry.keys, id)
             job = self.model.jobs.get(key)
             if job is not None and job.pending:
-                self._take(entry, key, job, due_by, record)
+                self._take(entry, key, job, due_by, record, terms)
 
     def _check_exact(
         self, entry: Entry, terms: Terms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
@@ -335,7 +401,7 @@ class Operations:
             if key in seen:
                 seen.remove(key)
 
-    def _take(self, entry: Entry, key: Key, job: ModelJob, due_by: float, record: Any) -> None:
+    def _take(self, entry: Entry, key: Key, job: ModelJob, due_by: float, record: Any, terms: Terms) -> None:
         """Give an accepted job its lock."""
         self.cells["accept", "pending"] += 1
         if job.run_at is not None and job.run_at > max(due_by, entry.now):
@@ -347,7 +413,8 @@ class Operations:
         elif lock in self._locks:
             self.complain(f"{self.who()}: accept gave {named(*key)} a lock that was given before")
         self._locks[lock] = "held"
-        self._check(entry, key, self.model.accept(key, lock, self._time()), record)
+        accepted = self.model.accept(key, lock, self._time(), entry.now, terms.worker, terms.max_history)
+        self._check(entry, key, accepted, record)
 
     # Lost jobs
 
@@ -377,7 +444,26 @@ class Operations:
             if self.seqs.get(key, b"")[: len(until)] > until:
                 self.complain(f"{self.who()}: {named(*key)} was taken for lost, but was active after {until.hex()}")
             self._end_lock(entry, key, job.lock)
+            self.taken_away[entry.keys] = None
+            self._know_retention(entry.type, record)
             self._check(entry, key, self.model.lose(key, entry.now), record)
+
+    # Expired jobs
+
+    def _expire(self, entry: Entry) -> None:
+        until, limit = entry.arguments
+        gone = self._found(entry) or []
+        if len(gone) > limit:
+            self.complain(f"{self.who()}: {len(gone)} jobs of {entry.type!r} have expired, {limit} at most")
+        for id, _ in gone:
+            key = self.key(entry.keys, id)
+            job = self.model.jobs.get(key)
+            self.cells["expire", column(job)] += 1
+            expires = None if job is None else job.notes.expires
+            if expires is None or expires > min(until, entry.now):
+                self.complain(f"{self.who()}: {named(*key)} was removed as expired, but is {shown(job)}")
+            if job is not None:
+                self.model.remove(key, False)
 
     # Types
 
@@ -393,6 +479,44 @@ class Operations:
             self.own_types[entry.type] = None
         elif entry.result is not JobTooLarge and not _is_weather(entry.result):
             self.complain(f"{self.who()}: clear timeout of {entry.type!r} gave {shown(entry.result)}")
+
+    def _pause(self, entry: Entry) -> None:
+        if entry.result is None:
+            self.own_pauses[entry.type] = entry.name == "pause"
+            if entry.name == "resume":
+                self.resumed[entry.keys] = None
+        elif entry.result is not JobTooLarge and not _is_weather(entry.result):
+            self.complain(f"{self.who()}: {entry.name} of {entry.type!r} gave {shown(entry.result)}")
+
+    def _set_retention(self, entry: Entry) -> None:
+        if entry.result is None:
+            (self.own_retentions[entry.type],) = entry.arguments
+        elif entry.result is not JobTooLarge and not _is_weather(entry.result):
+            self.complain(f"{self.who()}: set retention of {entry.type!r} gave {shown(entry.result)}")
+
+    def _is_paused(self, type: JobType) -> bool:
+        """Return whether nobody may accept: as of the commit, as it is read with a conflict."""
+        if type in self.own_pauses:
+            return self.own_pauses[type]
+        past = self.pauses.get(type, [])
+        if self._transaction.commit_version is None:
+            past = past[: bisect_right(past, self._transaction.version, key=_version_of)]
+        return past[-1][1] if past else False
+
+    def _know_retention(self, type: JobType, result: Any) -> None:
+        """Tell the model how long jobs are kept: as at any time from the read version to now, for it is a snapshot."""
+        if type in self.own_retentions:
+            self.model.retentions[type] = self.own_retentions[type]
+            return
+        past = self.retentions.get(type, [])
+        place = bisect_right(past, self._transaction.version, key=_version_of)
+        may_be = [retention for _, retention in past[max(place - 1, 0) :]] + ([FOR_EVER] if place == 0 else [])
+        if len(may_be) > 1 and result.__class__ is Record and result.outcome is not None:
+            expires, ended = expires_at(result.notes), history_of(result.notes)[:1]
+            kept = None if expires is None or not ended else expires - ended[0].at
+            failed = result.outcome is Outcome.FAILED
+            may_be = [each for each in may_be if _close(each[failed], kept)] or may_be
+        self.model.retentions[type] = may_be[-1]
 
     def _note_cut(self, entry: Entry) -> None:
         self._cut = True
@@ -456,15 +580,16 @@ class Operations:
     def _may_be_too_large(self, entry: Entry, key: Key, change: Change | None) -> bool:
         job = self.model.jobs.get(key)
         limits = self._transaction.limits
-        data = priority = 0
+        data = priority = told = 0
         for part in (job, change):
             if part is not None:
                 data = max(data, 0 if part.data is UNSET else len(part.data))
+                told += part.notes.size() if part.__class__ is ModelJob else 0
                 priority = max(priority, 0 if part.priority is UNSET else len(part.priority))
         if job is not None and job.next is not None:
             priority = max(priority, len(job.next[0]))
         size = len(self.keys[key][1]) + priority + _ROOM
-        return size > limits.key or data + 2 * priority + _ROOM > limits.value
+        return size > limits.key or data + told + 2 * priority + _ROOM > limits.value
 
 
 def _is_weather(result: Any) -> bool:
@@ -472,6 +597,10 @@ def _is_weather(result: Any) -> bool:
     if not isinstance(result, type) or not issubclass(result, StoreError):
         return False
     return result.retryable or issubclass(result, TransactionTooLarge)
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    return one == other if one is None or other is None else abs(one - other) < TOLERANCE
 
 
 def _version_of(entry: tuple[int, Any]) -> int:

@@ -376,10 +376,10 @@ def a_lock_that_is_ended_twice(run: Recorded) -> None:
     a_second_finish_that_is_not_refused(run)
 
 
-@complains("release.*ended a lock that was never given")
+@complains("stop.*ended a lock that was never given")
 def a_lock_that_was_never_given(run: Recorded) -> None:
-    _, entry = run.first("release")
-    entry.arguments = (b"never given.....",)
+    _, entry = run.first("stop")
+    entry.arguments = (b"never given.....", None, 20)
 
 
 @complains("finish.*'a': expected ready.*outcome is <Outcome.SUCCEEDED: 'succeeded'>, not None")
@@ -625,7 +625,7 @@ def a_change_that_nobody_is_told_of(run: Recorded) -> None:
 
 @complains("jobs of 't' became pending, but nobody was told")
 def a_pending_job_that_nobody_is_told_of(run: Recorded) -> None:
-    ending, entry = run.first("release")
+    ending, entry = run.first("stop")
     del ending.written[entry.keys.watch_pending]
 
 

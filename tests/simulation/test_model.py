@@ -86,7 +86,7 @@ class ModelPlayer:
             outcome = arguments.get("outcome", Outcome.SUCCEEDED)
             return seen("Job", key, self.model.finish(key, lock, data, outcome, NOW))
         if name == "release":
-            return seen("Job", key, self.model.release(key, lock, NOW))
+            return seen("Job", key, self.model.stop(key, lock, NOW))
         return seen("RunningJob", key, self.model.worker_resubmit(key, lock, change(arguments), 0.0))
 
     def _create(self, name: str, key: Key, arguments: dict[str, Any]) -> Any:
@@ -256,7 +256,7 @@ def test_a_job_that_is_lost_keeps_its_flag_and_its_time() -> None:
         model.resubmit(key, Change(UNSET, pack_priority(5), UNSET), NOW)
     lost = model.lose(A, NOW)
     assert (lost.state, lost.next, lost.lock) == (SCHEDULED, (pack_priority(5), LATE), None)
-    released = model.release(B, b"lock", NOW)
+    released = model.stop(B, b"lock", NOW)
     assert isinstance(released, ModelJob)
     assert (released.state, released.next, released.priority) == (READY, (pack_priority(5), None), pack_priority(0))
 

@@ -101,7 +101,7 @@ def update_is_no_activity() -> Defect:
 def release_wakes_nobody() -> Defect:
     """WATCH_PENDING is not bumped when a job is given back."""
     return changed(
-        processing.release,
+        processing.stop,
         ("    return entry\n", "    unit._woken.clear()\n    return entry\n"),
     )
 
