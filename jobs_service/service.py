@@ -7,7 +7,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
@@ -83,7 +83,7 @@ from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
 from jobs_service.runner.stats import Gauges
 from jobs_service.runner.ticker import Periodic
-from jobs_service.settings import PREFIX, Settings
+from jobs_service.settings import PREFIX, HandlerSettings, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
 from jobs_service.store.base import Transaction, Watch, foreign_await, no_coroutine
@@ -166,6 +166,8 @@ class JobsService:
         self._afterthoughts: set[asyncio.Task[None]] = set()
         self._handlers: dict[JobType, Handler[Any, Any]] = {}
         self._periodic: _Periodics = []
+        # What the settings have replaced of a handler's options, as it was before.
+        self._replaced: dict[JobType, dict[str, Any]] = {}
         self._runner: Runner | None = None
         self._running: asyncio.Task[Any] | None = None
         self._types_touched = 0
@@ -707,14 +709,16 @@ class JobsService:
         """The handlers by type."""
         return dict(self._handlers)
 
-    async def run(self, *, max_jobs: int | None = None) -> None:
+    async def run(self, *, max_jobs: int | None = None, started: Callable[[], object] | None = None) -> None:
         """Run the jobs of all handlers until the caller is canceled.
 
         Then nothing more is accepted, running handlers get their grace to end, those that do not are canceled, and
         their jobs are given back, so that another process takes them at once. Opens the service if it is not open.
+        What the settings say of a handler's options holds before what it was registered with.
 
         Args:
             max_jobs: of all types that run here at the same time; None for as many as the handlers have slots.
+            started: called once, when all types are there and their jobs are accepted.
 
         Raises:
             InvalidSettings: there is no handler, or max_jobs is no number.
@@ -729,10 +733,12 @@ class JobsService:
             raise JobsError("this service's handlers run already")
         if not self._entered:
             async with self:
-                return await self.run(max_jobs=max_jobs)
+                return await self.run(max_jobs=max_jobs, started=started)
         self._check_open()
+        self.reload(self.settings)
         host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
-        self._runner = Runner(host, [*self._handlers.values()], self._periodic, max_jobs)
+        told = (lambda: None) if started is None else started
+        self._runner = Runner(host, [*self._handlers.values()], self._periodic, max_jobs, told)
         self._running = asyncio.current_task()
         try:
             await self._runner.run()
@@ -752,10 +758,41 @@ class JobsService:
         handler = self._handlers.get(type)
         if handler is None:
             raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
+        self._change(handler, changes)
+        # What was registered is no more what it goes back to.
+        for name in changes:
+            self._replaced.get(type, {}).pop(name, None)
+
+    def reload(self, settings: Settings) -> None:
+        """Take handlers' options from other settings, also while they run; nothing else of the settings changes.
+
+        What the settings do not name any more is again as it was registered, or as `configure` has said.
+
+        Args:
+            settings: their `handlers` holds slots, max_churn, interval and max_history by type.
+
+        Raises:
+            InvalidSettings: no Settings.
+        """
+        if not isinstance(settings, Settings):
+            raise InvalidSettings(f"settings {shown(settings)}: a {kind_of(settings)}; allowed are Settings")
+        self.settings = self.settings.model_copy(update={"handlers": settings.handlers})
+        for type, handler in self._handlers.items():
+            wanted = settings.handlers.get(_called(type), HandlerSettings()).model_dump(exclude_none=True)
+            before = self._replaced.get(type, {})
+            self._replaced[type] = {name: before.get(name, getattr(handler.options, name)) for name in wanted}
+            self._change(handler, {**before, **wanted})
+        unknown = {*settings.handlers} - {_called(type) for type in self._handlers}
+        if unknown:
+            log.warning("settings_without_handler", types=sorted(unknown))
+
+    def _change(self, handler: Handler[Any, Any], changes: Mapping[str, Any]) -> None:
+        if not changes:
+            return
         if self._runner is None:
             handler.options = handler.options.with_changes(**changes)
         else:
-            self._runner.change(type, **changes)
+            self._runner.change(handler.type, **changes)
 
     async def stats(self, type: JobType | None = None) -> _Stats:
         """Return how many jobs of each type are in which state, and for how long, whoever runs them.
@@ -1203,6 +1240,11 @@ def _here() -> asyncio.Task[Any] | int | None:
         return asyncio.current_task()
     except RuntimeError:
         return threading.get_ident()
+
+
+def _called(type: JobType) -> str:
+    """Return how settings call a type."""
+    return type if isinstance(type, str) else repr(type)
 
 
 def check_timeout(timeout: Any) -> float | None:

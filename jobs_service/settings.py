@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from jobs_service.errors import InvalidSettings, in_one_line, shown
 
@@ -16,6 +18,22 @@ PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"
 
 _LONGEST = 300
+_HANDLERS = "handlers"
+
+
+class HandlerSettings(BaseModel):
+    """What of a handler's options comes from the configuration; None leaves an option as it was registered."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    slots: int | None = Field(default=None, ge=0, le=100_000)
+    """Jobs that one process runs at the same time."""
+    max_churn: int | None = Field(default=None, ge=0, le=100_000)
+    """Continuous jobs that one rotation stops at most."""
+    interval: float | None = Field(default=None, gt=0, le=86_400)
+    """Seconds between two rotations."""
+    max_history: int | None = Field(default=None, ge=1, le=100)
+    """Events that a job's history keeps."""
 
 
 class Settings(BaseSettings):
@@ -70,11 +88,14 @@ class Settings(BaseSettings):
     """Embedded store: bytes it may grow to; only address space is reserved."""
     watch_poll: float = Field(0.008, gt=0, le=10)
     """Embedded store: between two looks for other processes' commits, while something is watched."""
+    handlers: Annotated[dict[str, HandlerSettings], NoDecode] = Field(default_factory=dict)
+    """Options of handlers by type, for `JobsService.run` and `reload`: `[handlers.thumbnail]` in the file, JSON in the
+    variable. A type that is no str goes by its repr: `[handlers.7]`."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
             if name not in Settings.model_fields:
-                raise InvalidSettings(f"{_called(name, value)}: there is no such setting{_range_of(name)}")
+                raise InvalidSettings(f"{_called((name,), value)}: there is no such setting{_range_of((name,))}")
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -83,6 +104,17 @@ class Settings(BaseSettings):
             raise InvalidSettings(in_one_line(str(error), _LONGEST)) from None
         except Exception as error:  # what an object raises that is asked for its number
             raise InvalidSettings(f"a setting that cannot be read: {in_one_line(str(error), _LONGEST)}") from None
+
+    @field_validator("handlers", mode="before")
+    @classmethod
+    def _from_variable(cls, value: Any) -> Any:
+        """The variable's text, unlike the file's table, is still to be read."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            raise PydanticCustomError("json", "it is no JSON object") from None
 
     @classmethod
     def settings_customise_sources(
@@ -119,20 +151,25 @@ class _TomlFile(PydanticBaseSettingsSource):
 
 def _first_complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    name = in_one_line(".".join(str(part) for part in first["loc"]), 60) or "settings"
+    place = tuple(str(part) for part in first["loc"]) or ("settings",)
     allowed = in_one_line(first["msg"][0].lower() + first["msg"][1:], 100)
-    return f"{_called(name, first.get('input'))}: {allowed}{_range_of(name)}"
+    return f"{_called(place, first.get('input'))}: {allowed}{_range_of(place)}"
 
 
-def _called(name: str, value: Any) -> str:
-    short = in_one_line(name, 40)
+def _called(place: tuple[str, ...], value: Any) -> str:
+    if len(place) > 1:
+        return f"setting {in_one_line('.'.join(place), 60)}={shown(value, 40)}"
+    short = in_one_line(place[0], 40)
     return f"{PREFIX}{short.upper()}={shown(value, 40)} (setting {short})"
 
 
-def _range_of(name: str) -> str:
-    field = Settings.model_fields.get(name)
+def _range_of(place: tuple[str, ...]) -> str:
+    if place[0] == _HANDLERS and len(place) < 3:
+        return f"; allowed are tables by type, with {', '.join(HandlerSettings.model_fields)}"
+    fields = (HandlerSettings if len(place) > 1 else Settings).model_fields
+    field = fields.get(place[-1])
     if field is None:
-        return f"; known are {', '.join(sorted(Settings.model_fields))}"
+        return f"; known are {', '.join(sorted(fields))}"
     if field.annotation is bool:
         return "; allowed are true and false"
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

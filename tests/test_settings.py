@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from jobs_service import InvalidSettings, JobsError, Settings
-from jobs_service.settings import FILE_VARIABLE, PREFIX
+from jobs_service.runner.options import Changes, HandlerOptions
+from jobs_service.settings import FILE_VARIABLE, PREFIX, HandlerSettings
 
-NUMBERS = [name for name, field in Settings.model_fields.items() if field.annotation is not bool]
+NUMBERS = [name for name, field in Settings.model_fields.items() if field.annotation in (int, float)]
 INTEGERS = [name for name, field in Settings.model_fields.items() if field.annotation is int]
 
 
@@ -230,3 +231,85 @@ def test_a_missing_file_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_directory_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FILE_VARIABLE, str(tmp_path))
     assert complaint() == f"JOBS_SERVICE_SETTINGS={tmp_path}: cannot read it: Is a directory"
+
+
+# options of handlers
+
+
+def test_options_of_handlers_come_from_tables_of_the_file(file: Callable[[str], Path]) -> None:
+    file('[handlers.thumbnail]\nslots = 4\ninterval = 5\n[handlers."a.b"]\nmax_churn = 0\nmax_history = 1\n')
+    assert {type: options.model_dump(exclude_none=True) for type, options in Settings().handlers.items()} == {
+        "thumbnail": {"slots": 4, "interval": 5.0},
+        "a.b": {"max_churn": 0, "max_history": 1},
+    }
+
+
+def test_options_of_handlers_come_from_json_in_the_variable(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file("[handlers.b]\nslots = 4\n")
+    monkeypatch.setenv("JOBS_SERVICE_HANDLERS", '{"a": {"slots": 1}}')
+    assert Settings().handlers == {"a": HandlerSettings(slots=1)}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "[handlers.a]\nslots = -1",
+            "setting handlers.a.slots=-1: input should be greater than or equal to 0; allowed is >= 0 and <= 100000",
+        ),
+        (
+            "[handlers.a]\nslots = true",
+            "setting handlers.a.slots=True: input should be a valid integer; allowed is >= 0 and <= 100000",
+        ),
+        (
+            "[handlers.a]\ninterval = '5'",
+            "setting handlers.a.interval='5': input should be a valid number; allowed is > 0 and <= 86400",
+        ),
+        (
+            "[handlers.a]\ninterval = inf",
+            "setting handlers.a.interval=inf: input should be a finite number; allowed is > 0 and <= 86400",
+        ),
+        (
+            "[handlers.a]\ngrace = 1",
+            "setting handlers.a.grace=1: extra inputs are not permitted; known are interval, max_churn, max_history, "
+            "slots",
+        ),
+        (
+            "[handlers]\nslots = 4",
+            "setting handlers.slots=4: input should be a valid dictionary or instance of HandlerSettings; allowed are "
+            "tables by type, with slots, max_churn, interval, max_history",
+        ),
+        (
+            'handlers = "many"',
+            "JOBS_SERVICE_HANDLERS='many' (setting handlers): it is no JSON object; allowed are tables by type, with "
+            "slots, max_churn, interval, max_history",
+        ),
+        (
+            'handlers = "[1]"',
+            "JOBS_SERVICE_HANDLERS=[1] (setting handlers): input should be a valid dictionary; allowed are tables by "
+            "type, with slots, max_churn, interval, max_history",
+        ),
+    ],
+)
+def test_a_mistake_in_a_handlers_options_is_told(content: str, message: str, file: Callable[[str], Path]) -> None:
+    file(content)
+    assert complaint() == message
+
+
+@pytest.mark.parametrize("name", HandlerSettings.model_fields)
+def test_a_handlers_options_have_the_ranges_that_they_have_in_code(name: str) -> None:
+    signs = {"gt": 0.001, "ge": 0, "le": 0}
+    assert set(HandlerSettings.model_fields) == set(Changes.__annotations__)
+    for bound in HandlerSettings.model_fields[name].metadata:
+        for sign, beyond in signs.items():
+            if not hasattr(bound, sign):
+                continue
+            limit = getattr(bound, sign)
+            within, outside = limit + beyond, limit + (1 if sign == "le" else 0 if sign == "gt" else -1)
+            assert Settings(handlers={"a": {name: within}}).handlers["a"].model_dump()[name] == within
+            assert getattr(HandlerOptions().with_changes(**{name: within}), name) == within
+            complaint(handlers={"a": {name: outside}})
+            with pytest.raises(InvalidSettings):
+                HandlerOptions().with_changes(**{name: outside})

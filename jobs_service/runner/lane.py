@@ -87,17 +87,21 @@ class Lane(Actor):
         host: the service.
         handler: what runs them.
         cap: shared by all lanes.
+        prepared: called when the type is there, and its jobs are accepted.
     """
 
     # It waits for its handlers as long as their grace allows.
     shutdown = None
 
-    def __init__(self, host: Host, handler: Handler[Any, Any], cap: Cap) -> None:
+    def __init__(
+        self, host: Host, handler: Handler[Any, Any], cap: Cap, prepared: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(f"lane {handler.type!r}")
         self._host = host
         self._context = host.context
         self._handler = handler
         self._cap = cap
+        self._prepared = prepared
         self._keys = host.context.keyspace.of(handler.type)
         self._log = log.bind(type=handler.type, handler=handler.name)
         self._execution = Execution(handler, host.context.sources, self._blocked)
@@ -140,6 +144,7 @@ class Lane(Actor):
 
     async def run(self) -> None:
         await self._transact(self._prepare_type)
+        self._prepared()
         self.spawn_link(self._fill(), "fill")
         self.spawn_link(self._beat(), "heartbeat")
         self.spawn_link(self._look_for_canceled(), "canceled")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -30,13 +30,21 @@ class Runner:
         handlers: each of another type.
         periodic: those of them whose jobs come by themselves.
         max_jobs: the cap over all; None for as many as they have slots.
+        started: called once, when all types are there and their jobs are accepted.
     """
 
     def __init__(
-        self, host: Host, handlers: Sequence[Handler[Any, Any]], periodic: Sequence[Periodic], max_jobs: int | None
+        self,
+        host: Host,
+        handlers: Sequence[Handler[Any, Any]],
+        periodic: Sequence[Periodic],
+        max_jobs: int | None,
+        started: Callable[[], object],
     ) -> None:
         self._host = host
         self._handlers = {handler.type: handler for handler in handlers}
+        self._unprepared = {*self._handlers}
+        self._started = started
         self._cap = Cap(max_jobs)
         self._lanes: dict[JobType, Lane] = {}
         children: list[ChildSpec[Process]] = [
@@ -93,8 +101,14 @@ class Runner:
         return {type: lane.busy for type, lane in self._lanes.items()}
 
     def _lane(self, handler: Handler[Any, Any]) -> Lane:
-        lane = self._lanes[handler.type] = Lane(self._host, handler, self._cap)
+        lane = self._lanes[handler.type] = Lane(self._host, handler, self._cap, partial(self._prepared, handler.type))
         return lane
+
+    def _prepared(self, type: JobType) -> None:
+        if type in self._unprepared:
+            self._unprepared.remove(type)
+            if not self._unprepared:
+                self._started()
 
     async def _drain(self) -> None:
         busy = sum(self.busy().values())
