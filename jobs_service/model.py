@@ -354,7 +354,7 @@ class RunningJob(Job):
         Args:
             data: the job's last JSON value; left out, the data stays.
             outcome: how it ended; a canceled job that reports success is kept as canceled.
-            result: a JSON value for those who wait for the job; left out, there is none.
+            result: a JSON value for those who wait for the job; left out, what an earlier run returned stays.
             error: how it failed.
 
         Returns:

@@ -10,12 +10,33 @@ from typing import Any
 import fdb.tuple
 import pytest
 
-from jobs_service import Job, JobEvent, JobState, NewJob, Outcome, Removal, RunningJob, StoreError
+from jobs_service import (
+    InvalidJob,
+    Job,
+    JobEvent,
+    JobState,
+    NewJob,
+    Outcome,
+    Removal,
+    RunningJob,
+    StoreError,
+    notes,
+)
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
-from jobs_service.model import UNSET, JobError, Progress, ResubmitFlag, Unset
+from jobs_service.model import (
+    UNSET,
+    HistoryEvent,
+    HistoryKind,
+    JobError,
+    Progress,
+    ProgressReport,
+    ResubmitFlag,
+    Unset,
+)
 from jobs_service.store.base import CommitStamp
 
 ATTRIBUTES = ["type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"]
+NOTED = ["attempts", "history", "result", "error", "progress"]
 SEQ = bytes(range(12))
 
 
@@ -101,7 +122,7 @@ def test_a_seq_is_unknown_until_its_transaction_has_committed() -> None:
     assert (before, found.seq) == (None, b"s" * 10 + b"\x00\x07")
 
 
-@pytest.mark.parametrize("name", ATTRIBUTES)
+@pytest.mark.parametrize("name", ATTRIBUTES + NOTED)
 def test_a_jobs_attributes_cannot_be_set_or_deleted(name: str) -> None:
     for found in (job(), running()):
         before = getattr(found, name)
@@ -148,6 +169,7 @@ def test_jobs_with_the_same_fields_are_equal_and_have_one_hash() -> None:
         {"next": (b"\x14", None)},
         {"cancel": True},
         {"seq": bytes(12)},
+        {"notes": notes.started_anew(b"", 1.0)},
     ],
     ids=lambda other: next(iter(other)),
 )
@@ -183,6 +205,44 @@ def test_a_job_shows_which_it_is_and_never_its_data(found: Job, shown: str) -> N
     assert str(found) == shown
 
 
+# what is told of its runs
+
+
+def told() -> bytes:
+    """Return notes of a job that was added, and has crashed once."""
+    packed = notes.started_anew(b"", 1.0)
+    packed = notes.noted(packed, HistoryKind.STARTED, 2.0, "me", attempts=1)
+    packed = notes.noted(packed, HistoryKind.CRASHED, 3.0, "no")
+    for part, json in ((notes.RESULT, b"[1]"), (notes.ERROR, b'["E","no","at"]'), (notes.PROGRESS, b'[1,2,"half"]')):
+        packed = notes.with_part(packed, part, json)
+    return packed
+
+
+def test_a_job_tells_of_its_runs() -> None:
+    found = job(notes=told())
+    assert (found.attempts, found.result) == (1, [1])
+    assert found.history == (
+        HistoryEvent(HistoryKind.CRASHED, 3.0, "no"),
+        HistoryEvent(HistoryKind.STARTED, 2.0, "me"),
+        HistoryEvent(HistoryKind.ADDED, 1.0),
+    )
+    assert found.error == JobError("E", "no", "at")
+    assert found.progress == Progress(1, 2, "half")
+
+
+def test_a_job_without_notes_tells_of_nothing() -> None:
+    found = job()
+    assert (found.attempts, found.history, found.result, found.error, found.progress) == (0, (), None, None, None)
+
+
+def test_damaged_notes_are_told_when_somebody_looks() -> None:
+    broken = job(notes=told()[:-1])
+    assert (broken.state, broken.attempts) == (JobState.PENDING, 1)
+    for look in ("result", "error", "progress"):
+        with pytest.raises(StoreError, match="a job's notes are damaged"):
+            getattr(broken, look)
+
+
 # a running job
 
 
@@ -211,7 +271,14 @@ async def test_the_methods_of_a_running_job_are_its_workers_operations() -> None
 
 async def test_a_job_accepted_without_a_service_says_how_to_go_on() -> None:
     found = running()
-    calls = [found.update(), found.finish(), found.resubmit(), found.release()]
+    calls = [
+        found.update(),
+        found.finish(),
+        found.resubmit(),
+        found.release(),
+        found.progress(1),
+        found.finish_with(len),
+    ]
     for call in calls:
         with pytest.raises(RuntimeError, match="use the transaction's own operations"):
             await call
@@ -250,6 +317,39 @@ async def test_the_resubmit_flag_is_the_operation_when_it_is_called() -> None:
     assert callable(found.resubmit)
 
 
+def test_progress_is_a_value_until_it_is_called() -> None:
+    none, some = running().progress, running(notes=told()).progress
+    assert isinstance(some, ProgressReport)
+    assert (bool(none), none.value, repr(none)) == (False, None, "None")
+    assert (bool(some), some.value) == (True, Progress(1, 2, "half"))
+    assert repr(some) == str(some) == repr(Progress(1, 2, "half"))
+
+
+def test_reports_of_progress_compare_with_each_other_and_with_progress() -> None:
+    some = running(notes=told()).progress
+    assert some == Progress(1, 2, "half")
+    assert Progress(1, 2, "half") == some
+    assert some == running(notes=told()).progress
+    assert some != running().progress
+    assert some != (1, 2, "half")
+    assert hash(some) == hash(Progress(1, 2, "half"))
+
+
+async def test_progress_is_the_operation_when_it_is_called() -> None:
+    worker = Worker()
+    found = running(worker)
+    assert await found.progress(1) is found
+    assert await found.progress(2.5, 10, message="on") is found
+    assert worker.calls == [("progress", found, Progress(1)), ("progress", found, Progress(2.5, 10, "on"))]
+
+
+async def test_what_is_no_progress_does_not_reach_the_worker() -> None:
+    worker = Worker()
+    with pytest.raises(InvalidJob, match="progress: done='half': a str; allowed are numbers"):
+        await running(worker).progress("half")  # type: ignore[arg-type]
+    assert worker.calls == []
+
+
 # what else there is
 
 
@@ -269,6 +369,23 @@ def test_an_event_is_frozen_and_compares_by_its_fields() -> None:
     assert event != dataclasses.replace(event, data=None)
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.state = JobState.REMOVED  # type: ignore[misc]
+
+
+def test_an_event_tells_of_results_errors_and_progress_only_where_there_are_any() -> None:
+    event = JobEvent("t", "i", JobState.RUNNING, None, None, SEQ)
+    assert (event.result, event.error, event.progress) == (None, None, None)
+
+
+def test_kinds_of_history_are_their_names() -> None:
+    names = ["added", "started", "stopped", "crashed", "lost", "finished", "canceled"]
+    assert [str(kind) for kind in HistoryKind] == names
+
+
+@pytest.mark.parametrize("value", [HistoryEvent(HistoryKind.ADDED, 1.0), JobError("E", "no"), Progress(1)])
+def test_what_is_told_of_runs_is_frozen(value: Any) -> None:
+    for field in dataclasses.fields(value):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field.name, None)
 
 
 def test_states_outcomes_and_removals_are_their_names() -> None:

@@ -162,9 +162,11 @@ class Record:
         )
 
     def fit(self, limit: int) -> None:
-        """Forget the history of a job that would grow over a number of bytes with it: it must not stop a job."""
+        """Forget the history of a job that would grow over a number of bytes, then its error: they must not stop it."""
         if self.size() > limit:
             self.notes = notes_of.without_history(self.notes)
+            if self.size() > limit:
+                self.notes = notes_of.with_part(self.notes, notes_of.ERROR, None)
 
     def encode(self) -> bytes:
         """Return the bytes of a record whose seq is known."""

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import JobState, Outcome, StoreError
+from jobs_service import JobState, Outcome, StoreError, notes
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
+from jobs_service.notes import HistoryKind, JobError
 from jobs_service.store.base import CommitStamp
 from tests.layer.tuples import NAMES
 
@@ -43,6 +44,7 @@ RECORDS = st.builds(
     cancel=st.booleans(),
     next=NEXTS,
     json=st.binary(max_size=30),
+    notes=st.binary(max_size=60),
 )
 
 PRIORITY = fdb.tuple.pack((-7,))
@@ -61,6 +63,7 @@ def example(**other: Any) -> Record:
         "cancel": True,
         "next": (NEXT_PRIORITY, 2.5),
         "json": b'{"a":1}',
+        "notes": b"",
     }
     return Record(**{**values, **other})
 
@@ -90,7 +93,12 @@ def test_a_record_that_gets_a_versionstamp_has_it_between_its_two_halves(
 @given(RECORDS)
 def test_the_size_of_a_record_is_enough_for_it_and_for_all_that_it_becomes(record: Record) -> None:
     assert len(record.encode()) <= record.size()
-    grown = example(priority=record.priority, json=record.json, next=record.next or (record.priority, None))
+    grown = example(
+        priority=record.priority,
+        json=record.json,
+        next=record.next or (record.priority, None),
+        notes=record.notes or bytes(notes.HEAD_BYTES),
+    )
     assert len(grown.encode()) <= record.size()
 
 
@@ -147,6 +155,14 @@ def test_a_next_run_at_once_is_kept_apart_from_no_next_run(record: Record, again
     assert decoded.next == record.next
 
 
+def test_notes_are_between_the_next_run_and_the_data_after_their_length() -> None:
+    without = example().encode()
+    raw = example(notes=b"what was noted").encode()
+    json = b'{"a":1}'
+    assert raw[1] == without[1] | 128
+    assert raw[2:] == without[2 : -len(json)] + b"\x00\x00\x00\x0ewhat was noted" + json
+
+
 # states
 
 
@@ -173,6 +189,7 @@ def test_no_move_changes_the_record_that_it_begins_with(record: Record) -> None:
         record.running(b"l" * 16, seq),
         record.finished(seq, Outcome.FAILED),
         record.with_json(b"[]"),
+        record.with_notes(b"noted"),
         record.with_next((b"\x14", 1.0)),
         record.canceled(),
     ]
@@ -186,6 +203,7 @@ def test_a_move_changes_what_it_names_and_nothing_else(record: Record) -> None:
     assert fields(record.with_json(b"[]")) == {**before, "json": b"[]"}
     assert fields(record.with_next((b"\x14", 1.0))) == {**before, "next": (b"\x14", 1.0)}
     assert fields(record.canceled()) == {**before, "cancel": True}
+    assert fields(record.with_notes(b"noted")) == {**before, "notes": b"noted"}
 
 
 @given(RECORDS)
@@ -197,10 +215,67 @@ def test_a_finished_job_has_no_flag_left(record: Record) -> None:
     assert (ended.json, ended.priority, ended.run_at) == (record.json, record.priority, record.run_at)
 
 
+# notes
+
+
+def test_an_event_is_noted_beside_what_is_there() -> None:
+    before = example(notes=notes.started_anew(b"", 1.0))
+    after = before.noted(HistoryKind.CRASHED, 2.0, "no", attempts=1, most=5)
+    assert [(event.kind, event.at, event.detail) for event in notes.history_of(after.notes)] == [
+        (HistoryKind.CRASHED, 2.0, "no"),
+        (HistoryKind.ADDED, 1.0, ""),
+    ]
+    assert notes.attempts_of(after.notes) == 1
+    assert fields(before.with_notes(after.notes)) == fields(after)
+
+
+def told(json: int, error: int, most: int) -> Record:
+    """Return a running job with so many bytes of data, and an error and a full history."""
+    packed = b""
+    for number in range(most):
+        packed = notes.noted(packed, HistoryKind.CRASHED, float(number), "x" * 200)
+    packed = notes.with_part(packed, notes.ERROR, notes.error_json(JobError("E", "e" * error)))
+    packed = notes.with_part(packed, notes.RESULT, b"7")
+    return example(json=b"1" * json, notes=packed)
+
+
+def test_a_record_within_the_limit_keeps_all_of_its_notes() -> None:
+    record = told(1000, 100, 3)
+    before = record.notes
+    record.fit(record.size())
+    assert record.notes == before
+
+
+def test_of_a_record_that_grew_over_the_limit_the_history_goes_first() -> None:
+    record = told(1000, 100, 3)
+    record.fit(record.size() - 1)
+    assert notes.history_of(record.notes) == ()
+    assert notes.error_of(record.notes) == JobError("E", "e" * 100)
+    assert notes.result_of(record.notes) == 7
+
+
+def test_of_a_record_that_grew_over_the_limit_the_error_goes_next_and_the_result_stays() -> None:
+    record = told(1000, 100, 3)
+    bare = record.with_notes(notes.without_history(record.notes))
+    record.fit(bare.size() - 1)
+    assert notes.error_of(record.notes) is None
+    assert notes.result_of(record.notes) == 7
+    assert record.size() < bare.size()
+
+
 # what is no record
 
 
-@pytest.mark.parametrize("record", [example(), example(lock=None, place=READY, next=None), example(next=None)])
+@pytest.mark.parametrize(
+    "record",
+    [
+        example(),
+        example(lock=None, place=READY, next=None),
+        example(next=None),
+        example(notes=b"noted"),
+        example(lock=None, next=None, notes=b"noted"),
+    ],
+)
 def test_a_record_that_was_cut_anywhere_before_its_data_is_damaged(record: Record) -> None:
     raw = record.encode()
     for end in range(1, len(raw) - len(record.json)):
