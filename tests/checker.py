@@ -41,7 +41,6 @@ from jobs_service.store import Store, Transaction
 from jobs_service.store.base import STAMP_BYTES, CommitStamp, KeyValue
 
 _PLACE_FLAGS = (1, 2, 4)
-_KNOWN_FLAGS = 0xFF
 _ENDS = (HistoryKind.FINISHED, HistoryKind.CANCELED)
 _FIELDS = {
     DATA: ("DATA", 2),
@@ -183,8 +182,6 @@ class _Check:
     def _flags(self, record: Record, flags: int) -> Iterator[str]:
         if sum(bool(flags & flag) for flag in _PLACE_FLAGS) > 1:
             yield f"it is in several states at once: flags {flags:#x}"
-        if flags & ~_KNOWN_FLAGS:
-            yield f"unknown flags {flags:#x}"
         state = record.state
         if record.cancel and state is not JobState.RUNNING:
             yield f"the cancel flag of a {state} job"
@@ -258,9 +255,13 @@ class _Check:
 
     def _retention(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         try:
-            Retention.decode(value)
+            retention = Retention.decode(value)
         except Exception as error:
             yield f"no two numbers of seconds: {error}"
+            return
+        for seconds in retention:
+            if seconds is not None and not (isinstance(seconds, float) and 0 <= seconds < math.inf):
+                yield f"no two numbers of seconds: {seconds!r}"
 
     def _periodic(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         try:
@@ -268,7 +269,7 @@ class _Check:
         except Exception as error:
             yield f"no time: {error}"
             return
-        if not isinstance(tick, float):
+        if not isinstance(tick, float) or not math.isfinite(tick):
             yield f"{tick!r} is no time"
 
     def _watch_pending(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import fdb.tuple
 import pytest
 
-from jobs_service import JobsService, JobState, Outcome
+from jobs_service import JobsService, JobState, Outcome, notes
 from jobs_service.layer.keyspace import Keyspace, pack_id, pack_seconds
 from jobs_service.layer.record import Record
+from jobs_service.model import HistoryKind, JobError
 from jobs_service.store import Transaction
 from tests.checker import assert_sound, check_store, packed
 from tests.service.support import FAR_AWAY, LONG_AGO, accepted, empty
@@ -55,6 +56,17 @@ async def fill(jobs: JobsService, type: object) -> None:
             await worker.finish(outcome=Outcome.FAILED)
         if id == "released":
             await worker.release()
+    await jobs.set_retention(type, keep=FAR_AWAY / 1e4, keep_failed=0)  # type: ignore[arg-type]
+    for id in ("kept for a while", "to be forgotten"):
+        await jobs.add(type, id)  # type: ignore[arg-type]
+        worker = await accepted(jobs, type)
+        await worker.progress(1, 2, "half")
+        await worker.finish(
+            outcome=Outcome.SUCCEEDED if id == "kept for a while" else Outcome.FAILED,
+            result=[1],
+            error=JobError("E", "no"),
+        )
+    await jobs.pause(type)  # type: ignore[arg-type]
     for number, priority in enumerate(PRIORITIES):
         await jobs.add(type, f"ready {number}", priority=priority, run_at=LONG_AGO)  # type: ignore[arg-type]
         await jobs.add(type, f"scheduled {number}".encode(), priority=priority, run_at=FAR_AWAY)  # type: ignore[arg-type]
@@ -82,6 +94,16 @@ async def test_it_has_no_complaint_about_types_without_jobs_and_an_empty_store(j
 
 Damage = Callable[[Transaction, Keyspace, dict[str, bytes]], None]
 """Does harm, given the raw records by their jobs' names."""
+
+
+def noted(id: str, change: Callable[[bytes], bytes]) -> Damage:
+    """Change the notes of a record."""
+
+    def harm(tr: Transaction, keyspace: Keyspace, records: dict[str, bytes]) -> None:
+        record = Record.decode(records[id])
+        tr.set(key(keyspace, id), record.with_notes(change(record.notes)).encode())
+
+    return harm
 
 
 def key(keyspace: Keyspace, id: str, type: object = T1) -> bytes:
@@ -160,6 +182,8 @@ def entry_key(keyspace: Keyspace, id: str, record: Record) -> bytes:
     assert isinstance(record.seq, bytes)
     if record.lock is not None:
         return keys.activity + b"\x33" + record.seq
+    if (expires := notes.expires_at(record.notes)) is not None:
+        return keys.expiring + pack_seconds(expires) + pack_id(id)
     if record.run_at == FAR_AWAY:
         return keys.scheduled + pack_seconds(FAR_AWAY) + pack_id(id.encode())
     return keys.ready + record.priority + b"\x33" + record.seq + pack_id(id)
@@ -186,7 +210,25 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a next priority that is none": (rewritten("resubmitted", next=(b"\x15", None)), "is none"),
     "running and ready at once": (flag("running", 2), "several states"),
     "ready and scheduled at once": (flag("ready 0", 4), "several states"),
-    "an unknown flag": (flag("ready 0", 128), "unknown flags"),
+    "a flag of notes that are not there": (flag("ready 0", 128), "no JSON"),
+    "notes that are cut": (noted("ready 0", lambda told: told[:-1]), "history is damaged"),
+    "notes with more behind": (noted("ready 0", lambda told: told + b"x"), "notes are damaged"),
+    "an error that is none": (noted("to be forgotten", lambda told: notes.with_part(told, notes.ERROR, b"7")), "three"),
+    "a pending job that expires": (noted("ready 0", lambda told: notes.expiring(told, LONG_AGO)), "that expires"),
+    "a running job that expires": (noted("running", lambda told: notes.expiring(told, LONG_AGO)), "that expires"),
+    "a job that runs without an attempt": (noted("running", notes.with_no_attempts), "without an attempt"),
+    "a finished job that was only stopped": (
+        noted("succeeded", lambda told: notes.noted(told, HistoryKind.STOPPED, LONG_AGO)),
+        "its history says stopped",
+    ),
+    "a job that succeeded and was canceled": (
+        noted("succeeded", lambda told: notes.noted(told, HistoryKind.CANCELED, LONG_AGO)),
+        "its history says canceled",
+    ),
+    "a canceled job that finished": (
+        noted("ended canceled", lambda told: notes.noted(told, HistoryKind.FINISHED, LONG_AGO)),
+        "its history says finished",
+    ),
     "canceled while pending": (flag("ready 0", 16), "cancel flag of a pending"),
     "canceled while finished": (flag("succeeded", 16), "cancel flag of a finished"),
     "ended while pending": (flag("ready 0", 32), "of a pending job"),
@@ -218,6 +260,16 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a second entry of another kind": (second_entry(3, T1, FAR_AWAY, "ready 0"), "belongs to no job"),
     "an entry of a finished job": (second_entry(7, T1, STAMP, value=pack_id("succeeded")), "belongs to no job"),
     "an entry under another type": (second_entry(2, "t9", 0, STAMP, "ready 0"), "belongs to no job"),
+    "no entry, expiring": (entry_cleared("kept for a while"), "is missing"),
+    "another time than the entry's, expiring": (
+        noted("kept for a while", lambda told: notes.expiring(told, LONG_AGO)),
+        "is missing",
+    ),
+    "an entry that holds something, expiring": (entry_changed("to be forgotten", b"x"), "holds"),
+    "an entry of no job, expiring": (second_entry(11, T1, FAR_AWAY, "nobody"), "belongs to no job"),
+    "a second entry, expiring": (second_entry(11, T1, LONG_AGO, "kept for a while"), "belongs to no job"),
+    "an entry of a job that is kept for ever": (second_entry(11, T1, FAR_AWAY, "succeeded"), "belongs to no job"),
+    "an entry of a pending job, expiring": (second_entry(11, T1, FAR_AWAY, "ready 0"), "belongs to no job"),
     "two jobs with one seq": (same_seq, "the same seq"),
     "a seq ahead of the type's activity": (
         patched("succeeded", lambda raw: raw.__setitem__(slice(2, 12), FAR_STAMP)),
@@ -231,11 +283,21 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "no WATCH_PENDING",
     ),
     "a counter that is none": (written(section_key(4, T1), b"\x01"), "no counter"),
+    "a counter of canceled jobs that is none": (written(section_key(8, T1), b"\x01"), "no counter"),
+    "a counter of canceled jobs at zero": (written(section_key(8, T1), bytes(8)), "no counter"),
+    "a pause that holds something": (written(section_key(9, T1), b"x"), "not nothing"),
+    "a retention that is no tuple": (written(section_key(10, T1), b"\x21"), "no two numbers"),
+    "a retention of one time": (written(section_key(10, T1), fdb.tuple.pack((1.0,))), "no two numbers"),
+    "a retention of text": (written(section_key(10, T1), fdb.tuple.pack(("1", None))), "no two numbers"),
+    "a negative retention": (written(section_key(10, T1), fdb.tuple.pack((1.0, -1.0))), "no two numbers"),
+    "a last tick that is no tuple": (written(section_key(12, T1), b"\x21"), "no time"),
+    "a last tick that is text": (written(section_key(12, T1), fdb.tuple.pack(("now",))), "no time"),
+    "a last tick that is no number": (written(section_key(12, T1), fdb.tuple.pack((float("nan"),))), "no time"),
     "a timeout of zero": (written(section_key(6, T1), fdb.tuple.pack((0.0,))), "no positive"),
     "a negative timeout": (written(section_key(6, T1), fdb.tuple.pack((-1.0,))), "no positive"),
     "a timeout that is text": (written(section_key(6, T1), fdb.tuple.pack(("60",))), "no positive"),
     "a timeout that is no tuple": (written(section_key(6, T1), b"\x21"), "no seconds"),
-    "an unknown section": (written(section_key(8, T1), b""), "unknown section"),
+    "an unknown section": (written(section_key(13, T1), b""), "unknown section"),
     "a section that is no number": (written(section_key(True, T1), b""), "unknown section"),
     "a key that is no tuple": (written(lambda keyspace: keyspace.prefix + b"\x99", b""), "no tuple"),
     "a key with too many elements": (written(section_key(1, T1, "id", 3), b""), "elements"),
