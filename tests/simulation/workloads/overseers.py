@@ -195,6 +195,8 @@ class Measurers(Workload):
         super().__init__(run)
         # Of every type: its timeout, since when, and whether that from before was there long enough to be seen.
         self._timeouts: dict[JobType, tuple[float | None, float, bool]] = {}
+        # Monitors that have not seen the latest ones sample as rarely as the longest one that there was has them do.
+        self._longest: dict[JobType, float] = {}
         run.world.cluster.observers.append(self)
 
     async def step(self, client: Client) -> None:
@@ -212,7 +214,8 @@ class Measurers(Workload):
         now = self.run.world.loop.time()
         before, since, _ = self._timeouts.get(type, (None, now, False))
         if seconds != before:
-            self._timeouts[type] = seconds, now, before is not None and now - since > before / 2 + _MOMENT
+            longest = self._longest[type] = max(self._longest.get(type, 0.0), before or 0.0)
+            self._timeouts[type] = seconds, now, before is not None and now - since > longest / 2 + _MOMENT
 
     def _lost(self, type: JobType, ids: list[JobId]) -> None:
         seconds, since, was_seen = self._timeouts.get(type, (None, 0.0, False))
