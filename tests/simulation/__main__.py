@@ -21,7 +21,7 @@ from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
 from tests.simulation.run import Report, simulate
 from tests.simulation.shrink import kind_of, shrink
-from tests.simulation.workloads import ALL
+from tests.simulation.workloads import ALL, OF_RUNNERS
 
 SEEDS = 300
 """How many seeds are run when nothing says how many."""
@@ -88,7 +88,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("--only needs --seed")
     if options.random and options.first is not None:
         parser.error("--random and --first exclude each other")
-    names = sorted(workload.name for workload in ALL)
+    names = sorted(workload.name for workload in (*ALL, *OF_RUNNERS))
     for name in options.workload or ():
         if name not in names:
             parser.error(f"no workload {name!r}; there are {', '.join(names)}")

@@ -25,7 +25,7 @@ STOP_AND_REMOVE = "stop and remove"
 """The name of calls that remove a job as often as it takes."""
 
 _NUMBER = b'{"call":'
-_NUMBERED = frozenset({"add", "resubmit", "update", "finish", "worker resubmit"})
+_NUMBERED = frozenset({"add", "enqueue", "resubmit", "update", "finish", "worker resubmit"})
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class Calls:
         yield from self._of_locks(quick)
         for (type, id), removals in self._removals.items():
             calls = [call for call in self.all if call.type == type and call.id == id]
-            yield from _of_removals(calls, removals)
+            yield from _of_removals(type, id, calls, removals)
 
     def _of_numbered(self, call: Call) -> Iterator[str]:
         if len(call.effects) > 1:
@@ -186,7 +186,9 @@ def _number(entry: Entry) -> int | None:
     return None
 
 
-def _of_removals(calls: list[Call], removals: list[tuple[int, bool, Removal]]) -> Iterator[str]:
+def _of_removals(
+    type: JobType, id: JobId, calls: list[Call], removals: list[tuple[int, bool, Removal]]
+) -> Iterator[str]:
     """Match calls and committed removals, which carry no number: each answer needs one of its own in its time."""
     # The earliest end first, and for each the earliest removal that fits: if any matching fits all, this one does.
     left = sorted(removals, key=lambda removal: removal[0])
@@ -206,6 +208,6 @@ def _of_removals(calls: list[Call], removals: list[tuple[int, bool, Removal]]) -
             continue
         owner = next((call for call in unknown if call.could_be(version, wrote)), None)
         if owner is None:
-            yield f"twice: a removal ({result}) of {calls[0].type!r}/{calls[0].id!r} at {version} belongs to no call"
+            yield f"twice: a removal ({result}) of {type!r}/{id!r} at {version} belongs to no call"
         else:
             unknown.remove(owner)

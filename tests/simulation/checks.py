@@ -135,5 +135,7 @@ def held_after(jobs: JobsService) -> Iterator[str]:
         yield f"operations: {len(jobs._operations._queue)} in the queue, {len(jobs._operations._running)} running"
     if jobs._afterthoughts:
         yield f"{len(jobs._afterthoughts)} afterthoughts"
+    if jobs._runner is not None:
+        yield "a runner"
     if jobs._inside:
         yield "transaction functions"

@@ -18,6 +18,7 @@ from jobs_service import (
     StoreError,
     StoreUnavailable,
 )
+from jobs_service.runner.handler import Handler
 from jobs_service.testing import Process
 from tests.simulation.calls import OK, UNKNOWN, Call
 
@@ -98,6 +99,11 @@ class Client:
             for call in calls:
                 self.run.calls.end(call, outcome, self.version)
             self.run.world.note(f"add_many of {len(calls)}: {calls[0] if calls else ''}", self.process)
+
+    async def enqueue(self, handler: Handler[Any, Any], args: Callable[[int], object], **options: Any) -> Job:
+        """See JobsService.enqueue; `args` makes the arguments of the call's number."""
+        call = self.begin("enqueue", handler.type, options.get("id"))
+        return await self.call(call, self.jobs.enqueue(handler, args(call.number), **options))
 
     async def resubmit(self, type: JobType, id: JobId, **options: Any) -> Job:
         """See JobsService.resubmit."""

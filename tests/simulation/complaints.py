@@ -42,7 +42,7 @@ def noted(packed: bytes) -> Notes:
     return Notes(
         notes.attempts_of(packed),
         tuple((str(event.kind), event.at, event.detail) for event in notes.history_of(packed)),
-        parts.get(notes.RESULT),
+        parts.get(notes.RESULT) or None,
         parts.get(notes.ERROR),
         parts.get(notes.PROGRESS),
         notes.expires_at(packed),

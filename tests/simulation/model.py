@@ -53,7 +53,7 @@ class Said(NamedTuple):
     """What a worker says at the end of a run beside data.
 
     Attributes:
-        result, error: JSON bytes; None leaves what is there.
+        result, error: JSON bytes; None leaves what is there, an empty result is none.
         reason: of a crash; empty for none.
         most: events of the history that are kept.
     """
@@ -197,7 +197,7 @@ class Model:
         timeouts: of the types that exist, seconds.
         retentions: of types, how long finished jobs are kept, seconds: (those that failed not, those that failed).
         places: the number of the last move.
-        room: bytes that a record may take; a history for which there is none is forgotten.
+        room: bytes that a record may take; history and error for which there is none are forgotten.
         log: of every change: the job, and what it was before.
     """
 
@@ -422,9 +422,11 @@ class Model:
         )
 
     def put(self, key: Key, job: ModelJob) -> ModelJob:
-        """Make this the job's present state, without a history that has no room, and return it."""
+        """Make this the job's present state, without a history or an error that has no room, and return it."""
         if len(job.data) + job.notes.size() > self.room // 4 and _size(job) > self.room:
             job = job._replace(notes=job.notes._replace(history=()))
+            if _size(job) > self.room:
+                job = job._replace(notes=job.notes._replace(error=None))
         self.restore(key, job)
         return job
 
@@ -505,7 +507,7 @@ def _happened(notes: Notes, kind: str, now: float, detail: str = "", most: int =
 
 def _told(notes: Notes, said: Said) -> Notes:
     return notes._replace(
-        result=notes.result if said.result is None else said.result,
+        result=notes.result if said.result is None else said.result or None,
         error=notes.error if said.error is None else said.error,
     )
 

@@ -19,7 +19,8 @@ from tests.simulation.client import EFFECTS, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
 from tests.simulation.weather import HARMLESS, draw_weather, nemesis
-from tests.simulation.workloads import ALL
+from tests.simulation.workloads import ALL, OF_RUNNERS
+from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
 
 _MOST_STEPS: Final = 200_000
@@ -29,6 +30,8 @@ _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
 _WARNINGS: Final = 30
 _KEPT_EVENTS: Final = 400
+_WITH_RUNNERS: Final = 0.2
+"""The share of runs in which handlers run jobs."""
 
 
 @dataclass
@@ -94,7 +97,7 @@ class Run:
         services: the open service of each process.
         effects: the locks whose finish was to have an effect.
         effects_committed: those whose finish was committed with it.
-        latest_clock: how far ahead, in seconds, any process's wall clock has been.
+        latest_clock, earliest_clock: how far ahead, in seconds, any process's wall clock has been: most, and least.
         violations: what was wrong so far.
     """
 
@@ -125,15 +128,19 @@ class Run:
         self.effects: set[bytes] = set()
         self.effects_committed: set[bytes] = set()
         self.latest_clock = 0.0
+        self.earliest_clock = 0.0
         self.violations: list[str] = []
         self.calls = Calls()
         self.history = History(self.world.loop.time, Keyspace(PREFIX))
         self.key_check = KeyCheck(self)
         self.bounds = Bounds(self)
         self.world.cluster.observers.append(self)
-        self.workloads = [kind(self) for kind in ALL if workloads is None or kind.name in workloads]
+        more = self.world.choices.stream("with runners").random() < _WITH_RUNNERS
+        kinds = (*ALL, *(OF_RUNNERS if more or workloads is not None else ()))
+        self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
+        self._calm_since = 0.0
         self._over = False
         self._storm_over = asyncio.Event()
 
@@ -185,12 +192,45 @@ class Run:
         """Whether no fault has hit so far that takes time."""
         return all(fault.partition(":")[0] in HARMLESS for fault in self.world.choices.faults)
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether an actor has died by a fault."""
+        return any(fault.startswith("crash:") for fault in self.world.choices.faults)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the storm is over."""
+        return self._calm.is_set()
+
+    async def calm_begins(self) -> None:
+        """Wait until the storm is over."""
+        await self._calm.wait()
+
+    def calm_for(self) -> float:
+        """Return how long the storm has been over, seconds."""
+        return self.world.loop.time() - self._calm_since if self.is_calm else 0.0
+
+    def move_clock(self, process: Process, ahead: float) -> None:
+        """Have a process's wall clock jump.
+
+        Args:
+            process: whose.
+            ahead: seconds by which it is ahead of the world's from then on.
+        """
+        process.clock.ahead = ahead
+        self._know_clock(ahead)
+
+    def _know_clock(self, ahead: float) -> None:
+        self.latest_clock = max(self.latest_clock, ahead)
+        self.earliest_clock = min(self.earliest_clock, ahead)
+
     def _draw_settings(self) -> Settings:
         choose = self.random.choice
         changed = {
             "notify_holdoff": choose([0.0, 0.05]),
             "type_check_period": choose([5.0, 15.0]),
             "type_check_max_jitter": 1.0,
+            "expiry_check_period": 3.0,
             "activity_samples": choose([4, 4, 8]),
             "activity_batch": choose([1, 3, 1000]),
             "notifier_batch": choose([1, 3, 1000]),
@@ -253,7 +293,7 @@ class Run:
         while not self._over:
             ahead, supervise = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.8
             pause = random.uniform(0, 3)
-            self.latest_clock = max(self.latest_clock, ahead)
+            self._know_clock(ahead)
             supervise = supervise or name == "p0"
 
             async def program(process: Process, supervise: bool = supervise) -> None:
@@ -262,6 +302,9 @@ class Run:
             process = world.start(name, program, settings=settings, ahead=ahead)
             self.processes = [each for each in self.processes if each.name != name] + [process]
             await process.ended()
+            for workload in self.workloads:
+                for complaint in workload.after_end(process):
+                    self.complain(complaint)
             self.services.pop(process, None)
             self.lanes = [lane for lane in self.lanes if lane.process is not process]
             if process.failure is not None and not isinstance(process.failure, JobsError):
@@ -272,18 +315,26 @@ class Run:
     async def _live(self, process: Process, supervise: bool) -> None:
         """What a process does: several things at the same time, until it is stopped."""
         try:
-            async with process.service(supervise=supervise) as jobs:
+            jobs = process.service(supervise=supervise)
+            for workload in self.workloads:
+                workload.register(process, jobs)
+            async with jobs:
                 self.services[process] = jobs
                 client = Client(self, process, jobs)
                 async with asyncio.TaskGroup() as group:
                     for number in range(3):
                         group.create_task(self._lane(client, number, supervise))
                     group.create_task(self._settle(client))
+                    if jobs.handlers:
+                        group.create_task(jobs.run(max_jobs=self._max_jobs()))
         except* SupervisorFailed as failed:
             self.world.note(f"the tree gave up: {failed.exceptions[0]}", process)
         finally:
             for held in held_after(self.services[process]) if process in self.services else ():
                 self.complain(f"held: {process} was left, but holds {held}")
+
+    def _max_jobs(self) -> int | None:
+        return next((each.max_jobs for each in self.workloads if isinstance(each, Handlers)), None)
 
     async def _lane(self, client: Client, number: int, supervise: bool) -> None:
         random = self.world.choices.stream(f"lane {client.process} {number}")
@@ -329,6 +380,7 @@ class Run:
         """Let no more faults hit, and wait until every job has ended."""
         world = self.world
         self._calm.set()
+        self._calm_since = world.loop.time()
         world.note("calm")
         world.choices.calm()
         world.cluster.come_back()
@@ -340,11 +392,19 @@ class Run:
         await world.start("founder", self._found).ended()
         try:
             async with asyncio.timeout(_LONGEST_CALM):
-                while self._open_jobs() or self._open_subscriptions():  # noqa: ASYNC110 - it has no event
+                while self._open():  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            for left in [*self._open_jobs(), *self._open_subscriptions()]:
+            for left in self._open():
                 self.complain(f"stuck: {left} after {_LONGEST_CALM:.0f} s of calm")
+
+    def _open(self) -> list[str]:
+        """Return what must still end."""
+        return [
+            *self._open_jobs(),
+            *self._open_subscriptions(),
+            *(left for each in self.workloads for left in each.open()),
+        ]
 
     def _open_jobs(self) -> list[str]:
         return [f"{key} is {job.state}" for key, job in self.history.model.jobs.items() if job.state != "finished"]

@@ -104,8 +104,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         process.pause()
         world.loop.call_later(_LONGEST_PAUSE * hard, process.go_on)
     elif kind == "clock":
-        process.clock.ahead = (2 * hard - 1) * _LARGEST_JUMP
-        run.latest_clock = max(run.latest_clock, process.clock.ahead)
+        run.move_clock(process, (2 * hard - 1) * _LARGEST_JUMP)
         world.note(f"the clock is {process.clock.ahead:.1f} s ahead", process)
     elif kind == "crash":
         _crash(run, process, hard)
@@ -129,8 +128,9 @@ def _crash(run: Run, process: Process, hard: float) -> None:
 
 
 def _tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
-    """Yield the tasks of a service's tree, but for its root: (the actor, its task) and (None, a linked task)."""
-    waiting = [] if jobs._tree is None else list(jobs._tree.children)
+    """Yield the tasks of a service's trees, but for their roots: (the actor, its task) and (None, a linked task)."""
+    roots = [jobs._tree, None if jobs._runner is None else jobs._runner.tree]
+    waiting = [child for root in roots if root is not None for child in root.children]
     while waiting:
         process = waiting.pop(0)
         if process._task is not None and not process.has_ended:

@@ -1,4 +1,4 @@
-"""What goes on in a simulated world: one small class per kind of user. A new one is a class here, and a line in ALL."""
+"""What goes on in a simulated world: one small class per kind of user. A new one is a class and a line here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
+from tests.simulation.workloads.runners import Handlers, Pausers, Retainers, Tickers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workers import Workers
@@ -36,6 +37,9 @@ ALL: tuple[type[Workload], ...] = (
     Measurers,
     Closers,
 )
-"""Every workload there is."""
+"""What goes on in every run."""
 
-__all__ = ["ALL", "Workload"]
+OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Tickers)
+"""What goes on in some runs beside that, because it takes its time."""
+
+__all__ = ["ALL", "OF_RUNNERS", "Workload"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs_service import JobId, JobType
+from jobs_service import JobId, JobsService, JobType
+from jobs_service.testing import Process
 from tests.simulation.client import Client
 
 if TYPE_CHECKING:
@@ -34,12 +35,23 @@ class Workload:
     async def start(self, client: Client) -> None:
         """Prepare, before any step, in a process of its own that is not killed."""
 
+    def register(self, process: Process, jobs: JobsService) -> None:
+        """Make functions handlers of a service that is about to be opened."""
+
     async def step(self, client: Client) -> None:
         """Do something once, in one process. What the service may raise at any time passes through."""
         raise NotImplementedError
 
     async def settle(self, client: Client) -> None:
         """Help to bring all jobs to their end when the storm is over, in every process; may go on for ever."""
+
+    def after_end(self, process: Process) -> Iterator[str]:
+        """Yield what is wrong when a process has ended."""
+        yield from ()
+
+    def open(self) -> Iterator[str]:
+        """Yield what must still happen before the run can end."""
+        yield from ()
 
     def check(self) -> Iterator[str]:
         """Yield what is wrong in the end."""
