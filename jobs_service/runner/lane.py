@@ -18,7 +18,7 @@ from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.processing import Holding
 from jobs_service.layer.transaction import terms
 from jobs_service.layer.unit import FOR_EVER, Retention, Unit
-from jobs_service.model import RunningJob
+from jobs_service.model import JobId, RunningJob
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
 from jobs_service.runner.execution import NOTHING, End, Execution, Why
@@ -54,12 +54,13 @@ class Run:
         at: when it was accepted, seconds of the loop's clock.
         continuous: whether it may be asked to give up its slot to others.
         task: in which its handler runs.
+        begun: whether the task has made its first step.
         why: why the handler was asked to end; None as long as it was not.
         written: whether the job's end is in the store, or will never be.
         timers: to be canceled when the handler has ended.
     """
 
-    __slots__ = ("at", "continuous", "job", "place", "task", "timers", "why", "written")
+    __slots__ = ("at", "begun", "continuous", "job", "place", "task", "timers", "why", "written")
 
     def __init__(self, job: RunningJob, place: Place, at: float, continuous: bool) -> None:
         self.job = job
@@ -67,6 +68,7 @@ class Run:
         self.at = at
         self.continuous = continuous
         self.task: asyncio.Task[None] | None = None
+        self.begun = False
         self.why: Why | None = None
         self.written = False
         self.timers: list[asyncio.TimerHandle] = []
@@ -74,10 +76,6 @@ class Run:
     def reason(self) -> Why | None:
         """Return why the handler was asked to end."""
         return self.why
-
-    def candidate(self) -> Candidate:
-        """Return it as scheduling looks at it."""
-        return Candidate(self.job.id, self.job.history, self.continuous, True)
 
 
 class Lane(Actor):
@@ -128,6 +126,11 @@ class Lane(Actor):
     def busy(self) -> int:
         """How many handlers run."""
         return self._busy
+
+    @property
+    def leaving(self) -> int:
+        """How many handlers were asked to end, and still have their grace to do so."""
+        return sum(run.why is not None and not run.written and not _has_ended(run) for run in self._runs.values())
 
     def running(self) -> list[Run]:
         """Return what runs and was not asked to end, in the order in which it was accepted."""
@@ -201,9 +204,9 @@ class Lane(Actor):
             if free <= 0:
                 self._room.clear()
                 continue
-            wanted = self._cap.take(free)
-            if not wanted:
-                await self._cap.wait()
+            wanted = await self._cap.take(self, free)
+            if self._draining or wanted > self.options.slots - self._busy:  # changed while it waited
+                self._cap.give_back(wanted)
                 continue
             try:
                 found = await self._accept(wanted)
@@ -277,8 +280,12 @@ class Lane(Actor):
 
     async def _execute(self, run: Run) -> None:
         end = NOTHING
+        run.begun = True
         try:
-            end = await self._execution.run(run.job, run.reason)
+            if run.why is None:
+                end = await self._execution.run(run.job, run.reason)
+            else:  # it was asked to end before it had begun
+                end = self._execution.abandoned(run.why)
         finally:
             # First the room: who accepts the next jobs does so in the transaction that writes these ends.
             self._left(run)
@@ -381,7 +388,9 @@ class Lane(Actor):
             return
         first = run.why is None
         run.why = why
-        run.task.cancel(why.value)
+        # A task that is canceled before its first step would not even give its slot back.
+        if run.begun:
+            run.task.cancel(why.value)
         if first:
             run.timers.append(self._loop.call_later(self.options.grace, self._abandon, run))
 
@@ -400,7 +409,6 @@ class Lane(Actor):
     async def _stop_all(self) -> None:
         for run in list(self._runs.values()):
             self.stop_run(run, Why.STOPPED)
-        self._cap.wake_all()
         await self._within(self.options.grace)
         for run in list(self._runs.values()):
             if run.task is not None and not run.task.done():
@@ -447,22 +455,34 @@ class Lane(Actor):
             runs = [run for run in self._runs.values() if run.at <= settled and not run.written]
             if not runs:
                 continue
-            data_keys = [run.place[0].data + run.place[2] for run in runs]
-
-            async def look(transaction: Transaction, keys: list[bytes] = data_keys) -> tuple[list[bytes | None], Watch]:
-                watch = transaction.watch(self._keys.watch_canceled)
-                return await transaction.snapshot.get_many(keys), watch
-
-            raws, watch = await self._read(look)
+            watch = await self._look(runs)
+            # What was canceled before this look, the watch does not tell.
+            young = [run for run in self._runs.values() if run.at > settled]
             try:
-                self._heed(runs, [processing.holding(raw, run.job.lock) for raw, run in zip(raws, runs, strict=True)])
                 self._cancel_watch = watch
+                if young:
+                    await asyncio.sleep(_SETTLED)
+                    left = [run for run in young if not run.written and not _has_ended(run)]
+                    if left:
+                        (await self._look(left)).cancel()
                 if self._runs:
                     with contextlib.suppress(StoreError):  # a watch that was lost: look again
                         await watch.wait()
             finally:
                 self._cancel_watch = None
                 watch.cancel()
+
+    async def _look(self, runs: list[Run]) -> Watch:
+        """Have the handlers of canceled jobs end; return a watch that fires when one is canceled after this look."""
+        data_keys = [run.place[0].data + run.place[2] for run in runs]
+
+        async def look(transaction: Transaction) -> tuple[list[bytes | None], Watch]:
+            watch = transaction.watch(self._keys.watch_canceled)
+            return await transaction.snapshot.get_many(data_keys), watch
+
+        raws, watch = await self._read(look)
+        self._heed(runs, [processing.holding(raw, run.job.lock) for raw, run in zip(raws, runs, strict=True)])
+        return watch
 
     def _heed(self, runs: Iterable[Run], found: Iterable[Holding]) -> None:
         for run, holding in zip(runs, found, strict=True):
@@ -472,31 +492,63 @@ class Lane(Actor):
     # Taking turns
 
     async def _rotate(self) -> None:
+        last = self._loop.time()
         while not self._draining:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.options.interval):
-                    await self._changed.wait()
-            self._changed.clear()
-            await self.reschedule()
+            if await is_time(last + self.options.interval, self._changed):
+                last = self._loop.time()
+                await self.reschedule()
+            else:
+                self._stop_excess()
 
     async def reschedule(self) -> None:
         """Stop what is more than the slots; with all taken and others waiting, let continuous jobs take turns."""
-        options = self.options
+        if self._stop_excess() or self._busy < self.options.slots:
+            return
         running = self.running()
-        by_id = {run.job.id: run for run in running}
-        candidates = [run.candidate() for run in running]
-        victims = scheduling.excess(candidates, options.slots)
-        if not victims and len(running) == options.slots and any(run.continuous for run in running):
-            due = await self.count_due(len(running))
-            victims = scheduling.rotation(candidates, due, options.slots, options.max_churn)
+        if not any(run.continuous for run in running):
+            return
+        leaving = self.leaving
+        due = await self.count_due(len(running) + leaving)
+        # Who is leaving makes room already; a slot that an abandoned handler keeps is out of the game.
+        turns = scheduling.rotation(candidates(running), max(due - leaving, 0), len(running), self.options.max_churn)
+        self._stop(running, turns)
+
+    def _stop_excess(self) -> bool:
+        """Stop what is more than the slots; return whether anything is."""
+        too_many = self._busy - self.leaving - self.options.slots
+        if too_many <= 0:
+            return False
+        running = self.running()
+        # An abandoned handler keeps its slot.
+        self._stop(running, scheduling.excess(candidates(running), max(len(running) - too_many, 0)))
+        return True
+
+    def _stop(self, running: list[Run], victims: list[Candidate]) -> None:
+        runs: dict[JobId, Run] = {run.job.lock: run for run in running}
         for victim in victims:
-            self.stop_run(by_id[victim.id], Why.STOPPED)
+            self.stop_run(runs[victim.id], Why.STOPPED)
 
     def _over(self, lock: bytes) -> None:
         """A handler has ended its job itself."""
         run = self._runs.get(lock)
         if run is not None:
             run.written = True
+
+
+async def is_time(at: float, changed: asyncio.Event) -> bool:
+    """Wait until a time of the loop's clock and return True; as soon as something has changed, return False."""
+    try:
+        async with asyncio.timeout_at(at):
+            await changed.wait()
+    except TimeoutError:
+        return True
+    changed.clear()
+    return False
+
+
+def candidates(runs: Iterable[Run]) -> list[Candidate]:
+    """Return runs as scheduling looks at them: by their locks, for ids are not unique among those of all types."""
+    return [Candidate(run.job.lock, run.job.history, run.continuous, True) for run in runs]
 
 
 def _has_ended(run: Run) -> bool:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from jobs_service.actors.context import log
 from jobs_service.errors import InvalidSettings, shown
-from jobs_service.model import JobType
+from jobs_service.model import JobId, JobType
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
 from jobs_service.runner.execution import Why
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.host import Host
-from jobs_service.runner.lane import Lane
+from jobs_service.runner.lane import Lane, Run, candidates, is_time
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.supervision import Actor, ChildSpec, Process, Strategy, Supervisor, run_tree
 
@@ -47,13 +47,14 @@ class Runner:
         self._started = started
         self._cap = Cap(max_jobs)
         self._lanes: dict[JobType, Lane] = {}
+        self._changed = asyncio.Event()
         children: list[ChildSpec[Process]] = [
             ChildSpec(f"lane {handler.type!r}", partial(self._lane, handler)) for handler in handlers
         ]
         if periodic:
             children.append(ChildSpec("ticker", lambda: Ticker(host.context, periodic)))
         if max_jobs is not None:
-            children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._lanes)))
+            children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._lanes, self._changed)))
         settings = host.context.settings
         self.tree = Supervisor(
             _NAME,
@@ -95,6 +96,7 @@ class Runner:
             handler.options = options
         else:
             lane.change(options)
+            self._changed.set()
 
     def busy(self) -> dict[JobType, int]:
         """Return how many handlers of each type run."""
@@ -119,30 +121,38 @@ class Runner:
 class _Sharing(Actor):
     """Has continuous jobs take turns where not a handler's slots are all taken, but the places of the cap."""
 
-    def __init__(self, cap: Cap, lanes: dict[JobType, Lane]) -> None:
+    def __init__(self, cap: Cap, lanes: dict[JobType, Lane], changed: asyncio.Event) -> None:
         super().__init__("sharing")
         self._cap = cap
         self._lanes = lanes
+        self._changed = changed
 
     async def run(self) -> None:
+        last = self._loop.time()
         while True:
-            await asyncio.sleep(min(lane.options.interval for lane in self._lanes.values()))
-            if self._cap.is_full:
-                await self._share()
+            interval = min(lane.options.interval for lane in self._lanes.values())
+            if await is_time(last + interval, self._changed):
+                last = self._loop.time()
+                if self._cap.is_full:
+                    await self._share()
 
     async def _share(self) -> None:
         limit = self._cap.limit
         assert limit is not None
         lanes = list(self._lanes.values())
-        runs = {run.candidate(): (lane, run) for lane in lanes for run in lane.running()}
+        runs: dict[JobId, tuple[Lane, Run]] = {run.job.lock: (lane, run) for lane in lanes for run in lane.running()}
         if not any(run.continuous for _, run in runs.values()):
             return
+        leaving = sum(lane.leaving for lane in lanes)
+        running = candidates(run for _, run in runs.values())
         # A lane whose own slots are all taken sees to its turns itself.
         due = sum([await lane.count_due(limit) for lane in lanes if lane.busy < lane.options.slots])
         churn = max(lane.options.max_churn for lane in lanes)
-        for victim in scheduling.rotation(runs, due, len(runs), churn):
-            lane, run = runs[victim]
+        for victim in scheduling.rotation(running, max(due - leaving, 0), len(running), churn):
+            lane, run = runs[victim.id]
             lane.stop_run(run, Why.STOPPED)
+            # Else it might be the one to whom the place goes.
+            self._cap.put_last(lane)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
