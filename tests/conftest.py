@@ -28,6 +28,7 @@ TESTS = Path(__file__).parent
 UNMEASURED = tuple(
     TESTS / name
     for name in (
+        "contract/test_model.py",
         "contract/test_serializability.py",
         "hostile",
         "service/test_reruns.py",

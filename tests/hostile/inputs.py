@@ -14,6 +14,7 @@ from collections import OrderedDict, UserDict, UserString, defaultdict, namedtup
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -680,7 +681,7 @@ def hand_picked() -> list[HandPicked]:
         *(HandPicked(f"bytes of {size}", _constant(b"\x01" * size)) for size in SIZES),
         *(HandPicked(f"NULs of {size}", _constant(b"\x00" * size)) for size in SIZES[:9]),
         *(
-            HandPicked(f"{kind} {depth} deep", _constant(nested(kind, depth)))
+            HandPicked(f"{kind} {depth} deep", partial(nested, kind, depth))
             for kind in ("list", "tuple", "dict")
             for depth in DEPTHS
         ),

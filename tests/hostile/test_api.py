@@ -37,7 +37,7 @@ from tests.hostile.targets import (
     same_json,
 )
 from tests.service.support import empty
-from tests.stores import EVERY_STORE, StoreKind
+from tests.stores import EVERY_STORE, StoreKind, plain_settings
 
 LEAST_CALLS = 1_000
 PROMPT = 60.0
@@ -288,7 +288,7 @@ def refusal(call: Any, *arguments: Any, **keywords: Any) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("name", ["transaction_timeout", "activity_batch", "durable", "activity_batch_factor"])
+@pytest.mark.parametrize("name", ["transaction_timeout", "activity_batch", "durable"])
 async def test_no_value_of_a_setting_does_harm(name: str) -> None:
     given = [(value.name, value.make()) for value in hand_picked()]
     found = {which: complaint for which, value in given if (complaint := refusal(Settings, **{name: value}))}
@@ -310,7 +310,7 @@ async def test_a_service_is_made_of_nothing_but_what_it_takes(argument: str) -> 
     found = {
         which: complaint
         for which, value in given
-        if (complaint := refusal(JobsService, "memory:", **{argument: value}))
+        if (complaint := refusal(JobsService, "memory:", **{"settings": plain_settings(), argument: value}))
     }
     for _, value in given:
         dispose(value)

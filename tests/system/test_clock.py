@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService, JobState, RunningJob, Settings
+from jobs_service.actors import activity_monitor
+from jobs_service.layer import pending
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
 
@@ -68,6 +70,14 @@ async def service(address: str, clock: Clock) -> AsyncIterator[JobsService]:
 # Scheduled jobs
 
 
+@pytest.fixture
+def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and activity monitors that wait for a job's time look at the clock again soon, not only after seconds."""
+    for module in (pending, activity_monitor):
+        monkeypatch.setattr(module, "_CLOCK_CHECK", 0.3)
+
+
+@pytest.mark.usefixtures("watchful")
 async def test_a_job_does_not_run_before_its_time_when_the_clock_is_set_back(address: str, clock: Clock) -> None:
     async with service(address, clock) as jobs:
         await jobs.add(T1, "scheduled", run_at=clock() + 0.2)
@@ -292,6 +302,7 @@ async def test_a_worker_gets_a_job_at_its_time_that_a_clock_ahead_of_its_own_has
         await assert_sound(jobs.store, now=clock())
 
 
+@pytest.mark.usefixtures("watchful")
 async def test_a_worker_gets_a_ready_job_when_the_clock_that_was_set_back_is_set_right(
     address: str, clock: Clock
 ) -> None:
