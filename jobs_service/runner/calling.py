@@ -39,6 +39,10 @@ class Steps:
                 waits_for = coroutine.send(None) if error is None else coroutine.throw(error)
             except StopIteration as stop:
                 return stop.value
+            except GeneratorExit as raised:
+                if isinstance(error, GeneratorExit):  # the loop is gone
+                    raise
+                raise _raised(raised) from raised
             finally:
                 took = time() - began
                 if took >= BLOCKED:
@@ -90,11 +94,18 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
             interrupted = cancellation
             canceled()
     result, failure = ended.result()
+    if isinstance(failure, GeneratorExit):
+        raise _raised(failure) from failure
     if failure is not None:
         raise failure
     if interrupted is not None:
         raise interrupted
     return result
+
+
+def _raised(error: GeneratorExit) -> RuntimeError:
+    """Return what stands for an exception that, in a coroutine, says that it is closed."""
+    return RuntimeError(f"the handler raised {type(error).__name__}")
 
 
 def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:

@@ -62,13 +62,13 @@ class End(NamedTuple):
         operation: of the layer, called with unit, place, lock and the arguments; None for nothing at all.
         arguments: see `operation`.
         size: bytes that it writes beside what is there, about.
-        error: why the run failed, for the log; None when it did not.
+        error: how the run failed, for the log; None when it did not.
     """
 
     operation: Callable[..., Any] | None
     arguments: tuple[Any, ...] = ()
     size: int = 0
-    error: BaseException | None = None
+    error: JobError | None = None
 
 
 NOTHING: Final = End(None)
@@ -138,22 +138,21 @@ class Execution:
         return await Steps(handler.function(*arguments), lambda seconds: self._blocked(job, seconds))
 
     def _ended_with(self, job: RunningJob, error: BaseException, why: Why | None) -> End:
-        if why is Why.TAKEN or isinstance(error, WorkerConflict):
+        # A handler may work on other jobs as well: what it is told of those is an error like any other.
+        own = isinstance(error, JobsError) and (error.type, error.id) == (job.type, job.id)
+        if why is Why.TAKEN or (own and isinstance(error, WorkerConflict)):
             return NOTHING
-        if why is Why.CANCELED and isinstance(error, asyncio.CancelledError | JobCanceled):
-            return self._canceled()
-        if why is Why.STOPPED and isinstance(error, asyncio.CancelledError | JobCanceled):
-            return self.stopped()
-        if isinstance(error, JobCanceled):
+        heard = isinstance(error, asyncio.CancelledError) or (own and isinstance(error, JobCanceled))
+        if heard and why is not None:
+            return self.asked(job, why)
+        if own and isinstance(error, JobCanceled):
             return self._canceled()
         if isinstance(error, Snooze):
             later = self._sources.wall_time() + error.seconds
             return End(processing.stop, (later, self._options.max_history))
         if isinstance(error, Discard):
             return self._failed(job, error, final=True)
-        if why is Why.OVERTIME and isinstance(error, asyncio.CancelledError):
-            error = TimeoutError(f"it ran longer than its time limit of {self._options.time_limit:g} s")
-        elif isinstance(error, asyncio.CancelledError):
+        if isinstance(error, asyncio.CancelledError):
             # Nobody has asked for it: something in the handler was canceled, and it passed that on.
             error = JobsError("the handler canceled itself")
         return self._failed(job, error, after=error.after if isinstance(error, Retry) else None)
@@ -165,11 +164,18 @@ class Execution:
     def _canceled(self) -> End:
         return End(processing.finish, (None, Outcome.CANCELED, Told(max_history=self._options.max_history)))
 
-    def abandoned(self, why: Why) -> End:
-        """Return the end of a job whose handler goes on after all that was asked of it."""
-        if why is Why.TAKEN:
-            return NOTHING
-        return self._canceled() if why is Why.CANCELED else self.stopped()
+    def asked(self, job: RunningJob, why: Why) -> End:
+        """Return the end of a job whose handler was asked to end, and has said nothing else or goes on all the same."""
+        match why:
+            case Why.TAKEN:
+                return NOTHING
+            case Why.CANCELED:
+                return self._canceled()
+            case Why.STOPPED:
+                return self.stopped()
+            case Why.OVERTIME:
+                limit = self._options.time_limit
+                return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))
 
     def _failed(self, job: RunningJob, error: BaseException, *, final: bool = False, after: float | None = None) -> End:
         """Return the end of a run that failed: another attempt later, or none."""
@@ -189,12 +195,12 @@ class Execution:
         told = Told(result, json, reason, options.max_history)
         size = len(json) + len(result or b"")
         if at is None:
-            return End(processing.finish, (None, Outcome.FAILED, told), size, error)
+            return End(processing.finish, (None, Outcome.FAILED, told), size, described)
         if after is not None:
             at = now + after
         elif options.jitter:
             at += self._sources.uniform(0.0, options.jitter) * (at - now)
-        return End(processing.crash, (told, at), size, error)
+        return End(processing.crash, (told, at), size, described)
 
 
 def _described(error: BaseException) -> JobError:

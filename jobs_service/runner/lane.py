@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 
 from jobs_service.accepting import Nothing
 from jobs_service.actors.context import log
-from jobs_service.errors import StoreError, WorkerConflict, in_one_line, kind_of
+from jobs_service.errors import StoreError, WorkerConflict, in_one_line
 from jobs_service.layer import activity, processing
 from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.processing import Holding
 from jobs_service.layer.transaction import terms
 from jobs_service.layer.unit import FOR_EVER, Retention, Unit
-from jobs_service.model import JobId, RunningJob
+from jobs_service.model import JobError, JobId, RunningJob
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
 from jobs_service.runner.execution import NOTHING, End, Execution, Why
@@ -42,6 +42,7 @@ _BATCH: Final = 500
 _MOST_LOGGED: Final = 300
 _MOST_ACCEPTED: Final = 1000
 _CONTROL: Final = (Holding.CANCELED, Holding.TAKEN)
+_LOST_TO_OTHERS: Final = (Why.CANCELED, Why.TAKEN)
 _WHY: Final = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
 
 
@@ -107,6 +108,7 @@ class Lane(Actor):
         self._runs: dict[bytes, Run] = {}
         self._busy = 0
         self._draining = False
+        self._gave_up = False
         self._timeout = handler.options.timeout
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -157,7 +159,8 @@ class Lane(Actor):
     async def terminate(self) -> None:
         """Give back whatever still runs: the lane was stopped, or has failed."""
         self._draining = True
-        await self._stop_all()
+        if not self._gave_up:
+            await self._stop_all()
 
     async def drain(self) -> None:
         """Accept nothing more; let what runs end within its grace, then have it end, then go without it."""
@@ -266,7 +269,7 @@ class Lane(Actor):
             self._left(run)
             self._write(run, self._execution.stopped())
             return
-        run.task = self._loop.create_task(self._execute(run), name=self.name)
+        run.task = self._loop.create_task(self._execute(run), name=self._handler.name)
         if self.options.time_limit is not None:
             run.timers.append(self._loop.call_later(self.options.time_limit, self.stop_run, run, Why.OVERTIME))
 
@@ -285,7 +288,7 @@ class Lane(Actor):
             if run.why is None:
                 end = await self._execution.run(run.job, run.reason)
             else:  # it was asked to end before it had begun
-                end = self._execution.abandoned(run.why)
+                end = self._execution.asked(run.job, run.why)
         finally:
             # First the room: who accepts the next jobs does so in the transaction that writes these ends.
             self._left(run)
@@ -372,9 +375,13 @@ class Lane(Actor):
             if self._cancel_watch is not None:
                 self._cancel_watch.fire()
 
-    def _log_failure(self, run: Run, end: End, error: BaseException) -> None:
+    def _log_failure(self, run: Run, end: End, error: JobError) -> None:
         job = run.job
-        said = {"id": job.id, "attempt": job.attempts, "error": in_one_line(f"{kind_of(error)}: {error}", _MOST_LOGGED)}
+        said = {
+            "id": job.id,
+            "attempt": job.attempts,
+            "error": in_one_line(f"{error.type}: {error.message}", _MOST_LOGGED),
+        }
         if end.operation is processing.crash:
             self._log.warning("job_crashed", **said)
         else:
@@ -387,11 +394,14 @@ class Lane(Actor):
         if run.task is None or run.task.done() or run.why is Why.TAKEN or run.why is why:
             return
         first = run.why is None
+        if not first and why not in _LOST_TO_OTHERS:
+            return
         run.why = why
-        # A task that is canceled before its first step would not even give its slot back.
-        if run.begun:
-            run.task.cancel(why.value)
         if first:
+            # Once only: what it does in its grace is not interrupted. And a task that is canceled before its first
+            # step would not even give its slot back.
+            if run.begun:
+                run.task.cancel(why.value)
             run.timers.append(self._loop.call_later(self.options.grace, self._abandon, run))
 
     def _abandon(self, run: Run) -> None:
@@ -401,7 +411,7 @@ class Lane(Actor):
         if run.task.done() or run.written:
             return
         self._log.error("handler_ignores_cancellation", id=run.job.id, why=run.why.value, seconds=self.options.grace)
-        self._write(run, self._execution.abandoned(run.why))
+        self._write(run, self._execution.asked(run.job, run.why))
         # From here on it is nobody's, whenever the handler ends.
         run.written = True
         run.task.cancel(run.why.value)
@@ -413,8 +423,12 @@ class Lane(Actor):
         for run in list(self._runs.values()):
             if run.task is not None and not run.task.done():
                 self._abandon(run)
-        while self._rewriting:
+        # The store is away: the timeouts of these jobs will give them back.
+        for task in self._rewriting:
+            task.cancel()
+        if self._rewriting:
             await asyncio.wait(self._rewriting)
+        self._gave_up = True
 
     async def _within(self, seconds: float) -> None:
         """Wait until nothing runs, but no longer than so many seconds."""
@@ -452,8 +466,9 @@ class Lane(Actor):
             await self._some.wait()
             await asyncio.sleep(_SETTLED)
             settled = self._loop.time() - _SETTLED
-            runs = [run for run in self._runs.values() if run.at <= settled and not run.written]
-            if not runs:
+            unwritten = [run for run in self._runs.values() if not run.written]
+            runs = [run for run in unwritten if run.at <= settled]
+            if unwritten and not runs:
                 continue
             watch = await self._look(runs)
             # What was canceled before this look, the watch does not tell.

@@ -1,0 +1,221 @@
+"""The cap over all handlers of a process: never exceeded, always used, and shared; and its line by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from jobs_service import JobsService, RunningJob
+from jobs_service.runner.cap import Cap
+from tests.runner.support import add, all_ended, ended, now, opened, running
+from tests.service.support import kill
+from tests.virtual_time import in_virtual_time
+
+TYPES = ("a", "b", "c")
+
+
+class Crowd:
+    """How many handlers of each type run.
+
+    Attributes:
+        inside: by type.
+        most: of all types together, ever.
+        order: the types in the order in which their jobs began.
+    """
+
+    def __init__(self) -> None:
+        self.inside: Counter[object] = Counter()
+        self.most = 0
+        self.order: list[object] = []
+
+    def register(self, jobs: JobsService, type: str, slots: int, seconds: float) -> None:
+        """Register a handler whose jobs take so long."""
+
+        @jobs.handler(type, slots=slots)
+        async def work(job: RunningJob) -> None:
+            self.order.append(type)
+            self.inside[type] += 1
+            self.most = max(self.most, self.inside.total())
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self.inside[type] -= 1
+
+
+@pytest.mark.parametrize("limit", [1, 4, 7])
+@in_virtual_time
+async def test_no_more_jobs_of_all_types_run_than_the_cap_allows_and_no_fewer(limit: int) -> None:
+    crowd = Crowd()
+    ids = [str(number) for number in range(14)]
+    async with opened() as jobs:
+        for type in TYPES:
+            crowd.register(jobs, type, 3, 10)
+        async with running(jobs, max_jobs=limit):
+            for type in TYPES:
+                await add(jobs, *ids, type=type)
+            for type in TYPES:
+                await all_ended(jobs, ids, type)
+            # Rounds of 10 s each, all but the last of them full.
+            assert round(now(), 3) == 10 * -(-3 * len(ids) // limit)
+    assert crowd.most == limit
+
+
+@in_virtual_time
+async def test_a_type_with_much_to_do_leaves_others_their_share_of_the_cap() -> None:
+    crowd = Crowd()
+    async with opened() as jobs:
+        for type in TYPES:
+            crowd.register(jobs, type, 10, 1)
+        async with running(jobs, max_jobs=3):
+            await add(jobs, *map(str, range(90)), type="a")
+            await asyncio.sleep(5.5)
+            await add(jobs, "late", type="b")
+            began = now()
+            await ended(jobs, "late", "b")
+            assert now() - began <= 3
+            for type in TYPES[1:]:
+                await add(jobs, *map(str, range(30)), type=type)
+            before = len(crowd.order)
+            await asyncio.sleep(20)
+            shares = Counter(crowd.order[before:])
+            assert shares.total() == pytest.approx(60, abs=3)
+            assert min(shares[type] for type in TYPES) >= 10, shares
+
+
+@in_virtual_time
+async def test_a_cap_as_large_as_all_slots_holds_nobody_up() -> None:
+    crowd = Crowd()
+    async with opened() as jobs:
+        for type in TYPES:
+            crowd.register(jobs, type, 5, 10)
+        async with running(jobs, max_jobs=15):
+            for type in TYPES:
+                await add(jobs, *map(str, range(10)), type=type)
+            await asyncio.sleep(5)
+            assert crowd.inside == dict.fromkeys(TYPES, 5)
+            await asyncio.sleep(10)
+            assert crowd.inside == dict.fromkeys(TYPES, 5)
+
+
+@in_virtual_time
+async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> None:
+    """Jobs are canceled, removed, stopped and crash, and a lane dies: the cap counts none of them any more."""
+    crowd = Crowd()
+    async with opened() as jobs:
+        for type in TYPES:
+            crowd.register(jobs, type, 3, 50)
+
+        @jobs.handler("crashing", max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            raise OSError
+
+        async with running(jobs, max_jobs=4):
+            await add(jobs, "x", "y", type="crashing")
+            await add(jobs, "1", "2", type="a")
+            await asyncio.sleep(1)
+            await jobs.remove("a", "1")
+            await jobs.remove("a", "2", force=True)
+            await asyncio.sleep(1)
+            await add(jobs, "1", "2", "3", type="b")
+            await asyncio.sleep(1)
+            jobs.configure("b", slots=0)
+            await asyncio.sleep(1)
+            jobs.configure("b", slots=3)
+            await asyncio.sleep(1)
+            kill("lane 'b'")
+            await asyncio.sleep(1)
+            await add(jobs, "3", "4", type="c")
+            await asyncio.sleep(1)
+            assert (crowd.inside["b"], crowd.inside["c"]) == (3, 1)
+            await all_ended(jobs, "123", "b")
+            await all_ended(jobs, "34", "c")
+            await add(jobs, "5", "6", "7", "8", "9", type="a")
+            await asyncio.sleep(1)
+            assert crowd.inside["a"] == 3
+    assert crowd.most == 4
+
+
+# The line
+
+
+async def test_places_are_taken_as_far_as_they_go_and_given_back() -> None:
+    cap = Cap(5)
+    assert [await cap.take("a", 3), await cap.take("b", 3)] == [3, 2]
+    assert cap.is_full
+    cap.give_back(2)
+    assert not cap.is_full
+    assert await cap.take("a", 9) == 2
+    endless = Cap(None)
+    assert await endless.take("a", 1_000_000) == 1_000_000
+    assert not endless.is_full
+
+
+async def test_a_full_caps_line_is_served_in_its_order() -> None:
+    cap = Cap(1)
+    await cap.take("first", 1)
+    served: list[int] = []
+
+    async def wait(number: int) -> None:
+        assert await cap.take(number, 5) == 1
+        served.append(number)
+
+    waiting = [asyncio.create_task(wait(number)) for number in range(3)]
+    await asyncio.sleep(0)
+    for count in range(1, 4):
+        cap.give_back(1)
+        async with asyncio.timeout(10):
+            await waiting[count - 1]
+        assert served == [*range(count)]
+
+
+async def test_places_that_come_back_together_go_to_all_who_wait_one_each_and_nobody_takes_them_before() -> None:
+    cap = Cap(4)
+    await cap.take("first", 4)
+    waiting = [asyncio.create_task(cap.take(number, 3)) for number in range(3)]
+    await asyncio.sleep(0)
+    cap.give_back(3)
+    late = asyncio.create_task(cap.take("late", 4))
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*waiting) == [1, 1, 1]
+    assert cap.is_full
+    assert not late.done()
+    cap.give_back(4)
+    async with asyncio.timeout(10):
+        assert await late == 4
+
+
+async def test_who_is_put_last_is_served_after_all_others() -> None:
+    cap = Cap(1)
+    await cap.take("first", 1)
+    served: list[str] = []
+
+    async def wait(name: str) -> None:
+        await cap.take(name, 1)
+        served.append(name)
+
+    waiting = {name: asyncio.create_task(wait(name)) for name in "abc"}
+    await asyncio.sleep(0)
+    cap.put_last("a")
+    cap.put_last("nobody")
+    for name in "bca":
+        cap.give_back(1)
+        async with asyncio.timeout(10):
+            await waiting[name]
+    assert served == [*"bca"]
+
+
+async def test_who_is_canceled_as_its_turn_comes_passes_it_on() -> None:
+    cap = Cap(1)
+    await cap.take("first", 1)
+    waiting = [asyncio.create_task(cap.take(number, 1)) for number in range(3)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    cap.give_back(1)
+    waiting[0].cancel()
+    async with asyncio.timeout(10):
+        assert await waiting[2] == 1
+    assert waiting[0].cancelled()
+    assert waiting[1].cancelled()
+    assert cap.taken == 1

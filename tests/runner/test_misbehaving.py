@@ -1,0 +1,352 @@
+"""Handlers that hang, swallow cancellation, leak tasks or raise what nobody expects: each has its end, others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import JobsService, Outcome, RunningJob, WorkerConflict
+from jobs_service.model import HistoryKind, JobState
+from tests.runner.support import SOON, TYPE, add, all_ended, ended, moments, now, opened, running, store_of, story
+from tests.virtual_time import in_virtual_time
+
+DAY = 86_400.0
+
+
+class OwnError(BaseException):
+    """What no handler for Exception catches."""
+
+
+class Unspeakable(Exception):
+    """An error that fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+async def assert_others_go_on(jobs: JobsService) -> None:
+    """Fail unless a job of the type is run."""
+    await add(jobs, "other")
+    assert (await ended(jobs, "other")).result == "fine"
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (SystemExit, "SystemExit"),
+        (KeyboardInterrupt, "KeyboardInterrupt"),
+        (OwnError, "OwnError"),
+        (GeneratorExit, "RuntimeError"),
+        (asyncio.CancelledError, "JobsError"),
+        (Unspeakable, "Unspeakable"),
+        (StopIteration, "RuntimeError"),
+        (lambda: BaseExceptionGroup("several", [KeyboardInterrupt()]), "BaseExceptionGroup"),
+    ],
+    ids=str,
+)
+@in_virtual_time
+async def test_whatever_a_handler_raises_is_a_crash_of_its_job_alone(
+    make: Callable[[], BaseException], expected: str
+) -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=2, timeout=3600)
+        async def work(job: RunningJob) -> str:
+            if job.id == "other":
+                return "fine"
+            raise make()
+
+        async with running(jobs):
+            await add(jobs, "a", "b")
+            await assert_others_go_on(jobs)
+            for job in await all_ended(jobs, ["a", "b"]):
+                assert story(job) == ["added", "started", "crashed", "started", "crashed", "finished"]
+                assert moments(job, HistoryKind.STARTED) == [0, 30]
+                assert job.outcome is Outcome.FAILED
+                assert job.error is not None
+                assert job.error.type == expected
+
+
+@in_virtual_time
+async def test_a_handler_that_cancels_its_own_task_has_crashed() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=1)
+        async def work(job: RunningJob) -> str:
+            if job.id == "other":
+                return "fine"
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            if job.id == "returns":
+                return "at once"
+            await asyncio.sleep(1)
+            return "never"
+
+        async with running(jobs):
+            await add(jobs, "awaits", "returns")
+            job = await ended(jobs, "awaits")
+            assert job.error is not None
+            assert (job.outcome, job.error.message) == (Outcome.FAILED, "the handler canceled itself")
+            assert (await ended(jobs, "returns")).result == "at once"
+            await assert_others_go_on(jobs)
+
+
+@in_virtual_time
+async def test_a_handler_that_runs_longer_than_its_time_limit_has_crashed() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50, max_attempts=2, slots=1, timeout=3600)
+        async def work(job: RunningJob) -> str:
+            if job.id == "other":
+                return "fine"
+            await asyncio.Event().wait()
+            return "never"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await assert_others_go_on(jobs)
+            job = await ended(jobs, "a")
+            assert moments(job, HistoryKind.STARTED) == [0, 80]
+            assert moments(job, HistoryKind.CRASHED) == [50, 130]
+            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
+            assert job.error is not None
+            assert (job.error.type, "time limit of 50 s" in job.error.message) == ("TimeoutError", True)
+
+
+@in_virtual_time
+async def test_a_handler_that_ignores_its_time_limit_uses_up_its_attempts_as_well() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50, grace=10, max_attempts=2, timeout=3600)
+        async def work(job: RunningJob) -> None:
+            await ignoring_cancellation(500)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert moments(job, HistoryKind.CRASHED) == [60, 150]
+            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
+            assert job.error is not None
+            assert job.error.type == "TimeoutError"
+            await asyncio.sleep(500)
+
+
+@in_virtual_time
+async def test_a_handler_that_is_done_in_time_never_hears_of_its_time_limit() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50)
+        async def work(job: RunningJob) -> str:
+            await asyncio.sleep(49.9)
+            return "fine"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == "fine"
+            await asyncio.sleep(100)
+
+
+async def ignoring_cancellation(seconds: float) -> None:
+    """Sleep for so long whoever cancels it."""
+    until = now() + seconds
+    while now() < until:
+        try:
+            await asyncio.sleep(until - now())
+        except asyncio.CancelledError:
+            continue
+
+
+@in_virtual_time
+async def test_a_handler_that_ends_within_its_grace_may_do_so_as_it_likes() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> str:
+            try:
+                await asyncio.sleep(DAY)
+            except asyncio.CancelledError:
+                await asyncio.sleep(9.9)
+            return "checkpoint"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+            jobs.configure(TYPE, slots=0)
+            with capture_logs() as events:
+                job = await ended(jobs, "a")
+            assert (job.outcome, job.result) == (Outcome.SUCCEEDED, "checkpoint")
+            assert moments(job, HistoryKind.FINISHED) == [14.9]
+            assert [event["event"] for event in events if event["log_level"] != "debug"] == []
+
+
+@in_virtual_time
+async def test_a_handler_that_swallows_cancellation_is_gone_on_without_and_keeps_its_slot() -> None:
+    starts: list[tuple[object, float]] = []
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, slots=2, grace=10)
+        async def work(job: RunningJob) -> str:
+            starts.append((job.id, now()))
+            if job.id == "deaf":
+                await ignoring_cancellation(1000)
+                with pytest.raises(WorkerConflict):
+                    await job.finish(result="too late")
+            else:
+                await asyncio.sleep(100)
+            return "fine"
+
+        async with running(jobs):
+            await add(jobs, "deaf")
+            await asyncio.sleep(5)
+            removed = now()
+            await jobs.remove(TYPE, "deaf")
+            with capture_logs() as events:
+                job = await ended(jobs, "deaf")
+            (event,) = [event for event in events if event["log_level"] != "debug"]
+            assert (event["event"], event["id"], event["why"]) == ("handler_ignores_cancellation", "deaf", "canceled")
+            assert job.outcome is Outcome.CANCELED
+            assert removed + 10 <= now() < removed + 10 + SOON
+            began = now()
+            await add(jobs, "a", "b", "c")
+            await all_ended(jobs, "abc")
+            # One slot is left for three jobs.
+            assert [round(at - began) for id, at in starts if id != "deaf"] == [0, 100, 200]
+            await asyncio.sleep(1000)
+            again = now()
+            await add(jobs, "d", "e")
+            await all_ended(jobs, "de")
+            assert [round(at - again) for id, at in starts[-2:]] == [0, 0]
+            assert (await jobs.get(TYPE, "deaf")).result is None
+
+
+@in_virtual_time
+async def test_a_job_given_back_behind_a_deaf_handler_runs_elsewhere_at_once() -> None:
+    async with opened(worker="deaf") as jobs, opened(store_of(jobs), worker="other") as rival:
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> str:
+            await ignoring_cancellation(100)
+            return "from the deaf"
+
+        @rival.handler(TYPE)
+        async def take(job: RunningJob) -> str:
+            return "from the other"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+            jobs.configure(TYPE, slots=0)
+            async with running(rival):
+                job = await ended(rival, "a")
+                assert moments(job, HistoryKind.STOPPED) == [15]
+                assert moments(job, HistoryKind.STARTED) == [0, 15]
+                await asyncio.sleep(200)
+                job = await jobs.get(TYPE, "a")
+                assert (job.result, job.attempts, story(job)[-1]) == ("from the other", 1, "finished")
+
+
+@in_virtual_time
+async def test_nothing_is_polled_for_while_a_deaf_handler_goes_on() -> None:
+    async with opened(supervise=False) as jobs:
+        store = store_of(jobs)
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> None:
+            await ignoring_cancellation(1000)
+
+        @jobs.handler("itself", slots=1)
+        async def finishing(job: RunningJob) -> None:
+            await job.finish()
+            await asyncio.sleep(1000)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await add(jobs, "b", type="itself")
+            await asyncio.sleep(5)
+            await jobs.remove(TYPE, "a")
+            await asyncio.sleep(20)
+            assert (await jobs.get(TYPE, "a")).outcome is Outcome.CANCELED
+            assert (await jobs.get("itself", "b")).outcome is Outcome.SUCCEEDED
+            before = store.reads, store.transactions
+            steps = asyncio.get_running_loop().steps  # type: ignore[attr-defined]
+            await asyncio.sleep(600)
+            assert (store.reads, store.transactions) == before
+            # Timers of heartbeats and rotation go on; nothing comes every few milliseconds.
+            assert asyncio.get_running_loop().steps - steps < 600  # type: ignore[attr-defined]
+            await asyncio.sleep(1000)
+
+
+@in_virtual_time
+async def test_a_time_limit_does_not_turn_a_stop_or_a_cancellation_into_a_crash() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50, grace=30, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            try:
+                await asyncio.sleep(DAY)
+            finally:
+                await asyncio.sleep(20)  # a checkpoint, in the midst of which the time limit comes
+                saved.append(job.id)
+
+        saved: list[object] = []
+        async with running(jobs):
+            await add(jobs, "canceled", "stopped")
+            await asyncio.sleep(40)
+            await jobs.remove(TYPE, "canceled")
+            jobs.configure(TYPE, slots=0)
+            job = await ended(jobs, "canceled")
+            assert (job.outcome, story(job)) == (Outcome.CANCELED, ["added", "started", "canceled"])
+            await asyncio.sleep(1)
+            job = await jobs.get(TYPE, "stopped")
+            assert (job.state, story(job)) == (JobState.PENDING, ["added", "started", "stopped"])
+            assert sorted(map(str, saved)) == ["canceled", "stopped"]
+
+
+@in_virtual_time
+async def test_a_task_that_a_handler_leaves_behind_goes_on_and_the_job_is_not_its_any_more() -> None:
+    left: list[asyncio.Task[object]] = []
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> str:
+            async def later() -> object:
+                await asyncio.sleep(5)
+                return await job.update("too late")
+
+            left.append(asyncio.create_task(later()))
+            return "fine"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == "fine"
+            with pytest.raises(WorkerConflict):
+                await left[0]
+            job = await jobs.get(TYPE, "a")
+            assert (job.data, job.result, story(job)) == (None, "fine", ["added", "started", "finished"])
+
+
+async def test_a_handler_that_blocks_the_loop_is_logged_with_its_name() -> None:
+    """In real time: nothing else tells that the loop stood still."""
+    import time
+
+    jobs = JobsService("memory:")
+
+    @jobs.handler(TYPE)
+    async def stubborn(job: RunningJob) -> str:
+        await asyncio.sleep(0)
+        if job.id == "blocks":
+            time.sleep(1.05)  # noqa: ASYNC251 - what it must not do
+        return "fine"
+
+    with capture_logs() as events:
+        async with jobs, running(jobs):
+            await add(jobs, "blocks", "other")
+            assert [job.result for job in await all_ended(jobs, ["blocks", "other"])] == ["fine", "fine"]
+    (event,) = [event for event in events if event["event"] == "handler_blocked_loop"]
+    assert (event["id"], event["type"]) == ("blocks", TYPE)
+    assert event["handler"].endswith("stubborn")
+    assert event["seconds"] >= 1.05

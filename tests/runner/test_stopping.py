@@ -1,0 +1,360 @@
+"""The end of a runner in virtual time: who gets how long, what becomes of the jobs, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import InvalidSettings, JobsError, JobsService, Outcome, RunningJob, SupervisorFailed
+from jobs_service.model import HistoryKind, JobState
+from jobs_service.runner.lane import Lane
+from tests.runner.support import (
+    TYPE,
+    Weather,
+    add,
+    all_ended,
+    ended,
+    moments,
+    now,
+    opened,
+    running,
+    stopped,
+    store_of,
+    story,
+)
+from tests.service.support import kill
+from tests.virtual_time import in_virtual_time
+
+DAY = 86_400.0
+
+
+def register(jobs: JobsService, seconds: float, **options: float) -> list[object]:
+    """Register a handler that takes so long; return where it notes the jobs that were canceled."""
+    canceled: list[object] = []
+
+    @jobs.handler(TYPE, **options)  # type: ignore[arg-type]
+    async def work(job: RunningJob) -> str:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            canceled.append(job.id)
+            raise
+        return "done"
+
+    return canceled
+
+
+@in_virtual_time
+async def test_what_runs_may_end_within_the_grace_and_nothing_more_is_accepted() -> None:
+    async with opened() as jobs:
+        canceled = register(jobs, 9, grace=10, slots=2)
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a", "b", "c")
+        await asyncio.sleep(5)
+        await stopped(run)
+        assert now() == 9
+        assert [job.result for job in await all_ended(jobs, "ab")] == ["done", "done"]
+        assert story(await jobs.get(TYPE, "c")) == ["added"]
+    assert canceled == []
+
+
+@in_virtual_time
+async def test_an_idle_runner_stops_at_once() -> None:
+    async with opened() as jobs:
+        register(jobs, 9, grace=10)
+        run = asyncio.create_task(jobs.run())
+        await asyncio.sleep(5)
+        await stopped(run)
+        assert now() == 5
+
+
+@in_virtual_time
+async def test_what_does_not_end_within_the_grace_is_canceled_and_pending_at_once_for_others() -> None:
+    async with opened(worker="old") as jobs, opened(store_of(jobs), worker="new") as successor:
+        canceled = register(jobs, DAY, grace=10)
+        register(successor, 1)
+        async with running(successor):
+            successor.configure(TYPE, slots=0)
+            run = asyncio.create_task(jobs.run())
+            await add(jobs, "a", "b")
+            await asyncio.sleep(5)
+            successor.configure(TYPE, slots=10)
+            await stopped(run)
+            assert now() == 15
+            for job in await all_ended(successor, "ab"):
+                assert story(job) == ["added", "started", "stopped", "started", "finished"]
+                assert moments(job, HistoryKind.STARTED) == [0, 15]
+                assert job.attempts == 1
+                assert job.history[1].detail == "new"
+    assert canceled == ["a", "b"]
+
+
+@in_virtual_time
+async def test_a_stopped_handler_may_checkpoint_in_its_finally() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> None:
+            try:
+                await asyncio.sleep(DAY)
+            finally:
+                await asyncio.sleep(8)
+                await job.update({"reached": 8})
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+        job = await jobs.get(TYPE, "a")
+        assert (job.state, job.data, job.attempts) == (JobState.PENDING, {"reached": 8}, 0)
+        assert moments(job, HistoryKind.STOPPED) == [23]
+
+
+@in_virtual_time
+async def test_a_continuous_job_is_not_waited_for_but_canceled_at_once() -> None:
+    async with opened() as jobs:
+        canceled = register(jobs, DAY, grace=10, continuous=True)
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+        assert now() == 5
+        assert story(await jobs.get(TYPE, "a")) == ["added", "started", "stopped"]
+    assert canceled == ["a"]
+
+
+@in_virtual_time
+async def test_a_handler_that_ignores_all_of_it_does_not_keep_the_runner_from_ending() -> None:
+    async with opened() as jobs:
+        release = asyncio.Event()
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> str:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+            return "too late"
+
+        with capture_logs() as events:
+            async with running(jobs):
+                await add(jobs, "a")
+                await asyncio.sleep(5)
+        # Its grace to end by itself, and that to end when it was canceled.
+        assert now() == 25
+        assert [event["id"] for event in events if event["event"] == "handler_ignores_cancellation"] == ["a"]
+        job = await jobs.get(TYPE, "a")
+        assert (job.state, job.attempts) == (JobState.PENDING, 0)
+        assert moments(job, HistoryKind.STOPPED) == [25]
+        release.set()
+        await asyncio.sleep(1)
+        assert (await jobs.get(TYPE, "a")).state is JobState.PENDING
+
+
+@in_virtual_time
+async def test_leaving_the_service_stops_the_runner_first() -> None:
+    async with opened(worker="keeper", supervise=False) as keeper:
+        async with opened(store_of(keeper)) as jobs:
+            canceled = register(jobs, DAY, grace=10)
+            run = asyncio.create_task(jobs.run())
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+        assert run.cancelled()
+        assert now() == 25 - 10
+        assert story(await keeper.get(TYPE, "a")) == ["added", "started", "stopped"]
+    assert canceled == ["a"]
+
+
+@in_virtual_time
+async def test_canceling_run_again_neither_shortens_the_end_nor_leaves_anything_behind() -> None:
+    async with opened() as jobs:
+        register(jobs, DAY, grace=10)
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a")
+        await asyncio.sleep(5)
+        for _ in range(3):
+            run.cancel()
+            await asyncio.sleep(1)
+        assert not run.done()
+        await asyncio.wait([run])
+        assert run.cancelled()
+        assert now() == 15
+        assert story(await jobs.get(TYPE, "a")) == ["added", "started", "stopped"]
+
+
+@in_virtual_time
+async def test_a_runner_canceled_at_any_moment_leaves_its_job_pending_or_finished() -> None:
+    for turns in range(40):
+        async with opened() as jobs:
+            register(jobs, 0, grace=10)
+            await add(jobs, "a", "b")
+            run = asyncio.create_task(jobs.run())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await stopped(run)
+            states = {job.state async for job in jobs.list(TYPE)}
+            assert JobState.RUNNING not in states, f"after {turns} turns"
+
+
+@in_virtual_time
+async def test_a_runner_can_run_again_after_it_was_stopped() -> None:
+    async with opened() as jobs:
+        register(jobs, 100, grace=10)
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+        assert (await jobs.get(TYPE, "a")).state is JobState.PENDING
+        async with running(jobs):
+            assert (await ended(jobs, "a")).result == "done"
+
+
+@in_virtual_time
+async def test_a_service_runs_its_handlers_once_at_a_time_and_only_if_it_has_some() -> None:
+    async with opened() as jobs:
+        with pytest.raises(InvalidSettings, match="nothing to run"):
+            await jobs.run()
+        register(jobs, 1)
+        with pytest.raises(InvalidSettings, match="max_jobs=0"):
+            await jobs.run(max_jobs=0)
+        async with running(jobs):
+            await asyncio.sleep(1)
+            with pytest.raises(JobsError, match="run already"):
+                await jobs.run()
+            with pytest.raises(InvalidSettings, match="before they run"):
+                jobs.handler("another")(lambda: None)
+
+
+# The store's weather
+
+
+@in_virtual_time
+async def test_an_end_that_the_store_was_away_for_is_written_later_and_the_slot_is_free_at_once() -> None:
+    weather = Weather()
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, slots=1, timeout=600)
+        async def work(job: RunningJob) -> float:
+            if job.id == "a":
+                weather.leave()
+            return now()
+
+        async with running(jobs):
+            await add(jobs, "a", "b")
+            store_of(jobs).faults = weather
+            await asyncio.sleep(35)
+            with capture_logs() as events:
+                weather.come_back()
+                for id in ("a", "b"):
+                    job = await ended(jobs, id)
+                    assert story(job) == ["added", "started", "finished"]
+                    assert job.attempts == 1
+            assert not [event for event in events if event["event"] == "job_taken_over"]
+            assert (await jobs.get(TYPE, "a")).result == 0
+
+
+@in_virtual_time
+async def test_an_end_that_the_store_is_away_for_at_the_end_as_well_does_not_keep_the_runner_for_ever() -> None:
+    weather = Weather()
+    async with opened() as jobs:
+        store_of(jobs).faults = weather
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> str:
+            await asyncio.sleep(1)
+            weather.leave()
+            return "done"
+
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a")
+        await asyncio.sleep(30)
+        began = now()
+        await stopped(run)
+        assert now() - began < 60
+        weather.come_back()
+        # It was silent for its timeout then, and is another's.
+        await asyncio.sleep(100)
+        assert (await jobs.get(TYPE, "a")).state is not JobState.RUNNING
+
+
+# Lanes that die
+
+
+@in_virtual_time
+async def test_a_lane_that_dies_is_started_anew_and_gives_its_jobs_back() -> None:
+    async with opened() as jobs:
+        canceled = register(jobs, 100, slots=2)
+        register_other(jobs)
+        async with running(jobs) as run:
+            await add(jobs, "a", "b", "c")
+            await add(jobs, "x", type="other")
+            await asyncio.sleep(50)
+            kill(f"lane {TYPE!r}")
+            for job in await all_ended(jobs, "abc"):
+                assert job.result == "done"
+                assert job.attempts == 1
+            assert story(await jobs.get(TYPE, "a")) == ["added", "started", "stopped", "started", "finished"]
+            assert moments(await jobs.get(TYPE, "a"), HistoryKind.STARTED) == [0, 50]
+            assert story(await ended(jobs, "x", "other")) == ["added", "started", "finished"]
+            assert not run.done()
+    assert canceled == ["a", "b"]
+
+
+def register_other(jobs: JobsService) -> None:
+    """Register a handler of another type, whose jobs go on whatever happens."""
+
+    @jobs.handler("other")
+    async def other(job: RunningJob) -> None:
+        await asyncio.sleep(300)
+
+
+@pytest.mark.parametrize("part", ["fill", "heartbeat", "canceled", "rotation"])
+@in_virtual_time
+async def test_a_lane_whose_part_dies_is_started_anew_as_a_whole(part: str) -> None:
+    async with opened() as jobs:
+        register(jobs, 100)
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(50)
+            kill(f"lane {TYPE!r}/{part}")
+            job = await ended(jobs, "a")
+            assert (job.result, job.attempts) == ("done", 1)
+            assert moments(job, HistoryKind.STARTED) == [0, 50]
+
+
+@in_virtual_time
+async def test_a_lane_that_dies_again_and_again_ends_the_run_and_says_why() -> None:
+    async with opened() as jobs:
+        register(jobs, DAY, grace=10)
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a")
+        for _ in range(4):
+            await asyncio.sleep(1)
+            kill(f"lane {TYPE!r}")
+        await asyncio.wait([run])
+        with pytest.raises(SupervisorFailed, match="lane"):
+            run.result()
+        assert (await jobs.get(TYPE, "a")).state is JobState.PENDING
+        async with running(jobs):
+            await asyncio.sleep(1)
+            assert (await jobs.get(TYPE, "a")).state is JobState.RUNNING
+
+
+@in_virtual_time
+async def test_a_function_that_tells_of_continuous_jobs_and_fails_makes_none_continuous() -> None:
+    def fails(job: RunningJob) -> bool:
+        raise ValueError("no idea")
+
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, continuous=fails)
+        async def work(job: RunningJob) -> str:
+            return "done"
+
+        with capture_logs() as events:
+            async with running(jobs):
+                await add(jobs, "a")
+                assert (await ended(jobs, "a")).outcome is Outcome.SUCCEEDED
+        (event,) = [event for event in events if event["event"] == "continuous_failed"]
+        assert event["id"] == "a"
+    assert Lane.shutdown is None
