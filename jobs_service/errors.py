@@ -140,7 +140,7 @@ class Retry(JobsError):
     """
 
     def __init__(self, after: float | None = None, message: str = "the handler asked for another attempt") -> None:
-        super().__init__(message)
+        super().__init__(_text("Retry(message", message))
         self.after = _seconds("Retry(after", after) if after is not None else None
 
 
@@ -152,8 +152,8 @@ class Discard(JobsError):
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(str(reason))
-        self.reason = str(reason)
+        super().__init__(_text("Discard(reason", reason))
+        self.reason = reason
 
 
 class Snooze(JobsError):
@@ -206,9 +206,23 @@ def in_one_line(text: str, most: int) -> str:
 
 def _seconds(what: str, value: object) -> float:
     """Return seconds to wait if one can wait so long."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_WAIT:
-        return float(value)
-    raise InvalidJob(f"{what}={shown(value)}): allowed are seconds from 0 to {_LONGEST_WAIT:.0f}")
+    kind = type(value)
+    # Of a subclass only the number counts that it is, whatever it says of itself.
+    number: float | None = None
+    if issubclass(kind, int) and kind is not bool:
+        number = int.__index__(value)  # type: ignore[arg-type]
+    elif issubclass(kind, float):
+        number = float.__float__(value)  # type: ignore[arg-type]
+    if number is None or not 0 <= number <= _LONGEST_WAIT:
+        raise InvalidJob(f"{what}={shown(value)}): allowed are seconds from 0 to {_LONGEST_WAIT:.0f}")
+    return float(number)
+
+
+def _text(what: str, value: object) -> str:
+    """Return what an exception is to say if it is a text."""
+    if type(value) is not str:
+        raise InvalidJob(f"{what}={shown(value)}): a {kind_of(value)}; allowed is str")
+    return value
 
 
 class _Brief(reprlib.Repr):

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import fdb.tuple
 
 from jobs_service import json_data, notes
+from jobs_service.errors import InvalidJob
 from jobs_service.notes import HistoryEvent as HistoryEvent
 from jobs_service.notes import HistoryKind as HistoryKind
 from jobs_service.notes import JobError as JobError
@@ -306,7 +307,11 @@ class ProgressReport:
             JobCanceled: a creator asked for the job's removal; finish it.
             InvalidJob: no numbers, or no text.
         """
-        return await self._job._service()._progress(self._job, notes.progress_of_values(done, total, message))
+        try:
+            progress = notes.progress_of_values(done, total, message)
+        except InvalidJob as error:
+            raise error.about(self._job.type, self._job.id) from None
+        return await self._job._service()._progress(self._job, progress)
 
 
 class RunningJob(Job):

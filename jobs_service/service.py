@@ -37,12 +37,13 @@ from jobs_service.errors import (
 from jobs_service.events import EventLog
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, to_seconds
+from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, plain_type, to_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
     Enqueued,
     JobTransaction,
+    check_handler,
     check_limit,
     check_outcome,
     check_page_size,
@@ -394,6 +395,7 @@ class JobsService:
             JobExists, JobTooLarge, StoreError: as `add`.
         """
         self._check_open()
+        check_handler(handler)
         wanted, data = naming(handler, args, id, unique, self._sources)
         place = self._place(handler.type, wanted)
         spec = creation.spec_of(handler.type, wanted, data, priority, run_at)
@@ -755,13 +757,13 @@ class JobsService:
         Raises:
             InvalidSettings: there is no such handler, another option, or a value outside its range.
         """
-        handler = self._handlers.get(type)
+        handler = self._handlers.get(plain_type(type))
         if handler is None:
             raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
         self._change(handler, changes)
         # What was registered is no more what it goes back to.
         for name in changes:
-            self._replaced.get(type, {}).pop(name, None)
+            self._replaced.get(handler.type, {}).pop(name, None)
 
     def reload(self, settings: Settings) -> None:
         """Take handlers' options from other settings, also while they run; nothing else of the settings changes.
@@ -774,15 +776,15 @@ class JobsService:
         Raises:
             InvalidSettings: no Settings.
         """
-        if not isinstance(settings, Settings):
+        if not issubclass(type(settings), Settings):
             raise InvalidSettings(f"settings {shown(settings)}: a {kind_of(settings)}; allowed are Settings")
         self.settings = self.settings.model_copy(update={"handlers": settings.handlers})
-        for type, handler in self._handlers.items():
-            wanted = settings.handlers.get(_called(type), HandlerSettings()).model_dump(exclude_none=True)
-            before = self._replaced.get(type, {})
-            self._replaced[type] = {name: before.get(name, getattr(handler.options, name)) for name in wanted}
+        for each, handler in self._handlers.items():
+            wanted = settings.handlers.get(_called(each), HandlerSettings()).model_dump(exclude_none=True)
+            before = self._replaced.get(each, {})
+            self._replaced[each] = {name: before.get(name, getattr(handler.options, name)) for name in wanted}
             self._change(handler, {**before, **wanted})
-        unknown = {*settings.handlers} - {_called(type) for type in self._handlers}
+        unknown = {*settings.handlers} - {_called(each) for each in self._handlers}
         if unknown:
             log.warning("settings_without_handler", types=sorted(unknown))
 

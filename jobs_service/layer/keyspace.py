@@ -185,6 +185,12 @@ def pack_type(type: Any) -> bytes:
         raise error.about(type) from None
 
 
+def plain_type(type: Any) -> JobType:
+    """Return a type, checked, in exact classes that can be compared and hashed: as every process reads it."""
+    plain: JobType = fdb.tuple.unpack(pack_type(type))[0]
+    return plain
+
+
 def pack_priority(priority: Any) -> bytes:
     """Return the tuple layer's encoding of a priority, checked."""
     if _class_of(priority) is int and priority == 0:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, kind_of, shown
@@ -58,16 +59,17 @@ _RANDOM_ID_BYTES = 16
 _DIGEST_BYTES = 16
 
 
-class Enqueued(Protocol):
+class Enqueued(abc.ABC):
     """What a job is enqueued for: a handler."""
 
-    @property
-    def type(self) -> JobType: ...
+    type: JobType
 
     @property
+    @abc.abstractmethod
     def timeout(self) -> float:
         """The activity timeout that the type is made with, in seconds."""
 
+    @abc.abstractmethod
     def data(self, args: Any) -> Any:
         """Return arguments as JSON data; UNSET for a handler that takes none."""
 
@@ -289,6 +291,7 @@ class JobTransaction:
         unique: str | bool | None = None,
     ) -> Job:
         """Add a job for a handler; see JobsService.enqueue."""
+        check_handler(handler)
         wanted, data = naming(handler, args, id, unique, self._unit.sources)
         spec = creation.spec_of(handler.type, wanted, data, priority, run_at)
         place = self._place(handler.type, wanted)
@@ -409,9 +412,28 @@ def told(job: Job, result: Any, error: JobError | None, max_history: int = MAX_H
     return processing.Told(
         # A result of None is none: that of an earlier run goes.
         None if result is UNSET else creation.json_of(job.type, job.id, result),
-        None if error is None else notes.error_json(error),
+        None if error is None else _error_json(job, error),
         max_history=max_history,
     )
+
+
+def _error_json(job: Job, error: JobError) -> bytes:
+    for name in ("type", "message", "traceback"):
+        text = getattr(error, name)
+        if type(text) is not str:
+            refused = f"error: {name}={shown(text)}: a {kind_of(text)}; allowed is str"
+            raise InvalidJob(refused).about(job.type, job.id)
+    try:
+        return notes.error_json(error)
+    except InvalidJob as refusal:
+        raise refusal.about(job.type, job.id) from None
+
+
+def check_handler(handler: Any) -> None:
+    """Refuse what is no handler."""
+    if not issubclass(type(handler), Enqueued):
+        refused = f"{shown(handler)}: a {kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function"
+        raise InvalidJob(refused)
 
 
 def is_unique(unique: Any) -> bool:
@@ -422,7 +444,7 @@ def is_unique(unique: Any) -> bool:
     """
     if unique is None or unique is False:
         return False
-    if unique is not True and not (issubclass(type(unique), str) and unique):
+    if unique is not True and not (issubclass(type(unique), str) and str.__len__(unique)):
         raise InvalidJob(
             f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
         )

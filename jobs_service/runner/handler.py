@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
 
 from jobs_service.errors import InvalidJob, InvalidSettings, in_one_line, kind_of, shown
-from jobs_service.layer.keyspace import pack_type
+from jobs_service.layer.keyspace import plain_type
+from jobs_service.layer.transaction import Enqueued
 from jobs_service.model import UNSET, Job, JobType, RunningJob
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
@@ -33,7 +34,7 @@ _UNTYPED: Final = (Any, object, inspect.Parameter.empty)
 _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 
 
-class Handler(Generic[ArgsT, ResultT]):
+class Handler(Enqueued, Generic[ArgsT, ResultT]):
     """A function that runs the jobs of one type; calling it calls the function, as a test of it would.
 
     Attributes:
@@ -67,12 +68,12 @@ class Handler(Generic[ArgsT, ResultT]):
             InvalidSettings: the function cannot be a handler; the message says why.
             InvalidJob, JobTooLarge: no type can be called that.
         """
-        pack_type(type)
+        keep = plain_type(type)
         function = _underlying(function)
         told = _kind_of(function)
         shape = _shape_of(function)
         functools.update_wrapper(self, function, updated=())
-        self.type = type
+        self.type = keep
         self.function: Callable[..., Any] = function
         self.options = HandlerOptions() if options is None else options
         self.kind: Kind = kind or told

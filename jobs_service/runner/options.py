@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from jobs_service.errors import InvalidSettings, in_one_line, kind_of, shown
+from jobs_service.layer.keyspace import exact_int, exact_seconds
 from jobs_service.model import RunningJob
 
 Continuous: TypeAlias = bool | Callable[[RunningJob], bool]
@@ -117,10 +118,13 @@ class _Range(NamedTuple):
         """Return the value as the number it is, or refuse it."""
         if value is None and self.optional:
             return None
-        accepted = int if self.kind is int else (int, float)
-        # A bool is an int to Python, and never meant as a number.
-        if not isinstance(value, bool) and isinstance(value, accepted) and self._holds(value):
-            return self.kind(value)
+        try:
+            # A bool is an int to Python, and never meant as a number.
+            number = exact_int(value) if self.kind is int else exact_seconds(value)
+        except OverflowError:
+            number = None
+        if number is not None and self._holds(number):
+            return number
         raise InvalidSettings(f"option {name}={shown(value)}: allowed is {self}")
 
     def _holds(self, value: float) -> bool:
@@ -151,7 +155,8 @@ _RANGES: Final = {
 
 
 def _check_continuous(value: Any) -> None:
-    if not isinstance(value, bool) and (not callable(value) or isinstance(value, type)):
+    kind = type(value)
+    if kind is not bool and (not callable(value) or issubclass(kind, type)):
         raise InvalidSettings(
             f"option continuous={shown(value)}: a {kind_of(value)}; allowed are True, False and a function of the job"
         )

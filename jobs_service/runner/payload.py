@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, kind_of, shown
 
 _LONGEST: Final = 160
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
@@ -35,6 +35,10 @@ _UNEXPECTED: Final = re.compile(
     r"\[(?:field_name='(?P<field>[^']*)', )?input_value=(?P<value>.*), input_type=\w+\]\)",
     re.DOTALL,
 )
+
+
+_CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
+_WITH_FIELDS: Final = frozenset({"__dataclass_fields__", "__pydantic_fields__"})
 
 
 class Codec(Protocol):
@@ -140,6 +144,7 @@ class _Typed:
 
     def encode(self, args: Any) -> Any:
         """Dump the arguments, and load them for a check: what the handler would refuse is refused to the producer."""
+        _check_count(args)
         try:
             data = self._dump(args)
             self._check(data)
@@ -165,6 +170,25 @@ class _Typed:
 
     def _refused(self, error: Exception) -> str:
         return f"the payload does not fit {self._called}: {self._complaint(error)}"
+
+
+def _check_count(args: Any) -> None:
+    """Refuse what holds a value very many times over: to dump it, or to say what is wrong with it, takes for ever."""
+    left = json_data.MAX_VALUES
+    values = [args]
+    while values:
+        value = values.pop()
+        kind = type(value)
+        if kind in _CONTAINERS:
+            found = value.values() if kind is dict else value
+        elif _WITH_FIELDS & kind.__dict__.keys() and type(fields := getattr(value, "__dict__", None)) is dict:
+            found = fields.values()
+        else:
+            continue
+        left -= len(found)
+        if left < 0:
+            raise JobTooLarge(f"a payload of more than {json_data.MAX_VALUES} values; no store takes that much")
+        values.extend(found)
 
 
 def _of_pydantic(called: str, annotation: Any, names: Mapping[str, Any]) -> Codec:

@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from jobs_service.errors import InvalidJob, kind_of, shown
+from jobs_service.layer.keyspace import exact_seconds
 
 SHORTEST: Final = 1.0
 """Least seconds between two ticks."""
@@ -83,7 +84,7 @@ class Every:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seconds, int | float):
+        if not issubclass(type(self.seconds), int | float):
             raise _no_period(self.seconds)
         object.__setattr__(self, "seconds", parse_every(self.seconds))
 
@@ -279,21 +280,25 @@ def _ticks_until(schedule: Schedule, tick: float, now: float) -> Iterator[float]
 
 
 def _seconds_of(value: object) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise _no_period(value) from None
-    if isinstance(value, str):
-        if _PLAIN_NUMBER.fullmatch(value):
-            return float(value)
-        match = _PERIOD.fullmatch(value)
-        if value and match is not None:
+    kind = type(value)
+    if issubclass(kind, timedelta):
+        return timedelta.total_seconds(value)  # type: ignore[arg-type]
+    if issubclass(kind, str):
+        text = str.__str__(value)
+        if _PLAIN_NUMBER.fullmatch(text):
+            return float(text)
+        match = _PERIOD.fullmatch(text)
+        if text and match is not None:
             given = zip(match.groups(), _UNITS.values(), strict=True)
             return sum(float(number) * unit for number, unit in given if number)
-    raise _no_period(value)
+        raise _no_period(value)
+    try:
+        seconds = exact_seconds(value)
+    except OverflowError:
+        seconds = None
+    if seconds is None:
+        raise _no_period(value)
+    return seconds
 
 
 def _no_period(value: object) -> InvalidJob:
@@ -303,8 +308,9 @@ def _no_period(value: object) -> InvalidJob:
 
 
 def _cron(expression: object) -> CronSim:
-    if not isinstance(expression, str):
+    if not issubclass(type(expression), str):
         raise _no_cron(expression, f"a {kind_of(expression)} is no text")
+    expression = str.__str__(expression)
     if len(expression) > _LONGEST_EXPRESSION:
         raise _no_cron(expression, f"longer than {_LONGEST_EXPRESSION} characters")
     try:
@@ -323,10 +329,10 @@ def _no_cron(expression: object, why: str) -> InvalidJob:
 
 
 def _zone_info(timezone: object) -> ZoneInfo:
-    name = timezone.key if isinstance(timezone, ZoneInfo) else timezone
+    name = timezone.key if type(timezone) is ZoneInfo else timezone
     try:
-        if isinstance(name, str):
-            return ZoneInfo(name)
+        if issubclass(type(name), str):
+            return ZoneInfo(str.__str__(name))
     except (KeyError, ValueError, OSError):  # unknown, no possible name or no zone's file, a directory
         pass
     raise InvalidJob(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable
@@ -11,16 +12,22 @@ from typing import Any
 import pytest
 
 from jobs_service import (
+    Discard,
     InvalidJob,
     Job,
+    JobError,
     JobNotFound,
     JobsError,
     JobsService,
     JobState,
     JobTransaction,
     NewJob,
+    Retry,
     RunningJob,
+    Settings,
+    Snooze,
 )
+from jobs_service.runner.options import HandlerOptions
 from jobs_service.store.base import KeySelector
 from tests.hostile.inputs import Mischief, dispose
 from tests.service.support import FAR_AWAY, TIMEOUT
@@ -30,6 +37,16 @@ WORK = "work"
 CANARY = "canary"
 """A type that no call is about."""
 LONGEST_MESSAGE = 500
+SETTINGS = Settings()
+_MOMENT = 0.02
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the typed handler takes."""
+
+    number: int
+    text: str
 
 
 class World:
@@ -37,6 +54,18 @@ class World:
 
     def __init__(self, jobs: JobsService) -> None:
         self.jobs = jobs
+        named = JobsService("memory:", settings=SETTINGS)
+
+        @named.handler(WORK)
+        async def handler(args: Any) -> None:
+            """Take whatever there is."""
+
+        @named.handler("typed")
+        async def typed(args: Arguments) -> None:
+            """Take a number and a text."""
+
+        self.handler = handler
+        self.typed = typed
         self._numbers = itertools.count()
 
     async def populate(self) -> None:
@@ -270,6 +299,24 @@ async def _added_with_rule(api: Any, world: World, value: Any) -> Job:
     return job
 
 
+async def _paused_and_resumed(api: Any, value: Any) -> None:
+    await api.pause(value)
+    assert await api.paused(value)
+    await api.resume(value)
+    assert not await api.paused(value)
+
+
+async def _enqueue(api: Any, world: World, **how: Any) -> Job:
+    how.setdefault("args", None)
+    job: Job = await api.enqueue(world.handler, how.pop("args"), **how)
+    return job
+
+
+async def _enqueued_and_removed(api: Any, world: World, **how: Any) -> None:
+    job = await _enqueue(api, world, **how)
+    await api.remove(job.type, job.id)
+
+
 async def _added_many(api: Any, world: World, jobs: Any, **rule: Any) -> None:
     for job in await api.add_many(WORK, jobs, **rule):
         await api.remove(WORK, job.id)
@@ -317,6 +364,18 @@ ANYWHERE = [
     *_anywhere("max_priority of accept", lambda api, world, v: _accept_and_release(api, world, max_priority=v)),
     *_anywhere("due_by of accept", lambda api, world, v: _accept_and_release(api, world, due_by=v)),
     *_anywhere("spread of accept", lambda api, world, v: _accept_and_release(api, world, spread=v)),
+    *_anywhere("type of pause and of resume", lambda api, world, v: _paused_and_resumed(api, v)),
+    *_anywhere("type of paused", lambda api, world, v: api.paused(v)),
+    *_anywhere("type of set_retention", lambda api, world, v: api.set_retention(v, keep=None)),
+    *_anywhere("keep of set_retention", lambda api, world, v: api.set_retention("kept", keep=v)),
+    *_anywhere("keep_failed of set_retention", lambda api, world, v: api.set_retention("kept", keep_failed=v)),
+    *_anywhere("handler of enqueue", lambda api, world, v: api.enqueue(v, None)),
+    *_anywhere("arguments of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, args=v)),
+    *_anywhere("typed arguments of enqueue", lambda api, world, v: api.enqueue(world.typed, v)),
+    *_anywhere("id of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, id=v)),
+    *_anywhere("priority of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, priority=v)),
+    *_anywhere("run_at of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, run_at=v)),
+    *_anywhere("unique of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, unique=v)),
 ]
 
 
@@ -351,6 +410,57 @@ async def _wait_for(world: World, *arguments: Any, **keywords: Any) -> None:
         await world.jobs.wait(*arguments, **keywords)
     except TimeoutError:
         assert "timeout" in keywords
+
+
+async def _result(world: World, *arguments: Any, **keywords: Any) -> None:
+    try:
+        assert await world.jobs.result(*arguments, **keywords) is None
+    except TimeoutError:
+        assert "timeout" in keywords
+
+
+async def _run(world: World, value: Any) -> None:
+    """Run as many jobs at once: only values that are refused come back at once, the others run until the time is up."""
+    jobs = JobsService(world.jobs.store)
+    jobs.handler("idle")(nothing)
+    task = asyncio.get_running_loop().create_task(jobs.run(max_jobs=value))
+    await asyncio.wait([task], timeout=_MOMENT)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+async def nothing() -> None:
+    """Do nothing: a handler."""
+
+
+async def _configure(world: World, **changes: Any) -> None:
+    jobs = _unopened()
+    jobs.handler("work")(nothing)
+    jobs.configure("work", **changes)
+
+
+def _unopened() -> JobsService:
+    return JobsService("memory:", settings=SETTINGS)
+
+
+def _registering(name: str, register: Callable[[JobsService, Any], object], *, passes_on: bool = False) -> Target:
+    """Return the target of something that is said before handlers run, to a service of its own."""
+
+    async def call(world: World, value: Any) -> None:
+        register(_unopened(), value)
+
+    return Target(name, call, passes_on=passes_on)
+
+
+def _raised(name: str, make: Callable[[Any], JobsError]) -> Target:
+    """Return the target of an exception that handlers raise: what it says is the handler's own text."""
+
+    async def call(world: World, value: Any) -> None:
+        make(value)
+
+    return Target(name, call)
 
 
 async def _transact(world: World, value: Any) -> None:
@@ -402,6 +512,42 @@ SERVICE = [
     Target("function of transact", _transact, passes_on=True),
     Target("result of a transaction function", _transact_returning, passes_on=True),
     Target("awaited in a transaction function", _transact_awaiting, passes_on=True),
+    Target("type of result", lambda world, v: _result(world, v, "x", timeout=0.5)),
+    Target("id of result", lambda world, v: _result(world, WORK, v, timeout=0.5)),
+    Target("timeout of result", lambda world, v: _result(world, WORK, "finished", timeout=v)),
+    Target("type of stats", lambda world, v: world.jobs.stats(v)),
+    Target("max_jobs of run", _run),
+]
+
+
+# Handlers
+
+_OPTIONS = tuple(HandlerOptions.__dataclass_fields__)
+
+HANDLERS = [
+    _registering("type of handler", lambda jobs, v: jobs.handler(v)(nothing)),
+    _registering("function of handler", lambda jobs, v: jobs.handler("work")(v), passes_on=True),
+    *(
+        _registering(f"{name} of handler", lambda jobs, v, name=name: jobs.handler("work", **{name: v}))  # type: ignore[misc]
+        for name in _OPTIONS
+    ),
+    _registering("period of every", lambda jobs, v: jobs.every(v)),
+    _registering("type of every", lambda jobs, v: jobs.every(60, type=v)(nothing)),
+    _registering("missed of every", lambda jobs, v: jobs.every(60, missed=v)),
+    _registering("expression of cron", lambda jobs, v: jobs.cron(v)),
+    _registering("timezone of cron", lambda jobs, v: jobs.cron("0 3 * * *", timezone=v)),
+    _registering("type of cron", lambda jobs, v: jobs.cron("0 3 * * *", type=v)(nothing)),
+    _registering("missed of cron", lambda jobs, v: jobs.cron("0 3 * * *", missed=v)),
+    _registering("slots of commands", lambda jobs, v: jobs.commands(slots=v)),
+    _registering("max_attempts of commands", lambda jobs, v: jobs.commands(max_attempts=v)),
+    _registering("type of configure", lambda jobs, v: jobs.configure(v, slots=1)),
+    Target("slots of configure", lambda world, v: _configure(world, slots=v)),
+    Target("interval of configure", lambda world, v: _configure(world, interval=v)),
+    _registering("settings of reload", lambda jobs, v: jobs.reload(v)),
+    _raised("after of Retry", lambda v: Retry(v)),
+    _raised("message of Retry", lambda v: Retry(message=v)),
+    _raised("reason of Discard", lambda v: Discard(v)),
+    _raised("seconds of Snooze", lambda v: Snooze(v)),
 ]
 
 
@@ -443,12 +589,21 @@ RUNNING = [
     _of_running("data of update", lambda job, v: job.update(v), _data_is_stored),
     _of_running("data of finish", lambda job, v: job.finish(v), _data_is_stored),
     _of_running("outcome of finish", lambda job, v: job.finish(outcome=v), nothing_stored),
+    _of_running("result of finish", lambda job, v: job.finish(result=v), nothing_stored),
+    _of_running("error of finish", lambda job, v: job.finish(error=v), nothing_stored),
+    _of_running("type of an error of finish", lambda job, v: job.finish(error=JobError(v, "no")), nothing_stored),
+    _of_running("message of an error of finish", lambda job, v: job.finish(error=JobError("E", v)), nothing_stored),
+    _of_running("done of progress", lambda job, v: job.progress(v), nothing_stored),
+    _of_running("total of progress", lambda job, v: job.progress(1, v), nothing_stored),
+    _of_running("message of progress", lambda job, v: job.progress(1, 2, v), nothing_stored),
     _of_running("data of resubmit", lambda job, v: job.resubmit(data=v), _data_is_stored),
     _of_running("priority of resubmit", lambda job, v: job.resubmit(priority=v), nothing_stored),
     _of_running("run_at of resubmit", lambda job, v: job.resubmit(run_at=v), nothing_stored),
     _of_transaction("data of update", lambda tx, job, v: tx.update(job, v)),
     _of_transaction("data of finish", lambda tx, job, v: tx.finish(job, v)),
     _of_transaction("outcome of finish", lambda tx, job, v: tx.finish(job, outcome=v)),
+    _of_transaction("result of finish", lambda tx, job, v: tx.finish(job, result=v)),
+    _of_transaction("error of finish", lambda tx, job, v: tx.finish(job, error=v)),
     _of_transaction("data of resubmit", lambda tx, job, v: tx.resubmit(job, data=v)),
     _of_transaction("priority of resubmit", lambda tx, job, v: tx.resubmit(job, priority=v)),
     _of_transaction("run_at of resubmit", lambda tx, job, v: tx.resubmit(job, run_at=v)),
@@ -540,4 +695,4 @@ KV = [
     *_of_kv("key of watch", lambda kv, v: kv.watch(v)),
 ]
 
-GROUPS = {"operations": ANYWHERE, "service": SERVICE, "running": RUNNING, "kv": KV}
+GROUPS = {"operations": ANYWHERE, "service": SERVICE, "handlers": HANDLERS, "running": RUNNING, "kv": KV}
