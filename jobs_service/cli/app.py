@@ -8,7 +8,20 @@ from collections.abc import Sequence
 
 import typer
 
-from jobs_service.cli import adding, backing_up, bulk, changing, exits, looking, serving, type_verbs, watching
+from jobs_service.cli import (
+    adding,
+    backing_up,
+    bulk,
+    changing,
+    exits,
+    gauging,
+    looking,
+    pausing,
+    serving,
+    submitting,
+    type_verbs,
+    watching,
+)
 from jobs_service.cli.options import StoreOption
 from jobs_service.cli.quickstart import quickstart
 from jobs_service.cli.session import Chosen
@@ -57,11 +70,17 @@ def application() -> typer.Typer:
     app.add_typer(type_verbs.verbs(), name="types")
     app.command("add")(adding.add)
     app.command("add-many")(bulk.add_many)
+    # What stands behind the command's name is the command's, also what looks like an option.
+    app.command("submit", context_settings={"allow_interspersed_args": False})(submitting.submit)
     app.command("list")(looking.list_jobs)
     app.command("show")(looking.show)
     app.command("watch")(watching.watch)
     app.command("remove")(changing.remove)
     app.command("resubmit")(changing.resubmit)
+    app.command("pause")(pausing.pause)
+    app.command("resume")(pausing.resume)
+    app.command("stats")(gauging.stats)
+    app.command("top")(gauging.top)
     app.command("serve")(serving.serve)
     app.command("quickstart")(quickstart)
     app.command("backup")(backing_up.backup)

@@ -1,4 +1,4 @@
-"""What `serve` runs: a service until a signal comes. Floor: command line."""
+"""What `serve` runs: a service and its handlers until a signal comes. Floor: command line."""
 
 from __future__ import annotations
 
@@ -6,38 +6,120 @@ import asyncio
 import gc
 import os
 import signal
+import sys
+import threading
 from typing import Final
 
 import structlog
 
-from jobs_service import JobsService
-from jobs_service.cli import signals
+from jobs_service import InvalidSettings, JobsService, Settings
+from jobs_service.cli import exits, signals
+from jobs_service.cli.names import shown
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
 """The process is the service's alone, and jobs come and go by the thousand: collecting every 700 costs a fifth."""
 
+LAST_GRACE: Final = 1.0
+"""Seconds that whatever handlers have left behind may take to end when everything of ours is closed."""
 
-async def run(service: JobsService) -> None:
+log = structlog.get_logger("jobs_service.cli")
+
+
+def serve(service: JobsService, max_jobs: int | None) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
-    Logs `serving` (store, pid) when everything is ready, `draining` (signal) and `stopped`.
+    SIGHUP has it read the settings again. Logs `serving` (store, pid, types) when everything is ready, `draining`
+    (signal), `stopped`, and after a SIGHUP `reloaded` or `reload_failed`. Whatever goes wrong is said in one line.
 
-    Raises:
-        StoreError: the store cannot be opened.
-        SupervisorFailed: the tree gave up.
+    Args:
+        service: not open yet.
+        max_jobs: that run at the same time; None for as many as the handlers have slots.
+
+    Returns:
+        The exit code. Where handlers have left something behind that does not end, the process ends with it meanwhile.
     """
     gc.set_threshold(*GC_THRESHOLDS)
-    log = structlog.get_logger("jobs_service.cli")
-    stop = asyncio.Event()
+    threads = {*threading.enumerate()}
+    daemon = Daemon(service, max_jobs)
+    runner = asyncio.Runner()
+    loop = runner.get_loop()
+    with (
+        signals.once(loop, daemon.stop, signal.SIGTERM, signal.SIGINT),
+        signals.each_time(loop, daemon.reload, signal.SIGHUP),
+        runner,
+    ):
+        code = exits.guard(lambda: runner.run(daemon.run()))
+        left = {thread for thread in threading.enumerate() if not thread.daemon} - threads
+        if left or asyncio.all_tasks(loop):
+            _end_within(LAST_GRACE, code)
+    return code
 
-    def react(number: signal.Signals) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        log.info("draining", signal=number.name)
-        stop.set()
 
-    with signals.handled(react, signal.SIGTERM, signal.SIGINT):
-        async with service as jobs:
-            log.info("serving", store=jobs.store.address, pid=os.getpid())
-            await stop.wait()
+class Daemon:
+    """A service that runs until it is stopped.
+
+    Args:
+        service: not open yet.
+        max_jobs: see `serve`.
+    """
+
+    def __init__(self, service: JobsService, max_jobs: int | None) -> None:
+        self._service = service
+        self._max_jobs = max_jobs
+        self._stop = asyncio.Event()
+        self._on_terminal = sys.stderr.isatty()
+
+    async def run(self) -> None:
+        """Open the service, run its handlers until `stop`, and close it.
+
+        Raises:
+            StoreError: the store cannot be opened.
+            SupervisorFailed: the tree, or the handlers' runner, gave up.
+        """
+        async with self._service as jobs:
+            if not jobs.handlers:
+                self._ready()
+                await self._stop.wait()
+            else:
+                async with asyncio.TaskGroup() as group:
+                    running = group.create_task(jobs.run(max_jobs=self._max_jobs, started=self._ready))
+                    await self._stop.wait()
+                    running.cancel()
         log.info("stopped")
+
+    def stop(self, number: signal.Signals) -> None:
+        """Have `run` end."""
+        log.info("draining", signal=number.name)
+        self._stop.set()
+
+    def reload(self, _number: signal.Signals) -> None:
+        """Read the settings again; what cannot be read changes nothing."""
+        if self._on_terminal and not os.isatty(sys.stderr.fileno()):
+            # Nobody asked for settings: the terminal is gone, and with it whoever could end this with Ctrl-C.
+            exits.drop(sys.stderr)
+            signal.raise_signal(signal.SIGTERM)
+            return
+        try:
+            self._service.reload(Settings())
+        except InvalidSettings as error:
+            log.error("reload_failed", error=str(error))
+        else:
+            log.info("reloaded", types=self._types())
+
+    def _ready(self) -> None:
+        log.info("serving", store=self._service.store.address, pid=os.getpid(), types=self._types())
+
+    def _types(self) -> list[str]:
+        return [shown(type) for type in self._service.handlers]
+
+
+def _end_within(seconds: float, code: int) -> None:
+    """End the process after so long if it has not ended by itself."""
+
+    def end() -> None:
+        log.warning("exit_forced", seconds=seconds)
+        os._exit(code)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()

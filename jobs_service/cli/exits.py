@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 import typer
 
@@ -61,7 +62,7 @@ def guard(invoke: Callable[[], None]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
+        drop(sys.stdout)
         return BROKEN_PIPE
     except BaseExceptionGroup as group:
         return _report(_leaf(group))
@@ -132,8 +133,8 @@ def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _drop_output() -> None:
-    """Let the interpreter's last flush go nowhere, so that it does not complain as well."""
+def drop(stream: TextIO) -> None:
+    """Let what is still written to a stream go nowhere: nobody complains then, not even the interpreter at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -14,7 +14,7 @@ from jobs_service.cli.names import parse_id, parse_type, printable, priority_tex
 from jobs_service.cli.options import IdArgument, JsonOption, StoreOption, TypeArgument
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobsService
+    from jobs_service import Job, JobError, JobsService, Progress
 
 PAGE = 500
 """Jobs that are laid out as one table: listing needs memory for one page, however many jobs there are."""
@@ -25,12 +25,13 @@ StateOption = Annotated[
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
 
+HISTORY = (output.Column("time"), output.Column("event"), output.Column("detail", cut=True))
 COLUMNS = (
     output.Column("id"),
     output.Column("state"),
     output.Column("priority", right=True),
     output.Column("run at"),
-    output.Column("data", cut=True),
+    output.Column("note, data", cut=True),
 )
 
 
@@ -44,7 +45,8 @@ def list_jobs(
 ) -> None:
     """List jobs, of one type or all.
 
-    The state of a finished job that did not succeed is shown as failed or canceled.
+    The state of a finished job that did not succeed is shown as failed or canceled. A note before
+    its data tells how often a job has run, if more than once, and its progress, result or error.
     """
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _print_table
@@ -75,10 +77,16 @@ def show(
         return
     for label, text in _description(job):
         output.line(f"{label:<10}{text}".rstrip())
+    if job.history:
+        output.line("")
+        output.table(
+            HISTORY,
+            [[output.time_text(event.time), event.kind.value, printable(event.detail)] for event in job.history],
+        )
 
 
 def _description(job: Job) -> list[tuple[str, str]]:
-    data = [printable(line) for line in json.dumps(job.data, ensure_ascii=False, indent=2).split("\n")]
+    progress: Progress | None = job.progress
     return [
         ("type", shown(job.type)),
         ("id", shown(job.id)),
@@ -89,9 +97,25 @@ def _description(job: Job) -> list[tuple[str, str]]:
         ("resubmit", "yes" if job.resubmit else "no"),
         ("cancel", "yes" if job.cancel else "no"),
         ("seq", job.seq.hex() if job.seq else "-"),
-        ("data", data[0]),
-        *(("", line) for line in data[1:]),
+        ("attempts", str(job.attempts)),
+        ("progress", "-" if progress is None else output.progress_text(progress)),
+        *_labeled("data", _json_lines(job.data)),
+        *_labeled("result", _json_lines(job.result)),
+        *_labeled("error", ["-"] if job.error is None else _error_lines(job.error)),
     ]
+
+
+def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:
+    """Return the lines, the first of them with the label."""
+    return [(label if at == 0 else "", printable(line)) for at, line in enumerate(lines)]
+
+
+def _json_lines(value: Any) -> list[str]:
+    return json.dumps(value, ensure_ascii=False, indent=2).split("\n")
+
+
+def _error_lines(error: JobError) -> list[str]:
+    return [output.error_text(error), *error.traceback.rstrip().splitlines()]
 
 
 async def _pages(jobs: AsyncIterator[Job], limit: int | None) -> AsyncGenerator[list[Job], None]:
@@ -124,7 +148,7 @@ def _print_table(page: list[Job], *, with_type: bool, heading: bool) -> None:
             output.state_text(job),
             priority_text(job.priority),
             output.time_text(job.run_at),
-            output.data_text(job.data),
+            output.told_text(job, job.attempts),
         ]
         for job in page
     ]

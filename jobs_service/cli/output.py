@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs_service.cli.names import compact, priority_json, shown
+from jobs_service.cli.names import compact, printable, priority_json, shown
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from jobs_service import Job, JobEvent
+    from rich.table import Table
+
+    from jobs_service import Job, JobError, JobEvent, Progress
 
 GAP = "  "
 LEAST_CUT = 16
@@ -70,7 +72,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heading: 
         heading: whether the columns' names come first.
     """
     if sys.stdout.isatty():
-        _print_decorated(columns, rows, heading)
+        console().print(decorated(columns, rows, heading=heading))
     else:
         _print_plain(columns, rows, heading)
 
@@ -88,6 +90,11 @@ def job_json(job: Job) -> dict[str, Any]:
         "resubmit": job.resubmit,
         "cancel": job.cancel,
         "seq": job.seq.hex() if job.seq else None,
+        "attempts": job.attempts,
+        **_told(job),
+        "history": [
+            {"kind": event.kind.value, "at": timestamp(event.time), "detail": event.detail} for event in job.history
+        ],
     }
 
 
@@ -100,6 +107,22 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         "outcome": event.outcome.value if event.outcome else None,
         "data": event.data,
         "seq": event.seq.hex() if event.seq else None,
+        **_told(event),
+    }
+
+
+def _told(job: Job | JobEvent) -> dict[str, Any]:
+    """Return what a job's worker has said of it, as `--json` prints it."""
+    progress: Progress | None = job.progress
+    error = job.error
+    return {
+        "progress": None
+        if progress is None
+        else {"done": progress.done, "total": progress.total, "message": progress.message},
+        "result": job.result,
+        "error": None
+        if error is None
+        else {"type": error.type, "message": error.message, "traceback": error.traceback},
     }
 
 
@@ -108,6 +131,33 @@ def state_text(job: Job | JobEvent) -> str:
     if job.outcome and job.outcome != "succeeded":
         return job.outcome.value
     return job.state.value
+
+
+def progress_text(progress: Progress) -> str:
+    """Return how far a job has come, on one line."""
+    total = "" if progress.total is None else f"/{progress.total:g}"
+    return printable(f"{progress.done:g}{total} {progress.message}".rstrip())
+
+
+def error_text(error: JobError) -> str:
+    """Return an error on one line."""
+    return printable(f"{error.type}: {error.message}".replace("\n", " "))
+
+
+def note_text(job: Job | JobEvent) -> str:
+    """Return what is worth knowing of a job in its state, on one line: its progress, its result or its error."""
+    progress: Progress | None = job.progress
+    if job.state == "running" and progress is not None:
+        return progress_text(progress)
+    if job.outcome == "succeeded":
+        return data_text(job.result)
+    return "" if job.error is None or job.outcome == "canceled" else error_text(job.error)
+
+
+def told_text(job: Job | JobEvent, attempts: int = 1) -> str:
+    """Return what is to be said of a job beside its state, on one line: a note, and its data."""
+    tried = f"attempt {attempts}" if attempts > 1 else ""
+    return GAP.join(filter(None, (tried, note_text(job), data_text(job.data))))
 
 
 def state_sentence(job: Job) -> str:
@@ -127,6 +177,18 @@ def timestamp(time: datetime | None) -> str | None:
 def time_text(time: datetime | None) -> str:
     """Return an aware UTC time for people, to the second."""
     return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration for people, in its two greatest units: 1d3h, 12m05s, 3.2s."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
 def data_text(data: Any) -> str:
@@ -177,7 +239,8 @@ def _aligned(cell: str, column: Column, size: int) -> str:
     return padding + cell if column.right else cell + padding
 
 
-def _print_decorated(columns: Sequence[Column], rows: Sequence[Sequence[str]], heading: bool) -> None:
+def decorated(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heading: bool = True) -> Table:
+    """Return a table for a terminal; see `table`."""
     from rich.table import Table
     from rich.text import Text
 
@@ -185,9 +248,9 @@ def _print_decorated(columns: Sequence[Column], rows: Sequence[Sequence[str]], h
     # Names that are too long for the terminal are folded, never cut.
     while sum(widths) + len(GAP) * (len(widths) - 1) > width() and max(widths) > 1:
         widths[widths.index(max(widths))] -= 1
-    decorated = Table(box=None, show_header=heading, header_style="bold", pad_edge=False, padding=(0, len(GAP), 0, 0))
+    laid_out = Table(box=None, show_header=heading, header_style="bold", pad_edge=False, padding=(0, len(GAP), 0, 0))
     for column, size in zip(columns, widths, strict=True):
-        decorated.add_column(
+        laid_out.add_column(
             column.name.upper(),
             width=size,
             justify="right" if column.right else "left",
@@ -195,8 +258,8 @@ def _print_decorated(columns: Sequence[Column], rows: Sequence[Sequence[str]], h
             overflow="ellipsis" if column.cut else "fold",
         )
     for row in rows:
-        decorated.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
-    console().print(decorated)
+        laid_out.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
+    return laid_out
 
 
 def console(*, stderr: bool = False) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs_service.cli import session
 from jobs_service.cli.options import Level, StoreOption
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
 
 ApplicationArgument = Annotated[
     str | None,
@@ -16,27 +19,51 @@ ApplicationArgument = Annotated[
 LevelOption = Annotated[Level, typer.Option("--log-level", help="Log nothing less severe.")]
 
 
+CommandsOption = Annotated[
+    bool,
+    typer.Option(
+        "--commands", help="Run command jobs too: who can add jobs to the store can then run anything as this user."
+    ),
+]
+MaxJobsOption = Annotated[
+    int | None, typer.Option("--max-jobs", metavar="N", min=1, help="Run at most so many jobs at the same time.")
+]
+
+
 def serve(
     context: typer.Context,
     application: ApplicationArgument = None,
+    commands: CommandsOption = False,
+    max_jobs: MaxJobsOption = None,
     log_level: LevelOption = "info",
     store: StoreOption = None,
 ) -> None:
-    """Run the supervisor tree until SIGTERM.
+    """Run handlers and the supervisor tree until SIGTERM.
 
-    While it runs, jobs whose workers are lost are put back, and scheduled ones are made ready.
-    The first signal lets running transactions end and exits with 0, a second one exits at once. Log events go to
-    stderr: lines for people on a terminal, JSON elsewhere; `serving` says that it is ready.
+    The handlers are those of the application. While it runs, jobs whose workers are lost are put back, and scheduled
+    ones are made ready.
+
+    The first signal lets handlers and transactions that run end, gives back the jobs of those that do not, and exits
+    with 0; a second one exits at once. SIGHUP has it read the handlers' options again from the file that
+    JOBS_SERVICE_SETTINGS names. Log events go to stderr: lines for people on a terminal, JSON elsewhere; `serving`
+    says that it is ready.
     """
     if application is not None and store is not None:
         raise typer.BadParameter(f"{application} brings its own store", param_hint="--store")
-    import asyncio
-
     from jobs_service import JobsService
+    from jobs_service.cli import daemon
     from jobs_service.cli.application import load
-    from jobs_service.cli.daemon import run
     from jobs_service.cli.logging import configure
 
     configure(log_level)
     service = JobsService(session.chosen_store(context, store)) if application is None else load(application)
-    asyncio.run(run(service))
+    if commands and not _runs_commands(service):
+        service.commands()
+    raise typer.Exit(daemon.serve(service, max_jobs))
+
+
+def _runs_commands(service: JobsService) -> bool:
+    from jobs_service.runner.commands import COMMAND_TYPE
+
+    handler = service.handlers.get(COMMAND_TYPE)
+    return handler is not None and handler.kind == "command"

@@ -21,6 +21,7 @@ COLUMNS = (
     output.Column("scheduled", right=True),
     output.Column("running", right=True),
     output.Column("finished", right=True),
+    output.Column("paused"),
 )
 
 
@@ -36,7 +37,7 @@ def verbs() -> typer.Typer:
 def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show or change the types of jobs.
 
-    Shown are their activity timeouts and counts by state.
+    Shown are their activity timeouts, counts by state, and whether they are paused.
 
     The activity timeout is how many seconds a running job may stay silent before it is taken for lost and becomes
     pending again. A type without one (none) takes no new jobs.
@@ -91,6 +92,7 @@ class _Count:
     def __init__(self, type: Any, timeout: float | None) -> None:
         self.type = type
         self.timeout = timeout
+        self.paused = False
         self.ready = self.scheduled = self.running = self.finished = 0
 
     def add(self, job: Job, now: float) -> None:
@@ -107,13 +109,13 @@ class _Count:
     def as_row(self) -> list[str]:
         """Return the cells of COLUMNS."""
         timeout = "none" if self.timeout is None else f"{self.timeout:g} s"
-        return [shown(self.type), timeout, *map(str, self._numbers())]
+        return [shown(self.type), timeout, *map(str, self._numbers()), "yes" if self.paused else "no"]
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         names = ("ready", "scheduled", "running", "finished")
         numbers = dict(zip(names, self._numbers(), strict=True))
-        return {"type": shown(self.type), "timeout": self.timeout, **numbers}
+        return {"type": shown(self.type), "timeout": self.timeout, **numbers, "paused": self.paused}
 
     def _numbers(self) -> Iterable[int]:
         return self.ready, self.scheduled, self.running, self.finished
@@ -137,4 +139,6 @@ async def _count(jobs: JobsService) -> list[_Count]:
             # A type that was cleared is no type any more, but its jobs are still there.
             count = counts[key] = _Count(job.type, None)
         count.add(job, now)
+    for count in counts.values():
+        count.paused = await jobs.paused(count.type)
     return [counts[key] for key in sorted(counts)]

@@ -28,6 +28,8 @@ def watch(
 ) -> None:
     """Print a job's events live until it ends.
 
+    Printed are its state, its progress, result or error, and its data.
+
     The exit code is 0 when it has finished, whatever its outcome, and 1 when it is removed before.
     """
     names = parse_type(type), parse_id(id)
@@ -62,5 +64,5 @@ def _show(event: JobEvent) -> None:
 
     now = datetime.fromtimestamp(Sources().wall_time()).astimezone()
     head = f"{now:%H:%M:%S}  {output.state_text(event):<8}  "
-    text = (head + output.cut(output.data_text(event.data), output.width() - len(head))).rstrip()
+    text = (head + output.cut(output.told_text(event), output.width() - len(head))).rstrip()
     output.styled_line(text, output.state_text(event))

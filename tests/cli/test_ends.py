@@ -27,7 +27,10 @@ from tests.cli.support import (
     write_lock_held,
 )
 
-VERBS = ["add", "add-many", "list", "show", "watch", "remove", "resubmit", "serve", "quickstart", "backup", "types"]
+VERBS = [
+    *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "stats", "top"),
+    *("serve", "quickstart", "backup", "types"),
+]
 READING = [
     ["types"],
     ["types", "clear", "email"],
@@ -37,6 +40,10 @@ READING = [
     ["remove", "email", "x"],
     ["resubmit", "email", "x"],
     ["backup", "copy"],
+    ["pause", "email"],
+    ["resume", "email"],
+    ["stats"],
+    ["top"],
 ]
 
 
@@ -53,6 +60,9 @@ READING = [
         (["types", "set", "email"], "Missing argument 'SECONDS'."),
         (["--verbose"], "No such option: --verbose"),
         (["serve", "--log-level", "loud"], "Invalid value for '--log-level'"),
+        (["serve", "--max-jobs", "0"], "Invalid value for '--max-jobs'"),
+        (["submit"], "Missing argument '-- CMD ARGS...'"),
+        (["top", "--interval", "0"], "Invalid value for --interval: it must be more than 0"),
         (["quickstart", "now"], "Got unexpected extra argument"),
         (["ad\x1b[31m\nx"], "No such command"),
     ],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
+
 import pytest
 
-from jobs_service import JobsService, NewJob, Outcome
+from jobs_service import JobError, JobsService, NewJob, Outcome
 from jobs_service.cli import looking
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def full(store: str) -> str:
 
 def test_all_types_are_listed_with_their_states(invoke: Invoke, full: str) -> None:
     assert rows(invoke("list", "--store", full).out) == [
-        ["TYPE", "ID", "STATE", "PRIORITY", "RUN", "AT", "DATA"],
+        ["TYPE", "ID", "STATE", "PRIORITY", "RUN", "AT", "NOTE,", "DATA"],
         ["email", "a", "finished", "0", '{"n":"a"}'],
         ["email", "b", "failed", "0", '{"n":"b"}'],
         ["email", "c", "canceled", "0", '{"n":"c"}'],
@@ -44,7 +49,7 @@ def test_all_types_are_listed_with_their_states(invoke: Invoke, full: str) -> No
 
 def test_one_type_is_listed_without_its_name(invoke: Invoke, full: str) -> None:
     assert invoke("list", "video", "--store", full).out.splitlines() == [
-        "ID  STATE    PRIORITY  RUN AT                DATA",
+        "ID  STATE    PRIORITY  RUN AT                NOTE, DATA",
         "v   pending         x  2100-01-01 00:00:00Z",
     ]
 
@@ -75,7 +80,7 @@ def test_long_lists_are_laid_out_page_by_page_with_one_heading(invoke: Invoke, s
     arrange(store, fill)
     shown = min(limit, 2 * looking.PAGE + 10)
     heading, *lines = invoke("list", "email", "--limit", f"{limit}", "--store", store).out.splitlines()
-    assert heading.split() == ["ID", "STATE", "PRIORITY", "RUN", "AT", "DATA"]
+    assert heading.split() == ["ID", "STATE", "PRIORITY", "RUN", "AT", "NOTE,", "DATA"]
     assert [line.split()[0] for line in lines] == [f"{number:04}" for number in range(shown)]
 
 
@@ -95,14 +100,17 @@ def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
     async def fill(jobs: JobsService) -> None:
         await jobs.set_type_timeout("email", 60)
         await jobs.add("email", "first", {"to": ["ä", "b\a"], "n": 1}, priority=-1, run_at=1.0)
-        assert await jobs.accept("email", timeout=0)
+        job = await jobs.accept("email", timeout=0)
+        assert job is not None
+        await job.progress(3, 10, "half\a")
         await jobs.resubmit("email", "first")
         await jobs.remove("email", "first")
 
     arrange(store, fill)
     shown = invoke("show", "email", "first", "--store", store)
     seq = invoke("show", "email", "first", "--store", store, "--json").json["seq"]
-    assert shown.out.splitlines() == [
+    *lines, started, added = shown.out.splitlines()
+    assert lines == [
         "type      email",
         "id        first",
         "state     running",
@@ -112,6 +120,8 @@ def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
         "resubmit  yes",
         "cancel    yes",
         f"seq       {seq}",
+        "attempts  1",
+        "progress  3/10 half\\u0007",
         "data      {",
         '            "to": [',
         '              "ä",',
@@ -119,24 +129,49 @@ def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
         "            ],",
         '            "n": 1',
         "          }",
+        "result    null",
+        "error     -",
+        "",
+        "TIME                  EVENT    DETAIL",
     ]
+    assert re.fullmatch(rf"{TIME}  started  .+", started)
+    assert re.fullmatch(rf"{TIME}  added", added)
+
+
+def test_show_tells_how_a_job_ended(invoke: Invoke, store: str) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "first")
+        job = await jobs.accept("email", timeout=0)
+        assert job is not None
+        error = JobError("Bad", "it\nis", "File x\n  line\x1b[31m\n")
+        await job.finish(outcome=Outcome.FAILED, result={"n": 1}, error=error)
+
+    arrange(store, fill)
+    shown = invoke("show", "email", "first", "--store", store).out.splitlines()
+    result = shown.index("result    {")
+    assert shown[result : result + 6] == [
+        "result    {",
+        '            "n": 1',
+        "          }",
+        "error     Bad: it is",
+        "          File x",
+        "            line\\u001b[31m",
+    ]
+    assert [line.split()[2] for line in shown[-3:]] == ["finished", "started", "added"]
+    assert rows(invoke("list", "email", "--store", store).out)[1] == ["first", "failed", "0", "Bad:", "it", "is"]
 
 
 def test_show_prints_the_whole_job_as_json(invoke: Invoke, full: str) -> None:
     job = invoke("show", "email", "b", "--json", "--store", full).json
     assert list(job) == [
-        "type",
-        "id",
-        "state",
-        "outcome",
-        "data",
-        "priority",
-        "run_at",
-        "resubmit",
-        "cancel",
-        "seq",
+        *("type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"),
+        *("attempts", "progress", "result", "error", "history"),
     ]
     assert (job["state"], job["outcome"], job["data"]) == ("finished", "failed", {"n": "b"})
+    assert (job["attempts"], job["progress"], job["result"], job["error"]) == (1, None, None, None)
+    assert [event["kind"] for event in job["history"]] == ["finished", "started", "added"]
+    assert all(datetime.fromisoformat(event["at"]).tzinfo for event in job["history"])
     assert job in invoke("list", "--json", "--store", full).json_lines
 
 

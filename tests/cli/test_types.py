@@ -19,6 +19,7 @@ def test_setting_a_timeout_makes_the_type_and_the_store(invoke: Invoke, store: s
         "scheduled": 0,
         "running": 0,
         "finished": 0,
+        "paused": False,
     }
 
 
@@ -37,13 +38,14 @@ def test_types_counts_jobs_by_state(invoke: Invoke, store: str) -> None:
         await jobs.add("email", "overdue", run_at=1.0)
         await jobs.add("video", "v")
         await jobs.clear_type_timeout("video")
+        await jobs.pause("video")
 
     arrange(store, arrangement)
     shown = invoke("types", "--store", store)
     assert rows(shown.out) == [
-        ["TYPE", "TIMEOUT", "READY", "SCHEDULED", "RUNNING", "FINISHED"],
-        ["email", "60", "s", "3", "1", "3", "1"],
-        ["video", "none", "1", "0", "0", "0"],
+        ["TYPE", "TIMEOUT", "READY", "SCHEDULED", "RUNNING", "FINISHED", "PAUSED"],
+        ["email", "60", "s", "3", "1", "3", "1", "no"],
+        ["video", "none", "1", "0", "0", "0", "yes"],
     ]
     counts = invoke("types", "--store", store, "--json").json_lines
     assert [(count["type"], count["timeout"]) for count in counts] == [("email", 60.0), ("video", None)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, Outcome, RunningJob
+from jobs_service import JobError, JobsService, Outcome, RunningJob
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, process, started
 
@@ -42,15 +42,18 @@ def test_every_event_is_printed_as_it_happens_until_the_job_has_finished(
         await jobs.add("email", "first", {"n": 0})
         with started("watch", "email", "first", "--json", "--store", email, cwd=tmp_path) as watching:
             event = next_event(watching)
-            assert list(event) == ["type", "id", "state", "outcome", "data", "seq"]
+            assert list(event) == ["type", "id", "state", "outcome", "data", "seq", "progress", "result", "error"]
             assert (event["state"], event["data"], event["outcome"]) == ("pending", {"n": 0}, None)
             job = await _accepted(jobs)
             assert next_event(watching)["state"] == "running"
             await job.update({"n": 1})
             event = next_event(watching)
             assert (event["state"], event["data"]) == ("running", {"n": 1})
-            await job.finish({"n": 2}, outcome=outcome)
+            await job.progress(3, 10, "half")
+            assert next_event(watching)["progress"] == {"done": 3.0, "total": 10.0, "message": "half"}
+            await job.finish({"n": 2}, outcome=outcome, result=[1], error=JobError("Bad", "it is"))
             event = next_event(watching)
+            assert (event["result"], event["error"]) == ([1], {"type": "Bad", "message": "it is", "traceback": ""})
             assert (event["state"], event["data"], event["outcome"]) == ("finished", {"n": 2}, outcome.value)
             out, err = watching.communicate(timeout=HANG)
         assert (watching.returncode, out, err) == (0, "", "")
@@ -65,10 +68,10 @@ def test_people_read_a_time_a_state_and_the_data(email: str, tmp_path: Path) -> 
             line = next_line(watching).rstrip("\n")
             assert re.fullmatch(r'\d\d:\d\d:\d\d  pending   \{"text":"(x\\u0007)*[x\\u07]*…', line)
             assert len(line) == 80
-            await (await _accepted(jobs)).finish(None, outcome=Outcome.FAILED)
+            await (await _accepted(jobs)).finish(None, outcome=Outcome.FAILED, error=JobError("Bad", "it\nis"))
             out, _ = watching.communicate(timeout=HANG)
         assert watching.returncode == 0
-        assert re.fullmatch(r"(\d\d:\d\d:\d\d  running .*\n)?\d\d:\d\d:\d\d  failed\n", out)
+        assert re.fullmatch(r"(\d\d:\d\d:\d\d  running .*\n)?\d\d:\d\d:\d\d  failed    Bad: it is\n", out)
 
     arrange(email, live)
 
