@@ -186,14 +186,18 @@ async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -
         keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
     )
     offset = len(keys.expiring) + _TIME_BYTES
+    entries = unit.fitting(await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found]))
     removed = 0
-    for entry in unit.fitting(await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found])):
-        # One that was resubmitted meanwhile does not expire any more.
-        if entry.record is not None and entry.record.state is JobState.FINISHED:
-            expires = notes.expires_at(entry.record.notes)
-            if expires is not None and expires <= until:
-                unit.remove(entry)
-                removed += 1
+    for (key, _), entry in zip(found, entries, strict=False):
+        record = entry.record
+        # One that was resubmitted does not expire any more.
+        expires = None if record is None or record.state is not JobState.FINISHED else notes.expires_at(record.notes)
+        if expires is not None and expires <= until:
+            unit.remove(entry)
+            removed += 1
+        else:
+            # Whatever left it behind, it must not be in the way for ever.
+            unit.transaction.clear(key)
     return removed
 
 

@@ -1,0 +1,228 @@
+"""Retention: finished jobs are kept as long as their type says, failed ones as long as it says of those."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jobs_service import InvalidJob, JobsService, JobState, JobTransaction, Outcome, Settings
+from jobs_service.layer import activity
+from jobs_service.testing import World
+from jobs_service.testing.world import Process
+from tests.checker import assert_sound
+from tests.service.support import J1, J2, T1, T2, TIMEOUT, accepted, contents, finished, listed, new_jobs, running
+
+SUCCEEDED, FAILED, CANCELED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED
+
+
+async def expiring(jobs: JobsService) -> list[bytes]:
+    """Return the keys of the index of jobs that expire."""
+    keys = jobs._context.keyspace.sections[11]
+    return [key for key in await contents(jobs) if key.startswith(keys)]
+
+
+async def prune(jobs: JobsService, later: float, type: str = T1) -> int:
+    """Remove what has expired so many seconds from now."""
+    keys = jobs._context.keyspace.of(type)
+    until = jobs._sources.wall_time() + later
+    return await jobs._context.transact(lambda unit: activity.remove_expired(unit, keys, until, 100))
+
+
+async def ended(jobs: JobsService, id: str, outcome: Outcome) -> None:
+    """Add a job and have it end so."""
+    worker = await running(jobs, id)
+    await worker.finish(outcome=outcome)
+
+
+async def one_of_each(jobs: JobsService) -> None:
+    """Have a job end in every way."""
+    for outcome in Outcome:
+        await ended(jobs, outcome.value, outcome)
+
+
+async def test_without_a_retention_jobs_are_kept_for_ever(quiet: JobsService) -> None:
+    await one_of_each(quiet)
+    assert await expiring(quiet) == []
+    assert await prune(quiet, 1e9) == 0
+    assert len(await listed(quiet)) == 3
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        ({"keep": 100}, ["failed"]),
+        ({"keep_failed": 100}, ["canceled", "succeeded"]),
+        ({"keep": 100, "keep_failed": 1000}, ["failed"]),
+        ({"keep": 1000.5, "keep_failed": 0}, ["canceled", "succeeded"]),
+        ({}, ["canceled", "failed", "succeeded"]),
+    ],
+    ids=str,
+)
+async def test_jobs_are_kept_as_long_as_their_outcome_says(
+    quiet: JobsService, keep: dict[str, Any], left: list[str]
+) -> None:
+    await quiet.set_retention(T1, **keep)
+    await one_of_each(quiet)
+    await prune(quiet, -60)
+    assert len(await listed(quiet)) == 3
+    await prune(quiet, 200)
+    assert [job.id for job in await listed(quiet)] == left
+    await assert_sound(quiet.store)
+
+
+async def test_a_retention_is_of_one_type_and_of_those_that_finish_from_then_on(quiet: JobsService) -> None:
+    await finished(quiet, "before")
+    await quiet.set_retention(T1, keep=10)
+    await finished(quiet, "with")
+    await quiet.set_retention(T1)
+    await finished(quiet, "after")
+    await quiet.add(T2, J1)
+    await (await accepted(quiet, T2)).finish()
+    assert len(await expiring(quiet)) == 1
+    await prune(quiet, 20)
+    await prune(quiet, 20, T2)
+    assert [job.id for job in await listed(quiet)] == ["after", "before", J1]
+
+
+async def test_a_job_that_runs_again_does_not_expire(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=10)
+    await finished(quiet)
+    await quiet.resubmit(T1, J1)
+    assert await expiring(quiet) == []
+    assert await prune(quiet, 1e6) == 0
+    worker = await accepted(quiet)
+    assert await prune(quiet, 1e6) == 0
+    await worker.finish()
+    assert len(await expiring(quiet)) == 1
+    await assert_sound(quiet.store)
+    assert await prune(quiet, 20) == 1
+
+
+async def test_a_flagged_job_expires_after_its_last_run_only(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=10)
+    worker = await running(quiet)
+    await worker.resubmit()
+    await worker.finish()
+    assert await expiring(quiet) == []
+    await (await accepted(quiet)).finish()
+    assert len(await expiring(quiet)) == 1
+
+
+async def test_a_job_that_is_removed_leaves_nothing_behind(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=10)
+    await finished(quiet, J2)
+    await quiet.remove(T1, J2)
+    before = set(await contents(quiet))
+    await finished(quiet)
+    await quiet.remove(T1, J1)
+    assert set(await contents(quiet)) == before
+    assert await expiring(quiet) == []
+
+
+async def test_a_released_and_then_canceled_job_expires_as_the_canceled_do(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=10)
+    worker = await running(quiet)
+    await quiet.remove(T1, J1)
+    await worker.release()
+    assert (await quiet.get(T1, J1)).outcome is CANCELED
+    assert len(await expiring(quiet)) == 1
+
+
+# In one transaction
+
+
+async def test_within_a_transaction_what_finishes_after_it_was_set_expires(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs("a", "b"))
+
+    async def work(tx: JobTransaction) -> None:
+        first, second = await tx.accept_many(T1, 2)
+        await tx.finish(first)
+        await tx.set_retention(T1, keep=10)
+        await tx.finish(second)
+
+    await quiet.transact(work)
+    await assert_sound(quiet.store)
+    assert await prune(quiet, 20) == 1
+    assert [job.id for job in await listed(quiet)] == ["a"]
+
+
+async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=10)
+    await quiet.add_many(T1, new_jobs("a", "b", "c"))
+
+    async def work(tx: JobTransaction) -> None:
+        for job in await tx.accept_many(T1, 3):
+            await tx.finish(job)
+        await tx.resubmit(T1, "a")
+        await tx.remove(T1, "b")
+        await tx.resubmit(T1, "c")
+        again = await tx.accept(T1)
+        assert again is not None
+        await tx.finish(again, outcome="failed")  # type: ignore[arg-type]
+
+    await quiet.transact(work)
+    await assert_sound(quiet.store)
+    assert await expiring(quiet) == []
+    assert [(job.id, job.state) for job in await listed(quiet)] == [("a", JobState.FINISHED), ("c", JobState.PENDING)]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("keep", "refused"),
+    [
+        ({"keep": -1}, "keep=-1: allowed are None and seconds from 0 to 1000000000"),
+        ({"keep_failed": "1h"}, "keep_failed='1h': allowed are None and seconds from 0 to 1000000000"),
+        ({"keep": True}, "keep=True: allowed are None and seconds from 0 to 1000000000"),
+        ({"keep": float("nan")}, "keep=nan: allowed are None and seconds from 0 to 1000000000"),
+        ({"keep_failed": 10**400}, "keep_failed=1000"),
+    ],
+    ids=["negative", "text", "bool", "nan", "huge"],
+)
+async def test_what_is_no_time_to_keep_jobs_is_refused_in_one_line(
+    quiet: JobsService, keep: dict[str, Any], refused: str
+) -> None:
+    before = await contents(quiet)
+    for call in (quiet.set_retention, lambda *a, **k: quiet.transact(lambda tx: tx.set_retention(*a, **k))):
+        with pytest.raises(InvalidJob) as caught:
+            await call(T1, **keep)
+        assert str(caught.value).startswith(refused)
+        assert len(str(caught.value).splitlines()) == 1
+    assert await contents(quiet) == before
+
+
+# The activity monitor
+
+
+def test_the_activity_monitor_removes_what_has_expired_within_its_period() -> None:
+    settings = Settings(expiry_check_period=60.0, pending_batch=5)
+    times: list[float] = []
+
+    async def main(world: World) -> None:
+        process = world.start("a", serve, settings=settings)
+        await process.ended()
+        assert process.failure is None, process.failure
+
+    async def serve(process: Process) -> None:
+        async with process.service() as jobs:
+            await jobs.set_type_timeout(T1, TIMEOUT)
+            await jobs.set_retention(T1, keep=100, keep_failed=300)
+            await jobs.add_many(T1, new_jobs(*(f"{number:02}" for number in range(23))))
+            for job in await jobs.accept_many(T1, 23):
+                await job.finish(outcome=FAILED if job.id in ("00", "01") else SUCCEEDED)
+            begin = process.clock.wall_time()
+            left = 23
+            while left:
+                await asyncio.sleep(1)
+                now = len([job async for job in jobs.list(T1)])
+                times.extend([process.clock.wall_time() - begin] * (left - now))
+                left = now
+            assert await jobs.stats() == {}
+
+    World(1, settings=settings).run(main)
+    assert len(times) == 23
+    assert all(100 <= at <= 100 + 62 for at in times[:21]), times
+    assert all(300 <= at <= 300 + 62 for at in times[21:]), times
