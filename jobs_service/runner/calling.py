@@ -57,14 +57,15 @@ class Steps:
 async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:
     """Run a function in a daemon thread, and return what it returns when it has ended.
 
-    Nobody can end a thread: cancelling the caller does not end the wait.
+    Nobody can end a thread: cancelling the caller with a message, as lanes do, does not end the wait. A cancellation
+    without one is the end of the loop, which must not wait for a function that may never return.
 
     Args:
         function: what to run, in a copy of the caller's context.
         canceled: called for each cancellation of the caller.
 
     Raises:
-        CancelledError: the caller was canceled, and the function has returned since.
+        CancelledError: the caller was canceled, and the function has returned since, or the loop ends.
         BaseException: what the function raised.
     """
     loop = asyncio.get_running_loop()
@@ -93,6 +94,8 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
         except asyncio.CancelledError as cancellation:
             interrupted = cancellation
             canceled()
+            if not cancellation.args:
+                raise
     result, failure = ended.result()
     if isinstance(failure, GeneratorExit):
         raise _raised(failure) from failure

@@ -23,6 +23,8 @@ from tests.virtual_time import EPOCH, VirtualTimeLoop
 TYPE = "work"
 PATIENCE = 50_000.0
 """Virtual seconds after which a test that still waits has failed."""
+PATIENCE_OF_THREADS = 30.0
+"""The same in real time, where functions run in threads."""
 SOON = 0.2
 """Seconds within which the handler of a job that is no longer to run is canceled."""
 
