@@ -1,0 +1,232 @@
+"""Handlers that finish their jobs in one transaction with their effects: both are there exactly once, or neither."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobs_service import Job, JobsService, JobTransaction, NoTypeTimeout, Outcome, RunningJob, WorkerConflict
+from jobs_service.errors import CommitUnknown, InvalidJob, JobsError, JobTooLarge, TransactionConflict
+from jobs_service.model import JobState
+from jobs_service.store.memory import Faults, MemoryTransaction
+from tests.runner.support import TYPE, Weather, add, ended, lose, opened, running, store_of, story
+from tests.virtual_time import in_virtual_time
+
+ONE = (1).to_bytes(8, "little")
+
+
+async def count(jobs: JobsService, key: bytes = b"own/runs") -> int:
+    """Return how often the effects took place."""
+
+    async def look(tx: JobTransaction) -> int:
+        return int.from_bytes(await tx.kv.get(key) or b"", "little")
+
+    return await jobs.transact(look)
+
+
+class Unsure(Faults):
+    """Commits whose outcome nobody knows: each has happened, or has not, in turn."""
+
+    def __init__(self) -> None:
+        self.met = 0
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        self.met += 1
+        if self.met % 3 == 1:
+            raise CommitUnknown("lost")
+        if self.met % 3 == 2:
+            raise TransactionConflict("another was first")
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        raise CommitUnknown("done, and nobody knows")
+
+
+@in_virtual_time
+async def test_the_effects_and_the_end_are_there_together_and_what_the_function_returns_is_the_result() -> None:
+    finished: list[Job] = []
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> str:
+            async def effects(tx: JobTransaction) -> dict[str, int]:
+                tx.kv.add(b"own/runs", ONE)
+                await tx.add(TYPE, "next") if job.id == "a" else None
+                return {"rows": 7}
+
+            finished.append(await job.finish_with(effects))
+            return "not this"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert (job.outcome, job.result) == (Outcome.SUCCEEDED, {"rows": 7})
+            assert (finished[0].state, finished[0].result) == (JobState.FINISHED, {"rows": 7})
+            await ended(jobs, "next")
+            assert await count(jobs) == 2
+
+
+@in_virtual_time
+async def test_a_plain_function_of_a_transaction_will_do_as_well() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            def effects(tx: JobTransaction) -> int:
+                tx.kv[b"own/runs"] = ONE
+                return 1
+
+            await job.finish_with(effects)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == 1
+            assert await count(jobs) == 1
+
+
+@in_virtual_time
+async def test_effects_take_place_once_although_commits_conflict_are_lost_or_unknown() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            async def effects(tx: JobTransaction) -> None:
+                tx.kv.add(b"own/runs", ONE)
+                tx.kv.add(b"own/" + str(job.id).encode(), ONE)
+
+            await job.finish_with(effects)
+
+        async with running(jobs):
+            ids = [str(number) for number in range(20)]
+            await add(jobs)
+            store_of(jobs).faults = unsure = Unsure()
+            for id in ids:
+                await jobs.add(TYPE, id)
+            for id in ids:
+                job = await ended(jobs, id)
+                assert (story(job), job.attempts) == (["added", "started", "finished"], 1)
+            store_of(jobs).faults = None
+            assert [await count(jobs, b"own/" + id.encode()) for id in ids] == [1] * 20
+            assert await count(jobs) == 20
+        assert unsure.met > 40
+
+
+@pytest.mark.parametrize("what", [ValueError("no"), WorkerConflict("of another job"), KeyboardInterrupt()], ids=repr)
+@in_virtual_time
+async def test_what_the_function_raises_comes_to_the_handler_and_leaves_the_job_running(what: BaseException) -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> str:
+            async def effects(tx: JobTransaction) -> None:
+                tx.kv.add(b"own/runs", ONE)
+                await tx.finish(job)
+                raise what
+
+            with pytest.raises(type(what)):
+                await job.finish_with(effects)
+            assert (await jobs.get(TYPE, job.id)).state is JobState.RUNNING
+            await asyncio.sleep(200)
+            await job.update("still its worker's")
+            return "all the same"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert (job.data, job.result) == ("still its worker's", "all the same")
+            assert await count(jobs) == 0
+
+
+@in_virtual_time
+async def test_an_error_of_the_function_that_the_handler_lets_out_is_a_crash_and_the_next_run_may_succeed() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            async def effects(tx: JobTransaction) -> None:
+                tx.kv.add(b"own/runs", ONE)
+                if job.attempts == 1:
+                    await tx.add("no such type", "x")
+
+            await job.finish_with(effects)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert story(job) == ["added", "started", "crashed", "started", "finished"]
+            assert job.error is not None
+            assert job.error.type == NoTypeTimeout.__name__
+            assert await count(jobs) == 1
+
+
+@pytest.mark.parametrize(("result", "expected"), [({1, 2}, InvalidJob), ("x" * 100_000, JobTooLarge)], ids=str)
+@in_virtual_time
+async def test_a_result_that_cannot_be_stored_undoes_the_effects(result: object, expected: type[JobsError]) -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> str:
+            async def effects(tx: JobTransaction) -> object:
+                tx.kv.add(b"own/runs", ONE)
+                return result
+
+            with pytest.raises(expected):
+                await job.finish_with(effects)
+            return "without"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == "without"
+            assert await count(jobs) == 0
+
+
+@in_virtual_time
+async def test_a_loser_has_no_effects() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            async def effects(tx: JobTransaction) -> int:
+                tx.kv.add(b"own/runs", ONE)
+                return job.attempts
+
+            if job.attempts == 1:
+                try:
+                    await asyncio.sleep(1000)
+                finally:
+                    with pytest.raises(WorkerConflict):
+                        await job.finish_with(effects)
+            await job.finish_with(effects)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+            await lose(jobs)
+            assert (await ended(jobs, "a")).result == 2
+            assert await count(jobs) == 1
+
+
+@in_virtual_time
+async def test_effects_that_the_store_was_away_for_take_place_in_the_next_run() -> None:
+    weather = Weather()
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, timeout=600)
+        async def work(job: RunningJob) -> None:
+            async def effects(tx: JobTransaction) -> None:
+                tx.kv.add(b"own/runs", ONE)
+
+            if job.attempts == 1:
+                weather.leave()
+            await job.finish_with(effects)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            store_of(jobs).faults = weather
+            await asyncio.sleep(25)
+            weather.come_back()
+            job = await ended(jobs, "a")
+            assert story(job) == ["added", "started", "crashed", "started", "finished"]
+            assert job.error is not None
+            assert job.error.type == "StoreUnavailable"
+            assert await count(jobs) == 1
