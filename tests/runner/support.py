@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -46,6 +47,51 @@ class Weather(Faults):
 
     async def before_begin(self) -> None:
         await self._back.wait()
+
+
+class Gate:
+    """What handlers wait for, and a count of those who do.
+
+    Attributes:
+        inside: how many wait now.
+        most: how many ever waited at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.most = 0
+        self._open = asyncio.Event()
+
+    async def pass_through(self) -> None:
+        """Wait until it is open."""
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            await self._open.wait()
+        finally:
+            self.inside -= 1
+
+    def open(self) -> None:
+        """Let everybody through from now on."""
+        self._open.set()
+
+
+class Signals:
+    """Lets threads and the loop wait for each other.
+
+    Attributes:
+        begun: set on the loop when a function has begun.
+        go: what functions wait for.
+    """
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go = threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def begin(self) -> None:
+        """Tell the loop that a function has begun; called in its thread."""
+        self._loop.call_soon_threadsafe(self.begun.set)
 
 
 @functools.cache

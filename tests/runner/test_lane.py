@@ -1,4 +1,4 @@
-"""A lane in virtual time: its slots, how it accepts jobs, how it waits, and how it keeps jobs alive."""
+"""A lane in virtual time: its slots, how it accepts jobs, how it waits, and options that change."""
 
 from __future__ import annotations
 
@@ -8,37 +8,10 @@ import pytest
 
 from jobs_service import RunningJob
 from jobs_service.model import HistoryKind, JobState, JobType
-from tests.runner.support import TYPE, Weather, add, all_ended, ended, moments, now, opened, running, store_of, story
+from tests.runner.support import TYPE, Gate, add, all_ended, ended, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 HOUR = 3600.0
-
-
-class Gate:
-    """What handlers wait for, and a count of those who do.
-
-    Attributes:
-        inside: how many wait now.
-        most: how many ever waited at the same time.
-    """
-
-    def __init__(self) -> None:
-        self.inside = 0
-        self.most = 0
-        self._open = asyncio.Event()
-
-    async def pass_through(self) -> None:
-        """Wait until it is open."""
-        self.inside += 1
-        self.most = max(self.most, self.inside)
-        try:
-            await self._open.wait()
-        finally:
-            self.inside -= 1
-
-    def open(self) -> None:
-        """Let everybody through from now on."""
-        self._open.set()
 
 
 # Slots
@@ -240,126 +213,6 @@ async def test_a_job_that_comes_to_an_idle_runner_or_comes_due_is_run_at_once() 
             await asyncio.sleep(6000)
             assert (await jobs.get(TYPE, "now")).result == 10 * HOUR
             assert (await jobs.get(TYPE, "later")).result == pytest.approx(10 * HOUR + 5000, abs=0.001)
-
-
-# Heartbeats
-
-
-@in_virtual_time
-async def test_one_transaction_per_third_of_the_timeout_renews_all_running_jobs_of_a_type() -> None:
-    gate = Gate()
-    async with opened(supervise=False) as jobs:
-        store = store_of(jobs)
-
-        @jobs.handler(TYPE, slots=40, timeout=60)
-        async def work(job: RunningJob) -> None:
-            await gate.pass_through()
-
-        async with running(jobs):
-            await add(jobs, *map(str, range(40)))
-            await asyncio.sleep(1)
-            before, seqs = store.transactions, {job.seq async for job in jobs.list(TYPE)}
-            for beat in range(1, 31):
-                await asyncio.sleep(20)
-                assert store.transactions - before == beat
-                renewed = {job.seq async for job in jobs.list(TYPE)}
-                assert len(renewed) == 40
-                assert not renewed & seqs
-                seqs = renewed
-
-
-@in_virtual_time
-async def test_a_job_runs_for_ten_timeouts_without_being_lost() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=60)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(600)
-
-        async with running(jobs):
-            await add(jobs, "a", "b")
-            for job in await all_ended(jobs, ["a", "b"]):
-                assert story(job) == ["added", "started", "finished"]
-
-
-@in_virtual_time
-async def test_a_runner_with_one_long_job_does_nothing_but_heartbeats() -> None:
-    async with opened(supervise=False) as jobs:
-        store = store_of(jobs)
-
-        @jobs.handler(TYPE, timeout=60)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(20 * HOUR)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(1)
-            before = store.transactions, store.reads
-            await asyncio.sleep(3 * HOUR)
-            assert (store.transactions - before[0], store.reads - before[1]) == (540, 0)
-
-
-@in_virtual_time
-async def test_the_rhythm_follows_the_types_own_timeout_also_when_that_is_changed() -> None:
-    async with opened(supervise=False) as jobs:
-        store = store_of(jobs)
-
-        @jobs.handler(TYPE, timeout=60)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(1000)
-
-        async with running(jobs):
-            await add(jobs, "a", timeout=6)
-            await asyncio.sleep(1)
-            before = store.transactions
-            await asyncio.sleep(60)
-            assert store.transactions - before == 30
-            await jobs.set_type_timeout(TYPE, 600)
-            await asyncio.sleep(10)
-            before = store.transactions
-            await asyncio.sleep(400)
-            assert store.transactions - before == 2
-
-
-@in_virtual_time
-async def test_no_job_is_lost_while_the_store_is_away_for_less_than_its_timeout() -> None:
-    weather = Weather()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=60)
-        async def work(job: RunningJob) -> str:
-            await asyncio.sleep(600)
-            return "done"
-
-        async with running(jobs):
-            await add(jobs, "a", "b")
-            await asyncio.sleep(1)
-            store_of(jobs).faults = weather
-            for _ in range(8):
-                weather.leave()
-                await asyncio.sleep(25)
-                weather.come_back()
-                await asyncio.sleep(35)
-            for job in await all_ended(jobs, ["a", "b"]):
-                assert job.result == "done"
-                assert story(job) == ["added", "started", "finished"]
-
-
-@in_virtual_time
-async def test_a_job_that_comes_just_before_a_heartbeat_is_kept_alive_as_well() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=3, slots=100)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(30)
-
-        ids = [str(number) for number in range(40)]
-        async with running(jobs):
-            for id in ids:
-                await add(jobs, id)
-                await asyncio.sleep(0.11)
-            for job in await all_ended(jobs, ids):
-                assert story(job) == ["added", "started", "finished"]
 
 
 # The options that change

@@ -1,0 +1,319 @@
+"""Plain functions as handlers, in real time: each in a thread of its own, with a job whose operations wait."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import (
+    BlockingJob,
+    JobCanceled,
+    JobsService,
+    JobTransaction,
+    Outcome,
+    Retry,
+    RunningJob,
+    WorkerConflict,
+)
+from jobs_service.model import JobState
+from tests.checker import assert_sound
+from tests.runner.support import PATIENCE_OF_THREADS, TYPE, Signals, add, all_ended, ended, stopped, story
+
+THREAD = "jobs_service handler"
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JobsService]:
+    """A service whose handlers run as soon as `begin` is called; its store is sound afterwards, no task is left."""
+    address = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'store'}"
+    with capture_logs():
+        async with asyncio.timeout(PATIENCE_OF_THREADS), JobsService(address) as service:
+            yield service
+            await assert_sound(service.store)
+    assert asyncio.all_tasks() <= {asyncio.current_task()}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Fail unless the handlers' threads have ended with the test."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == THREAD:
+            thread.join(PATIENCE_OF_THREADS)
+    assert [thread for thread in threading.enumerate() if thread.name == THREAD] == []
+
+
+async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_is_the_result(
+    jobs: JobsService,
+) -> None:
+    meeting = threading.Barrier(3, timeout=PATIENCE_OF_THREADS)
+
+    @jobs.handler(TYPE, slots=3)
+    def work(job: BlockingJob, args: list[int]) -> dict[str, object]:
+        meeting.wait()  # all three run at the same time
+        return {"sum": sum(args), "thread": threading.current_thread().name, "id": job.id, "attempt": job.attempts}
+
+    run = asyncio.create_task(jobs.run())
+    for id in "abc":
+        await jobs.enqueue(work, [1, 2, 3], id=id)
+    for job in await all_ended(jobs, "abc"):
+        assert job.result == {"sum": 6, "thread": THREAD, "id": job.id, "attempt": 1}
+    await stopped(run)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: OSError("disk"), ("OSError", "disk")),
+        (lambda: SystemExit(3), ("SystemExit", "3")),
+        (lambda: KeyboardInterrupt(), ("KeyboardInterrupt", "")),
+        (lambda: GeneratorExit(), ("RuntimeError", "the handler raised GeneratorExit")),
+        (lambda: Retry(5, "busy"), ("Retry", "busy")),
+        (lambda: asyncio.CancelledError(), ("JobsError", "the handler canceled itself")),
+    ],
+    ids=["OSError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "Retry", "CancelledError"],
+)
+async def test_what_a_plain_function_raises_is_the_jobs_error(
+    jobs: JobsService, make: Callable[[], BaseException], expected: tuple[str, str]
+) -> None:
+    @jobs.handler(TYPE, max_attempts=1)
+    def work() -> None:
+        raise make()
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    job = await ended(jobs, "a")
+    assert job.outcome is Outcome.FAILED
+    assert job.error is not None
+    assert (job.error.type, job.error.message) == expected
+    await stopped(run)
+
+
+async def test_a_function_in_a_thread_sees_the_context_of_its_caller_and_leaves_it_alone(jobs: JobsService) -> None:
+    import contextvars
+
+    who = contextvars.ContextVar("who", default="nobody")
+
+    @jobs.handler(TYPE)
+    def work() -> str:
+        seen = who.get()
+        who.set("the thread")
+        return seen
+
+    who.set("the loop")
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    assert (await ended(jobs, "a")).result == "the loop"
+    assert who.get() == "the loop"
+    await stopped(run)
+
+
+async def test_a_function_in_a_thread_updates_reports_and_finishes_its_job(jobs: JobsService) -> None:
+    seen: list[object] = []
+
+    @jobs.handler(TYPE)
+    def work(job: BlockingJob) -> str:
+        seen.extend([job.stopping, job.wait_for_stop(0), job.data])
+        job.update({"step": 1})
+        job.report(1, 2, "half")
+        job.finish({"step": 2}, result="said so")
+        with pytest.raises(WorkerConflict):
+            job.update({"step": 3})
+        return "not this"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs)
+    await jobs.add(TYPE, "a", "given")
+    job = await ended(jobs, "a")
+    assert (job.data, job.result, job.progress and job.progress.message) == ({"step": 2}, "said so", "half")
+    assert seen == [False, False, "given"]
+    await stopped(run)
+
+
+async def test_a_function_in_a_thread_finishes_its_job_with_its_effects(jobs: JobsService) -> None:
+    @jobs.handler(TYPE, max_attempts=1)
+    def work(job: BlockingJob) -> None:
+        async def effects(tx: JobTransaction) -> str:
+            tx.kv[b"own/" + str(job.id).encode()] = b"done"
+            if job.id == "bad":
+                raise ValueError("no effects")
+            return "with effects"
+
+        job.finish_with(effects)
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "good", "bad")
+    assert (await ended(jobs, "good")).result == "with effects"
+    error = (await ended(jobs, "bad")).error
+    assert error is not None
+    assert error.message == "no effects"
+
+    async def look(tx: JobTransaction) -> list[bytes | None]:
+        return [await tx.kv.get(b"own/good"), await tx.kv.get(b"own/bad")]
+
+    assert await jobs.transact(look) == [b"done", None]
+    await stopped(run)
+
+
+async def test_a_canceled_function_is_told_to_stop_and_its_operations_raise(jobs: JobsService) -> None:
+    signals = Signals()
+
+    @jobs.handler(TYPE)
+    def work(job: BlockingJob) -> None:
+        signals.begin()
+        assert job.wait_for_stop(PATIENCE_OF_THREADS)
+        assert job.stopping
+        job.update({"never": "stored"})
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    await jobs.remove(TYPE, "a")
+    job = await ended(jobs, "a")
+    assert (job.outcome, job.data, job.error) == (Outcome.CANCELED, None, None)
+    assert story(job) == ["added", "started", "canceled"]
+    await stopped(run)
+
+
+async def test_a_function_that_returns_because_it_is_to_stop_has_not_ended_its_job(jobs: JobsService) -> None:
+    signals = Signals()
+
+    @jobs.handler(TYPE, slots=1)
+    def work(job: BlockingJob) -> str:
+        signals.begin()
+        return "not far enough" if job.wait_for_stop(PATIENCE_OF_THREADS) else "never"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    jobs.configure(TYPE, slots=0)
+    await jobs.wait(TYPE, "a", JobState.PENDING)
+    job = await jobs.get(TYPE, "a")
+    assert (story(job), job.attempts, job.result) == (["added", "started", "stopped"], 0, None)
+    await stopped(run)
+
+
+async def test_a_function_that_hears_of_a_stop_from_its_job_gives_it_back(jobs: JobsService) -> None:
+    signals = Signals()
+
+    @jobs.handler(TYPE)
+    def work(job: BlockingJob) -> None:
+        signals.begin()
+        assert job.wait_for_stop(PATIENCE_OF_THREADS)
+        with pytest.raises(JobCanceled, match="return now"):
+            job.report(1)
+        job.update()
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    jobs.configure(TYPE, slots=0)
+    await jobs.wait(TYPE, "a", JobState.PENDING)
+    job = await jobs.get(TYPE, "a")
+    assert (story(job), job.attempts) == (["added", "started", "stopped"], 0)
+    await stopped(run)
+
+
+async def test_a_function_over_its_time_limit_has_crashed_whether_it_listens_or_its_job_tells_it(
+    jobs: JobsService,
+) -> None:
+    @jobs.handler(TYPE, time_limit=0.05, max_attempts=1)
+    def work(job: BlockingJob) -> None:
+        job.wait_for_stop(PATIENCE_OF_THREADS)
+        job.update()
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    job = await ended(jobs, "a")
+    assert job.outcome is Outcome.FAILED
+    assert job.error is not None
+    assert (job.error.type, story(job)[-2:]) == ("TimeoutError", ["crashed", "finished"])
+    await stopped(run)
+
+
+async def test_a_function_that_does_not_stop_is_gone_on_without_and_keeps_its_slot(jobs: JobsService) -> None:
+    signals = Signals()
+
+    @jobs.handler(TYPE, slots=1, grace=0.05)
+    def work(job: BlockingJob) -> str:
+        if job.id == "other":
+            return "fine"
+        signals.begin()
+        signals.go.wait(PATIENCE_OF_THREADS)
+        return "too late"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "deaf")
+    await signals.begun.wait()
+    await jobs.remove(TYPE, "deaf")
+    job = await ended(jobs, "deaf")
+    assert (job.outcome, job.result) == (Outcome.CANCELED, None)
+    await add(jobs, "other")
+    with pytest.raises(TimeoutError):
+        await jobs.wait(TYPE, "other", JobState.FINISHED, timeout=0.1)
+    signals.go.set()
+    assert (await ended(jobs, "other")).result == "fine"
+    assert (await jobs.get(TYPE, "deaf")).result is None
+    await stopped(run)
+
+
+async def test_coroutines_go_on_while_functions_compute(jobs: JobsService) -> None:
+    signals = Signals()
+
+    @jobs.handler("thread")
+    def compute() -> str:
+        signals.begin()
+        signals.go.wait(PATIENCE_OF_THREADS)
+        return "computed"
+
+    @jobs.handler(TYPE)
+    async def work(job: RunningJob) -> str:
+        return "meanwhile"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a", type="thread")
+    await signals.begun.wait()
+    await add(jobs, "b")
+    assert (await ended(jobs, "b")).result == "meanwhile"
+    signals.go.set()
+    assert (await ended(jobs, "a", "thread")).result == "computed"
+    await stopped(run)
+
+
+def test_a_function_that_never_returns_does_not_keep_the_program_from_ending() -> None:
+    program = """
+        import asyncio, threading
+        from jobs_service import JobsService
+
+        async def main():
+            jobs = JobsService("memory:")
+            begun = asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            @jobs.handler("work", grace=0.05)
+            def work():
+                loop.call_soon_threadsafe(begun.set)
+                threading.Event().wait()
+
+            async with jobs:
+                run = asyncio.create_task(jobs.run())
+                await jobs.enqueue(work, id="a")
+                await begun.wait()
+                run.cancel()
+                await asyncio.wait([run])
+                print((await jobs.get("work", "a")).state)
+
+        asyncio.run(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "pending"
