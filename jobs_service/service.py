@@ -172,6 +172,8 @@ class JobsService:
         self._runner: Runner | None = None
         self._running: asyncio.Task[Any] | None = None
         self._types_touched = 0
+        # Types that jobs were enqueued for: the first one may have made the type.
+        self._enqueued: set[JobType] = set()
 
     # Opening
 
@@ -257,6 +259,7 @@ class JobsService:
         """Remove a type: its jobs stay, nothing new can be added. A type that does not exist is no error."""
         keys = self._keys(type)
         await self._transact(lambda unit: activity.clear_type_timeout(unit, keys))
+        self._enqueued.discard(keys.type)
         await self._look_at_types()
 
     async def pause(self, type: JobType) -> None:
@@ -402,7 +405,11 @@ class JobsService:
         work = self._operations.operate(
             creation.enqueue, place, spec, is_unique(unique), handler.timeout, size=spec.size()
         )
-        return job_of(await work)
+        job = job_of(await work)
+        if job.type not in self._enqueued:
+            self._enqueued.add(job.type)
+            await self._look_at_types()
+        return job
 
     async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any:
         """Wait until a job has finished, and return its result.
@@ -739,8 +746,13 @@ class JobsService:
         self._check_open()
         self.reload(self.settings)
         host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
-        told = (lambda: None) if started is None else started
-        self._runner = Runner(host, [*self._handlers.values()], self._periodic, max_jobs, told)
+
+        def begun() -> None:
+            self._later(self._look_at_types())
+            if started is not None:
+                started()
+
+        self._runner = Runner(host, [*self._handlers.values()], self._periodic, max_jobs, begun)
         self._running = asyncio.current_task()
         try:
             await self._runner.run()
@@ -1233,7 +1245,15 @@ class _ServiceTransaction(JobTransaction):
 
     async def clear_type_timeout(self, type: JobType) -> None:
         await super().clear_type_timeout(type)
+        self._service._enqueued.discard(self._keys(type).type)
         self._service._types_touched += 1
+
+    async def enqueue(self, handler: Enqueued, args: Any = UNSET, **how: Any) -> Job:
+        job = await super().enqueue(handler, args, **how)
+        if job.type not in self._service._enqueued:
+            self._service._enqueued.add(job.type)
+            self._service._types_touched += 1
+        return job
 
 
 def _here() -> asyncio.Task[Any] | int | None:

@@ -26,7 +26,20 @@ from jobs_service.layer import processing
 from jobs_service.layer.keyspace import place_of
 from jobs_service.layer.processing import Told
 from tests.checker import assert_sound
-from tests.service.support import FAR_AWAY, J1, PATIENCE, T1, T2, accepted, contents, listed, new_jobs, running
+from tests.service.support import (
+    FAR_AWAY,
+    J1,
+    PATIENCE,
+    T1,
+    T2,
+    accepted,
+    contents,
+    eventually,
+    listed,
+    new_jobs,
+    node,
+    running,
+)
 from tests.unsure import UNSURE_KINDS, Fates, unsure_store
 
 
@@ -176,6 +189,37 @@ async def test_a_commit_of_unknown_outcome_enqueues_one_job(kind: str, fate: Any
         assert len(await listed(jobs, "picture")) == 2
         assert not fates.coming
         await assert_sound(jobs.store)
+
+
+async def watched(jobs: JobsService) -> bool:
+    """Return whether an activity monitor runs for the handler's type."""
+    monitors = node(jobs, "monitors")["children"]
+    return any("'picture'" in child["name"] and child["state"] == "running" for child in monitors)
+
+
+async def test_a_type_made_by_enqueueing_is_watched_over_at_once(jobs: JobsService) -> None:
+    await jobs.enqueue(PICTURE, CAT)
+    assert await watched(jobs)
+    await jobs.clear_type_timeout("picture")
+    assert not await watched(jobs)
+    await jobs.enqueue(PICTURE, CAT)
+    assert await watched(jobs)
+    await jobs.transact(lambda tx: tx.clear_type_timeout("picture"))
+    assert not await watched(jobs)
+    await jobs.transact(lambda tx: tx.enqueue(PICTURE, CAT))
+    assert await watched(jobs)
+
+
+async def test_a_type_made_by_running_its_handler_is_watched_over_at_once(jobs: JobsService) -> None:
+    @jobs.handler("picture")
+    async def picture() -> None:
+        """Nothing."""
+
+    task = asyncio.create_task(jobs.run())
+    async with asyncio.timeout(PATIENCE):
+        await eventually(lambda: watched(jobs))
+    task.cancel()
+    await asyncio.wait([task])
 
 
 REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {

@@ -1,0 +1,476 @@
+"""Periodic jobs: one per tick however many services run, whatever their clocks do; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from jobs_service import InvalidJob, InvalidSettings, JobsService, JobState, Settings
+from jobs_service.runner.schedule import Every, Missed
+from jobs_service.runner.ticker import Periodic, add_due, tick_id
+from jobs_service.testing import World
+from jobs_service.testing.world import EPOCH, Process
+from tests.checker import check_store
+from tests.layer.support import layer
+from tests.virtual_time import in_virtual_time
+
+MINUTE = 60.0
+START = EPOCH
+"""1,700,000,000 is 20 s into a minute: the first tick of a whole minute comes 40 s later."""
+FIRST = 40.0
+SETTINGS = Settings(type_check_period=3600.0, activity_samples=4)
+SPAN = 103.4
+"""Seconds; no tick of many periods comes near the end of it."""
+Register = Callable[[JobsService], object]
+
+
+class Seen:
+    """What the jobs of one world did.
+
+    Attributes:
+        ran: ids in the order in which they ran, with the world's time.
+    """
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, float]] = []
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids, in order."""
+        return sorted(id for id, _ in self.ran)
+
+    def note(self, job: Any) -> None:
+        """Note that a job runs now."""
+        self.ran.append((str(job.id), asyncio.get_running_loop().time()))
+
+
+def every_minute(seen: Seen, **options: Any) -> Register:
+    """Return what registers a handler that ticks every minute, and notes its runs."""
+
+    def register(jobs: JobsService) -> object:
+        @jobs.every("1m", type="minute", **options)
+        async def minute(job: Any) -> None:
+            seen.note(job)
+
+        return minute
+
+    return register
+
+
+def serving(*registers: Register) -> Callable[[Process], Awaitable[None]]:
+    """Return the program of a process that runs these handlers."""
+
+    async def serve(process: Process) -> None:
+        jobs = process.service()
+        for register in registers:
+            register(jobs)
+        async with jobs:
+            await jobs.run()
+
+    return serve
+
+
+def ticks(count: int, first: float = FIRST, period: float = MINUTE) -> list[str]:
+    """Return the ids of so many ticks of a period, the first of them so many seconds after the start."""
+    return [str(tick_id(START + first + number * period)) for number in range(count)]
+
+
+def in_a_world(main: Callable[[World], Any], **how: Any) -> Any:
+    """Run in a world of its own; nothing may fail or go unhandled, and the store must be sound."""
+    world = World(1, settings=SETTINGS, **how)
+
+    async def checked(world: World) -> Any:
+        result = await main(world)
+        failures = [process.failure for process in world._processes if process.failure]
+        assert failures == [], list(world.events)[-20:]
+        ahead = max((process.clock.ahead for process in world._processes), default=0.0)
+        now = START + world.loop.time() + max(ahead, 0.0)
+        async with Observer(world) as observer:
+            assert await check_store(observer.store, now=now) == []
+        return result
+
+    result = world.run(checked)
+    assert world.unhandled == []
+    return result
+
+
+class Observer:
+    """A service of the test's own in a world, beside the processes."""
+
+    def __init__(self, world: World) -> None:
+        self._ready = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._process = world.start("observer", self._observe)
+
+    async def _observe(self, process: Process) -> None:
+        async with process.service(supervise=False) as jobs:
+            self._ready.set_result(jobs)
+            await self._over.wait()
+
+    async def __aenter__(self) -> JobsService:
+        jobs: JobsService = await self._ready
+        return jobs
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over.set()
+        await self._process.ended()
+
+
+# One job per tick
+
+
+def test_however_many_services_run_there_is_one_job_per_tick() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        for number in range(5):
+            world.start(f"p{number}", serving(every_minute(seen)))
+        await asyncio.sleep(FIRST + 9 * MINUTE + 5)
+
+    in_a_world(main)
+    assert seen.ids == ticks(10)
+    assert all(-0.001 <= at - (FIRST + place * MINUTE) <= 2 for place, (_, at) in enumerate(seen.ran)), seen.ran
+
+
+def test_clocks_that_differ_bring_no_tick_twice() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        for ahead in (-20.0, -1.0, 0.0, 3.0, 25.0):
+            world.start(f"{ahead}", serving(every_minute(seen)), ahead=ahead)
+        await asyncio.sleep(FIRST + 5 * MINUTE + 5)
+
+    in_a_world(main)
+    assert max(Counter(seen.ids).values()) == 1
+    assert set(ticks(6)) <= set(seen.ids)
+    assert set(seen.ids) <= set(ticks(8, FIRST - MINUTE))
+
+
+def test_services_that_come_and_go_miss_no_tick_as_long_as_one_is_there() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        program = serving(every_minute(seen))
+        old = world.start("p", program)
+        for number in range(6):
+            await asyncio.sleep(37)
+            new = world.start("p", program)
+            await asyncio.sleep(23)
+            if number % 2:
+                old.kill()
+            else:
+                old.request_stop()
+            old = new
+
+    in_a_world(main)
+    assert seen.ids == ticks(6)
+
+
+def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
+    seen: dict[int, Seen] = {period: Seen() for period in range(5, 45, 3)}
+
+    def register(jobs: JobsService) -> None:
+        for period, those in seen.items():
+            jobs.every(period, type=f"every {period}")(Noting(those))
+
+    async def main(world: World) -> None:
+        for number in range(2):
+            world.start(f"p{number}", serving(register))
+        await asyncio.sleep(SPAN)
+
+    in_a_world(main)
+    for period, those in seen.items():
+        # A tick at the very moment of the first look counts.
+        first = Every(period).next_after(START - 0.001) - START
+        assert those.ids == ticks(int((SPAN - first) // period) + 1, first, period), period
+
+
+class Noting:
+    """A handler that notes its runs."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    async def __call__(self, job: Any) -> None:
+        self._seen.note(job)
+
+
+# Missed ticks
+
+
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        # 20 minutes are missed, the newest tick by 15 s.
+        ("once", [*ticks(2), *ticks(2, FIRST + 21 * MINUTE)]),
+        ("skip", [*ticks(2), *ticks(2, FIRST + 21 * MINUTE)]),
+        ("all", ticks(23)),
+    ],
+)
+def test_ticks_that_were_missed_are_made_up_for_as_the_policy_says(missed: str, expected: list[str]) -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        program = serving(every_minute(seen, missed=missed))
+        first = world.start("p", program)
+        await asyncio.sleep(FIRST + MINUTE + 15)
+        first.request_stop()
+        await first.ended()
+        await asyncio.sleep(20 * MINUTE)
+        for number in range(3):
+            world.start(f"again {number}", program)
+        await asyncio.sleep(MINUTE)
+
+    in_a_world(main)
+    assert seen.ids == expected
+
+
+@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("skip", 0), ("all", 3)])
+def test_a_tick_that_is_long_over_is_skipped_where_it_is_to_be(missed: str, made_up: int) -> None:
+    seen = Seen()
+
+    def register(jobs: JobsService) -> None:
+        jobs.every("10m", type="rare", missed=missed)(Noting(seen))
+
+    async def main(world: World) -> None:
+        first = world.start("p", serving(register))
+        await asyncio.sleep(1)
+        first.request_stop()
+        await first.ended()
+        await asyncio.sleep(1900)  # the last of three ticks is over for more than a minute
+        world.start("again", serving(register))
+        await asyncio.sleep(100)
+
+    in_a_world(main)
+    due = Every(600).previous_at(START + 1901)
+    assert due is not None
+    assert START + 1901 - due > 60
+    assert len(seen.ids) == made_up
+    assert made_up == 0 or seen.ids[-1] == tick_id(due)
+
+
+def test_more_missed_ticks_than_one_transaction_adds_are_all_made_up_for() -> None:
+    async def main(world: World) -> int:
+        def register(jobs: JobsService) -> None:
+            jobs.every(1, type="second", missed=Missed.ALL, slots=0)(Noting(Seen()))
+
+        first = world.start("p", serving(register))
+        await asyncio.sleep(1.5)
+        first.request_stop()
+        await first.ended()
+        await asyncio.sleep(2500)
+        world.start("p", serving(register))
+        await asyncio.sleep(2)
+        async with Observer(world) as jobs:
+            return await jobs.pending_count("second")
+
+    assert in_a_world(main) in (2503, 2504)
+
+
+def test_a_schedule_that_is_seen_for_the_first_time_makes_up_for_nothing() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
+        await asyncio.sleep(FIRST - 1)
+        assert seen.ran == []
+        await asyncio.sleep(2)
+
+    in_a_world(main)
+    assert seen.ids == ticks(1)
+
+
+# Clocks
+
+
+def test_a_clock_that_is_set_back_brings_nothing_twice() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        process = world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
+        await asyncio.sleep(FIRST + 3 * MINUTE + 1)
+        process.clock.ahead -= 150
+        await asyncio.sleep(5 * MINUTE)
+
+    in_a_world(main)
+    assert max(Counter(seen.ids).values()) == 1
+    # Two and a half of the five minutes are lived through a second time.
+    assert seen.ids == ticks(6)
+
+
+def test_a_clock_that_is_set_forward_is_noticed_within_half_a_minute() -> None:
+    seen = Seen()
+
+    def register(jobs: JobsService) -> None:
+        jobs.every("1d", type="daily")(Noting(seen))
+
+    async def main(world: World) -> None:
+        process = world.start("p", serving(register))
+        await asyncio.sleep(5)
+        process.clock.ahead += 86_400
+        await asyncio.sleep(31)
+
+    in_a_world(main)
+    assert len(seen.ids) == 1
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("expression", "day", "expected"),
+    [
+        ("30 2 * * *", "2024-10-27", ["2024-10-27T00:30:00Z"]),  # 2:30 comes twice: the first time only
+        ("30 2 * * *", "2024-03-31", ["2024-03-31T01:00:00Z"]),  # there is no 2:30: as it is skipped
+        ("0 3 * * *", "2024-10-27", ["2024-10-27T02:00:00Z"]),
+        (
+            "*/30 1-3 * * *",
+            "2024-03-31",
+            ["2024-03-31T00:00:00Z", "2024-03-31T00:30:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:30:00Z"],
+        ),
+    ],
+)
+def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, day: str, expected: list[str]) -> None:
+    seen = Seen()
+    midnight = datetime.fromisoformat(day).replace(tzinfo=BERLIN)
+
+    def register(jobs: JobsService) -> None:
+        jobs.cron(expression, timezone="Europe/Berlin", type="nightly", timeout=36_000)(Noting(seen))
+
+    async def main(world: World) -> None:
+        ahead = midnight.timestamp() - START
+        for number in range(2):
+            world.start(f"p{number}", serving(register), ahead=ahead)
+        await asyncio.sleep(5 * 3600)
+
+    in_a_world(main)
+    assert seen.ids == expected
+
+
+# Beside other things
+
+
+def test_ticks_of_a_paused_type_are_added_and_run_when_it_is_resumed() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> int:
+        async with Observer(world) as jobs:
+            await jobs.pause("minute")
+            world.start("p", serving(every_minute(seen)))
+            await asyncio.sleep(FIRST + 2 * MINUTE + 5)
+            assert seen.ran == []
+            waiting = await jobs.pending_count("minute")
+            await jobs.resume("minute")
+            await asyncio.sleep(1)
+        return waiting
+
+    assert in_a_world(main) == 3
+    assert seen.ids == ticks(3)
+
+
+def test_a_tick_that_still_runs_does_not_keep_the_next_one_from_coming() -> None:
+    started: list[str] = []
+
+    def register(jobs: JobsService) -> None:
+        @jobs.every("1m", type="slow")
+        async def slow(job: Any) -> None:
+            started.append(job.id)
+            await asyncio.sleep(150)
+
+    async def main(world: World) -> None:
+        world.start("p", serving(register))
+        await asyncio.sleep(FIRST + 3 * MINUTE + 1)
+
+    in_a_world(main)
+    assert started == ticks(4)
+
+
+def test_ticks_expire_as_their_handler_says() -> None:
+    async def main(world: World) -> list[tuple[str, JobState]]:
+        world.start("p", serving(every_minute(Seen(), keep=90)))
+        await asyncio.sleep(FIRST + 10 * MINUTE + 5)
+        async with Observer(world) as jobs:
+            return [(str(job.id), job.state) async for job in jobs.list("minute")]
+
+    left = in_a_world(main)
+    assert 2 <= len(left) <= 4
+    assert [id for id, _ in left] == ticks(11)[-len(left) :]
+    assert {state for _, state in left} == {JobState.FINISHED}
+
+
+# The transaction that adds them
+
+
+@in_virtual_time
+async def test_of_two_who_tick_at_once_one_adds_the_job() -> None:
+    handlers = JobsService("memory:")
+
+    @handlers.every("1m", type="t")
+    async def minute() -> None:
+        """Nothing."""
+
+    periodic = Periodic(minute, Every(MINUTE), Missed.ALL)
+    async with layer("t") as found:
+        assert (await found.transact(lambda unit: add_due(unit, periodic)))[0] == []
+        await asyncio.sleep(FIRST + MINUTE)
+        both = await asyncio.gather(*(found.transact(lambda unit: add_due(unit, periodic)) for _ in range(2)))
+        assert sorted((added for added, _, _ in both), key=len) == [[], ticks(2)]
+        await found.assert_sound()
+
+
+def test_a_ticks_id_is_its_time_in_utc() -> None:
+    assert tick_id(0.0) == "1970-01-01T00:00:00Z"
+    assert tick_id(1_700_000_000.5) == "2023-11-14T22:13:20.500000Z"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("register", "error", "refused"),
+    [
+        (lambda jobs: jobs.every("soon"), InvalidJob, "period 'soon' is not allowed"),
+        (lambda jobs: jobs.every(0.5), InvalidJob, "period 0.5 is not allowed"),
+        (lambda jobs: jobs.every(timedelta(0)), InvalidJob, "is not allowed"),
+        (
+            lambda jobs: jobs.every(5, missed="never"),
+            InvalidSettings,
+            "missed='never': allowed are 'skip', 'once', 'all'",
+        ),
+        (lambda jobs: jobs.every(5, slots=-1), InvalidSettings, "option slots=-1: allowed is"),
+        (lambda jobs: jobs.cron("every day"), InvalidJob, "cron expression 'every day'"),
+        (lambda jobs: jobs.cron("0 0 31 2 *"), InvalidJob, "bad day-of-month"),
+        (lambda jobs: jobs.cron("0 3 * * *", timezone="Berlin"), InvalidJob, "time zone 'Berlin': there is none"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused_in_one_line(
+    register: Register, error: type[Exception], refused: str
+) -> None:
+    with pytest.raises(error) as caught:
+        register(JobsService("memory:"))
+    assert refused in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_type_has_one_schedule() -> None:
+    jobs = JobsService("memory:")
+    jobs.every(5, type="t")(Noting(Seen()))
+    with pytest.raises(InvalidSettings, match="type 't' has a handler already"):
+        jobs.cron("0 3 * * *", type="t")(Noting(Seen()))
+    assert [*jobs.handlers] == ["t"]
+
+
+def test_a_periodic_job_without_a_type_has_its_functions_name() -> None:
+    jobs = JobsService("memory:")
+
+    @jobs.every("5m")
+    async def clean_up() -> None:
+        """Nothing."""
+
+    assert clean_up.type == "clean_up"
