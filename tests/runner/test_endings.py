@@ -131,7 +131,9 @@ def assert_failed(job: Job, type: str, *parts: str) -> None:
         assert part in job.error.message
 
 
-@pytest.mark.parametrize("result", [{1, 2}, object(), b"bytes", {"deep": [1, {2: ValueError}]}], ids=str)
+@pytest.mark.parametrize(
+    "result", [{1, 2}, object(), b"bytes", {"deep": [1, {2: ValueError}]}], ids=["set", "object", "bytes", "deep"]
+)
 @in_virtual_time
 async def test_a_result_that_json_cannot_carry_fails_the_job_for_good(result: object) -> None:
     async with opened() as jobs:
