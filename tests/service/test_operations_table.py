@@ -12,18 +12,22 @@ from typing import Any
 import pytest
 
 from jobs_service import (
+    HistoryKind,
     InvalidJob,
     Job,
     JobCanceled,
+    JobError,
     JobExists,
     JobNotFound,
     JobsError,
     JobsService,
     JobState,
     JobTooLarge,
+    JobTransaction,
     NewJob,
     NoTypeTimeout,
     Outcome,
+    Progress,
     Removal,
     RunningJob,
     WorkerConflict,
@@ -44,6 +48,7 @@ from tests.service.support import (
     finished,
     listed,
     new_jobs,
+    own_keys,
     running,
     state,
 )
@@ -725,6 +730,193 @@ async def test_resubmit_by_the_worker_of_a_finished_job_is_a_conflict_and_writes
     with pytest.raises(WorkerConflict):
         await worker.resubmit()
     assert await contents(quiet) == before
+
+
+# progress
+
+
+async def test_progress_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
+    worker = await removed(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.progress(1)
+    assert await listed(quiet) == []
+
+
+@pytest.mark.parametrize("bring", [released, succeeded_by_another, finished])
+async def test_progress_of_a_job_that_is_not_the_callers_is_a_conflict_and_writes_nothing(
+    quiet: JobsService, bring: Any
+) -> None:
+    worker = await bring(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.progress(1)
+    assert await contents(quiet) == before
+
+
+async def test_progress_is_kept_beside_the_data_and_gives_the_job_a_new_seq(quiet: JobsService) -> None:
+    worker = await running(quiet, data="kept")
+    before = await quiet.get(T1, J1)
+    updated = await worker.progress(3, 10, "resizing")
+    assert updated.progress == Progress(3, 10, "resizing")
+    stored = await quiet.get(T1, J1)
+    assert (stored.progress, stored.data, stored.state) == (Progress(3, 10, "resizing"), "kept", JobState.RUNNING)
+    assert before.seq is not None
+    assert stored.seq is not None
+    assert stored.seq > before.seq
+    await worker.progress(4)
+    assert (await quiet.get(T1, J1)).progress == Progress(4)
+    assert (await worker.finish()).progress == Progress(4)
+
+
+async def test_progress_of_a_canceled_job_says_so_and_writes_nothing(quiet: JobsService) -> None:
+    worker = await canceled(quiet)
+    before = await contents(quiet)
+    with pytest.raises(JobCanceled):
+        await worker.progress(1)
+    assert await contents(quiet) == before
+
+
+# finish_with
+
+
+async def test_finish_with_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
+    worker = await removed(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.finish_with(lambda tx: tx.kv.set(b"own/effect", b"1"))
+    assert await own_keys(quiet) == {}
+
+
+@pytest.mark.parametrize("bring", [released, succeeded_by_another, finished])
+async def test_finish_with_of_a_job_that_is_not_the_callers_is_a_conflict_and_writes_nothing(
+    quiet: JobsService, bring: Any
+) -> None:
+    worker = await bring(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.finish_with(lambda tx: tx.kv.set(b"own/effect", b"1"))
+    assert await contents(quiet) == before
+    assert await own_keys(quiet) == {}
+
+
+async def test_finish_with_ends_the_run_and_keeps_what_the_function_returns(quiet: JobsService) -> None:
+    worker = await running(quiet, data="kept")
+
+    def effects(tx: JobTransaction) -> list[int]:
+        tx.kv[b"own/effect"] = b"1"
+        return [1]
+
+    job = await worker.finish_with(effects)
+    assert (job.state, job.outcome, job.data, job.result) == (JobState.FINISHED, Outcome.SUCCEEDED, "kept", [1])
+    assert await own_keys(quiet) == {b"own/effect": b"1"}
+
+
+async def test_finish_with_of_a_flagged_job_makes_it_pending(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    await quiet.resubmit(T1, J1)
+    job = await worker.finish_with(lambda tx: 7)
+    assert (job.state, job.result, job.attempts) == (JobState.PENDING, 7, 0)
+
+
+async def test_finish_with_of_a_canceled_job_is_its_last_word(quiet: JobsService) -> None:
+    worker = await canceled(quiet)
+    job = await worker.finish_with(lambda tx: 7)
+    assert (job.state, job.outcome, job.result) == (JobState.FINISHED, Outcome.CANCELED, 7)
+
+
+async def test_what_the_function_of_finish_with_raises_comes_out_and_nothing_is_written(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    before = await contents(quiet)
+
+    async def fails(tx: JobTransaction) -> None:
+        tx.kv[b"own/effect"] = b"1"
+        await tx.add(T1, J2)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await worker.finish_with(fails)
+    with pytest.raises(InvalidJob, match="data is not JSON"):
+        await worker.finish_with(lambda tx: {1: 2})
+    assert await contents(quiet) == before
+    assert await own_keys(quiet) == {}
+    assert (await worker.finish()).state is JobState.FINISHED
+
+
+# what each leaves in the job's history
+
+A, S, X, L, F, K = (
+    HistoryKind.ADDED,
+    HistoryKind.STARTED,
+    HistoryKind.STOPPED,
+    HistoryKind.LOST,
+    HistoryKind.FINISHED,
+    HistoryKind.CANCELED,
+)
+
+
+def told(job: Job) -> tuple[list[HistoryKind], int]:
+    """Return what happened to a job, oldest first, and how many attempts it has had."""
+    return [event.kind for event in reversed(job.history)], job.attempts
+
+
+async def test_every_operation_leaves_its_event_and_counts_attempts(quiet: JobsService) -> None:
+    assert told(await quiet.add(T1, J1)) == ([A], 0)
+    worker = await accepted(quiet)
+    assert told(worker) == ([A, S], 1)
+    assert worker.history[0].detail == quiet._sources.worker
+    assert told(await worker.update("x")) == ([A, S], 1)
+    assert told(await worker.progress(1)) == ([A, S], 1)
+    assert told(await worker.release()) == ([A, S, X], 0)
+    worker = await accepted(quiet)
+    assert told(worker) == ([A, S, X, S], 1)
+    assert told(await worker.finish(result=1, error=JobError("E", "no"))) == ([A, S, X, S, F], 1)
+    again = await quiet.resubmit(T1, J1)
+    assert told(again) == ([A, S, X, S, F, A], 0)
+    assert (again.result, again.error, again.progress) == (None, None, None)
+    await accepted(quiet)
+    await quiet.remove(T1, J1)
+    canceled = await quiet.get(T1, J1)
+    assert told(canceled) == ([A, S, X, S, F, A, S], 1)
+    assert [event.at for event in canceled.history] == sorted((event.at for event in canceled.history), reverse=True)
+
+
+async def test_a_canceled_job_ends_with_that_event(quiet: JobsService) -> None:
+    worker = await canceled(quiet)
+    assert told(await worker.finish()) == ([A, S, K], 1)
+
+
+async def test_several_operations_in_one_transaction_leave_their_events_in_order(quiet: JobsService) -> None:
+    async def work(tx: JobTransaction) -> Job:
+        await tx.add(T1, J1)
+        first = await tx.accept(T1)
+        assert first is not None
+        await tx.update(first, "x")
+        await tx.release(first)
+        second = await tx.accept(T1)
+        assert second is not None
+        await tx.finish(second, result=2)
+        return await tx.resubmit(T1, J1)
+
+    job = await quiet.transact(work)
+    assert told(job) == ([A, S, X, S, F, A], 0)
+    assert told(await quiet.get(T1, J1)) == told(job)
+
+
+async def test_a_lost_job_says_so(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(T1, LOST)
+    await running(jobs)
+
+    async def is_lost() -> bool:
+        return await state(jobs) is JobState.PENDING
+
+    await eventually(is_lost)
+    assert told(await jobs.get(T1, J1)) == ([A, S, L], 1)
+
+
+async def test_a_history_keeps_its_newest_20_events(quiet: JobsService) -> None:
+    await quiet.add(T1, J1)
+    for _ in range(12):
+        await (await accepted(quiet)).release()
+    assert told(await quiet.get(T1, J1)) == ([S, X] * 10, 0)
 
 
 # release
