@@ -43,11 +43,18 @@ def serve(service: JobsService, max_jobs: int | None) -> int:
     daemon = Daemon(service, max_jobs)
     runner = asyncio.Runner()
     loop = runner.get_loop()
-    with (
-        signals.once(loop, daemon.stop, signal.SIGTERM, signal.SIGINT),
-        signals.each_time(loop, daemon.reload, signal.SIGHUP),
-        runner,
-    ):
+    asked: list[signal.Signals] = []
+
+    def heed(number: signal.Signals) -> None:
+        if loop.is_closed() or (asked and number is not signal.SIGHUP):
+            os._exit(128 + number)
+        if number is signal.SIGHUP:
+            loop.call_soon_threadsafe(daemon.reload)
+            return
+        asked.append(number)
+        loop.call_soon_threadsafe(daemon.stop, number)
+
+    with signals.in_thread(heed, signal.SIGTERM, signal.SIGINT, signal.SIGHUP), runner:
         code = exits.guard(lambda: runner.run(daemon.run()))
         left = {thread for thread in threading.enumerate() if not thread.daemon} - threads
         if left or asyncio.all_tasks(loop):
@@ -92,7 +99,7 @@ class Daemon:
         log.info("draining", signal=number.name)
         self._stop.set()
 
-    def reload(self, _number: signal.Signals) -> None:
+    def reload(self) -> None:
         """Read the settings again; what cannot be read changes nothing."""
         if self._on_terminal and not os.isatty(sys.stderr.fileno()):
             # Nobody asked for settings: the terminal is gone, and with it whoever could end this with Ctrl-C.

@@ -180,8 +180,8 @@ def time_text(time: datetime | None) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration for people, in its two greatest units: 1d3h, 12m05s, 3.2s."""
-    if seconds < 60:
+    """Return a duration for people, in its two greatest units: 1d03h, 12m05s, 3.2s."""
+    if seconds < 59.95:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

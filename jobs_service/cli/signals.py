@@ -1,13 +1,13 @@
-"""Signals as calls on the loop. Floor: command line."""
+"""Signals as calls, on the loop or beside it. Floor: command line."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TypeAlias
 
 React: TypeAlias = Callable[[signal.Signals], None]
@@ -27,41 +27,32 @@ def handled(react: React, *signals: signal.Signals) -> Iterator[None]:
 
 
 @contextmanager
-def once(loop: asyncio.AbstractEventLoop, react: React, *signals: signal.Signals) -> Iterator[None]:
-    """While the block runs, call `react` on a loop with the first of these signals; a second one ends the process.
+def in_thread(react: React, *signals: signal.Signals) -> Iterator[None]:
+    """While the block runs, call `react` with each of these signals that comes, in a thread of its own.
 
-    It does so at once, also while something blocks the loop, and when that is closed.
+    So it is called also while something blocks the loop: Python's own handlers would wait for the main thread, which
+    does not wake up when the system has given the signal to another one.
     """
-    came = False
-
-    def heed(number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        if came or loop.is_closed():
-            os._exit(128 + number)
-        came = True
-        loop.call_soon_threadsafe(react, signal.Signals(number))
-
-    with _replaced(heed, signals):
-        yield
-
-
-@contextmanager
-def each_time(loop: asyncio.AbstractEventLoop, react: React, *signals: signal.Signals) -> Iterator[None]:
-    """While the block runs, call `react` on a loop with each of these signals that comes."""
-
-    def heed(number: int, _frame: FrameType | None) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(react, signal.Signals(number))
-
-    with _replaced(heed, signals):
-        yield
-
-
-@contextmanager
-def _replaced(heed: Callable[[int, FrameType | None], None], signals: tuple[signal.Signals, ...]) -> Iterator[None]:
-    before = {number: signal.signal(number, heed) for number in signals}
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    thread = threading.Thread(target=_heed, args=(ours, react, frozenset(signals)), name="signals", daemon=True)
+    thread.start()
+    # Every signal with a handler, even one that does nothing, is written there at once.
+    before_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in signals}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(before_fd)
+        theirs.close()
+        thread.join()
+        ours.close()
+
+
+def _heed(source: socket.socket, react: React, signals: frozenset[signal.Signals]) -> None:
+    while numbers := source.recv(64):
+        for number in numbers:
+            if number in signals:
+                react(signal.Signals(number))

@@ -99,6 +99,29 @@ def started(
     )
 
 
+@contextmanager
+def serving(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run the daemon for the block's time; it is ready."""
+    with started("serve", *arguments, cwd=cwd, env=env) as daemon:
+        try:
+            event = event_named(daemon, "serving")
+            assert event["level"] == "info"
+            assert event["pid"] == daemon.pid
+            yield daemon
+        finally:
+            daemon.kill()
+
+
+def event_named(daemon: subprocess.Popen[str], name: str) -> dict[str, Any]:
+    """Return the daemon's next log event of this name."""
+    assert daemon.stderr is not None
+    for line in daemon.stderr:
+        event: dict[str, Any] = json.loads(line)
+        if event["event"] == name:
+            return event
+    raise AssertionError(f"the daemon ended without {name}")
+
+
 def on_terminal(
     *arguments: str,
     cwd: Path,

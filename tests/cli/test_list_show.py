@@ -121,7 +121,7 @@ def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
         "cancel    yes",
         f"seq       {seq}",
         "attempts  1",
-        "progress  3/10 half\\u0007",
+        "progress  3/10 half\\x07",
         "data      {",
         '            "to": [',
         '              "ä",',

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, arrange, started
+from tests.cli.support import HANG, arrange, event_named, serving, started
 
 APPLICATION = """
 import asyncio
@@ -30,29 +26,6 @@ class Holder:
 slow = Slow("memory:")
 number = 7
 """
-
-
-@contextmanager
-def serving(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the daemon for the block's time; it is ready."""
-    with started("serve", *arguments, cwd=cwd) as daemon:
-        try:
-            event = event_named(daemon, "serving")
-            assert event["level"] == "info"
-            assert event["pid"] == daemon.pid
-            yield daemon
-        finally:
-            daemon.kill()
-
-
-def event_named(daemon: subprocess.Popen[str], name: str) -> dict[str, Any]:
-    """Return the daemon's next log event of this name."""
-    assert daemon.stderr is not None
-    for line in daemon.stderr:
-        event: dict[str, Any] = json.loads(line)
-        if event["event"] == name:
-            return event
-    raise AssertionError(f"the daemon ended without {name}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
