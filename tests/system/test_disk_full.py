@@ -32,12 +32,12 @@ def forks() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
+    """A file system of 32 MiB."""
     directory = tmp_path / "disk"
     directory.mkdir()
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)]
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(directory)]
     mounted = subprocess.run(mounting, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"no small file system can be mounted here: {mounted.stderr.strip()}")
@@ -141,7 +141,8 @@ def test_everything_goes_on_when_there_is_room_on_the_disk_again(
     work: Callable[[Path], Work], small_disk: Path
 ) -> None:
     filling = small_disk / "filling"
-    filling.write_bytes(bytes(2 << 20))
+    # What it gives back must last until the slowest process has done its part: the others do not wait for it.
+    filling.write_bytes(bytes(30 << 20))
     full = work(small_disk / "store")
     full.start()
     full.wait_until_each("full", 10)
