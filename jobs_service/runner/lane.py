@@ -111,6 +111,7 @@ class Lane(Actor):
         self._gave_up = False
         self._timeout = handler.options.timeout
         self._changed = asyncio.Event()
+        self._rhythm = asyncio.Event()
         self._room = asyncio.Event()
         self._some = asyncio.Event()
         self._none = asyncio.Event()
@@ -152,6 +153,7 @@ class Lane(Actor):
         self._prepared()
         self.spawn_link(self._fill(), "fill")
         self.spawn_link(self._beat(), "heartbeat")
+        self.spawn_link(self._follow_timeout(), "timeout")
         self.spawn_link(self._look_for_canceled(), "canceled")
         self.spawn_link(self._rotate(), "rotation")
         await super().run()
@@ -442,9 +444,9 @@ class Lane(Actor):
         """Renew all running jobs of the type in one transaction, again and again."""
         while True:
             period = self._timeout / _BEATS
-            await asyncio.sleep(period)
+            on_time = await is_time(self._loop.time() + period, self._rhythm)
             # What was accepted in the latter half of the period is renewed in time by the next one.
-            before = self._loop.time() - period / 2
+            before = self._loop.time() - period / 2 if on_time else self._loop.time()
             await self._renew([run for run in self._runs.values() if run.at <= before and not run.written])
 
     async def _renew(self, runs: list[Run]) -> None:
@@ -452,13 +454,29 @@ class Lane(Actor):
             batch = [run for run in runs[start : start + _BATCH] if not run.written]
             held = [(run.place, run.job.lock) for run in batch]
 
-            async def renew(unit: Unit, held: list[tuple[Place, bytes]] = held) -> tuple[list[Holding], float | None]:
-                timeout = await activity.timeout_if_any(unit.transaction.snapshot, self._keys)
-                return await processing.beat(unit, held), timeout
+            async def renew(unit: Unit, held: list[tuple[Place, bytes]] = held) -> list[Holding]:
+                return await processing.beat(unit, held)
 
-            found, timeout = await self._transact(renew)
-            self._timeout = self._timeout if timeout is None else timeout
-            self._heed(batch, found)
+            self._heed(batch, await self._transact(renew))
+
+    async def _follow_timeout(self) -> None:
+        """Have hearts beat in the rhythm of the type's timeout as soon as somebody has changed that."""
+
+        async def look(transaction: Transaction) -> tuple[float | None, Watch]:
+            watch = transaction.watch(self._keys.timeout)
+            return await activity.timeout_if_any(transaction, self._keys), watch
+
+        while True:
+            timeout, watch = await self._read(look)
+            if timeout is not None and timeout != self._timeout:
+                self._timeout = timeout
+                self._rhythm.set()
+            try:
+                with contextlib.suppress(StoreError):  # a watch that was lost: look again
+                    await watch.wait()
+            finally:
+                watch.cancel()
+            await asyncio.sleep(_SETTLED)
 
     async def _look_for_canceled(self) -> None:
         """Have the handlers of canceled jobs end, as soon as that is known."""

@@ -88,6 +88,25 @@ async def test_the_rhythm_follows_the_types_own_timeout_also_when_that_is_change
 
 
 @in_virtual_time
+async def test_no_running_job_is_lost_when_the_types_timeout_is_made_shorter() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, timeout=600)
+        async def work(job: RunningJob) -> None:
+            await asyncio.sleep(120)
+
+        async with running(jobs):
+            await add(jobs, "a", timeout=600)
+            await asyncio.sleep(50)
+            await add(jobs, "b")
+            await jobs.set_type_timeout(TYPE, 6)
+            await asyncio.sleep(40)
+            await jobs.set_type_timeout(TYPE, 1)
+            for job in await all_ended(jobs, ["a", "b"]):
+                assert story(job) == ["added", "started", "finished"]
+
+
+@in_virtual_time
 async def test_no_job_is_lost_while_the_store_is_away_for_less_than_its_timeout() -> None:
     weather = Weather()
     async with opened() as jobs:

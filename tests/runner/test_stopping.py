@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -30,11 +31,11 @@ from tests.virtual_time import in_virtual_time
 DAY = 86_400.0
 
 
-def register(jobs: JobsService, seconds: float, **options: float) -> list[object]:
+def register(jobs: JobsService, seconds: float, **options: Any) -> list[object]:
     """Register a handler that takes so long; return where it notes the jobs that were canceled."""
     canceled: list[object] = []
 
-    @jobs.handler(TYPE, **options)  # type: ignore[arg-type]
+    @jobs.handler(TYPE, **options)
     async def work(job: RunningJob) -> str:
         try:
             await asyncio.sleep(seconds)
@@ -183,18 +184,23 @@ async def test_canceling_run_again_neither_shortens_the_end_nor_leaves_anything_
         assert story(await jobs.get(TYPE, "a")) == ["added", "started", "stopped"]
 
 
+@pytest.mark.parametrize(("seconds", "continuous"), [(0, False), (DAY, True)])
 @in_virtual_time
-async def test_a_runner_canceled_at_any_moment_leaves_its_job_pending_or_finished() -> None:
-    for turns in range(40):
-        async with opened() as jobs:
-            register(jobs, 0, grace=10)
+async def test_a_runner_canceled_at_any_moment_leaves_its_jobs_pending_or_finished(
+    seconds: float, continuous: bool
+) -> None:
+    for turns in range(5, 35):
+        async with opened(supervise=False) as jobs:
+            register(jobs, seconds, grace=10, continuous=continuous)
             await add(jobs, "a", "b")
             run = asyncio.create_task(jobs.run())
             for _ in range(turns):
                 await asyncio.sleep(0)
+            began = now()
             await stopped(run)
             states = {job.state async for job in jobs.list(TYPE)}
             assert JobState.RUNNING not in states, f"after {turns} turns"
+            assert now() == began, f"after {turns} turns it waited for nothing"
 
 
 @in_virtual_time
@@ -308,7 +314,7 @@ def register_other(jobs: JobsService) -> None:
         await asyncio.sleep(300)
 
 
-@pytest.mark.parametrize("part", ["fill", "heartbeat", "canceled", "rotation"])
+@pytest.mark.parametrize("part", ["fill", "heartbeat", "timeout", "canceled", "rotation"])
 @in_virtual_time
 async def test_a_lane_whose_part_dies_is_started_anew_as_a_whole(part: str) -> None:
     async with opened() as jobs:
