@@ -28,6 +28,7 @@ def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
         "add", "email", "first", "--data", "[1]", "--at", "2100-01-01T00:00:00+01:00", "--json", "--store", email
     ).json
     seq = job.pop("seq")
+    (added,) = job.pop("history")
     assert len(bytes.fromhex(seq)) == 12 if seq else True
     assert job == {
         "type": "email",
@@ -39,7 +40,12 @@ def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
         "run_at": "2099-12-31T23:00:00.000000Z",
         "resubmit": False,
         "cancel": False,
+        "attempts": 0,
+        "progress": None,
+        "result": None,
+        "error": None,
     }
+    assert (added["kind"], added["detail"]) == ("added", "")
 
 
 def test_data_comes_from_a_file_or_from_standard_input(invoke: Invoke, email: str, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_what_is_listed_can_be_added_again(invoke: Invoke, email: str, tmp_path:
     invoke("types", "set", "copy", "60", "--store", email)
     assert invoke("add-many", "copy", "--store", email, stdin=again).code == 0
     (copy,) = invoke("list", "copy", "--store", email, "--json").json_lines
-    assert {**copy, "type": "email", "seq": job["seq"]} == job
+    assert {**copy, "type": "email", "seq": job["seq"], "history": job["history"]} == job
 
 
 @pytest.mark.parametrize(
