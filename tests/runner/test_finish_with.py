@@ -111,7 +111,11 @@ async def test_effects_take_place_once_although_commits_conflict_are_lost_or_unk
         assert unsure.met > 40
 
 
-@pytest.mark.parametrize("what", [ValueError("no"), WorkerConflict("of another job"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    "what",
+    [ValueError("no"), WorkerConflict("of another job"), KeyboardInterrupt()],
+    ids=["ValueError", "WorkerConflict", "KeyboardInterrupt"],
+)
 @in_virtual_time
 async def test_what_the_function_raises_comes_to_the_handler_and_leaves_the_job_running(what: BaseException) -> None:
     async with opened() as jobs:
@@ -159,7 +163,9 @@ async def test_an_error_of_the_function_that_the_handler_lets_out_is_a_crash_and
             assert await count(jobs) == 1
 
 
-@pytest.mark.parametrize(("result", "expected"), [({1, 2}, InvalidJob), ("x" * 100_000, JobTooLarge)], ids=str)
+@pytest.mark.parametrize(
+    ("result", "expected"), [({1, 2}, InvalidJob), ("x" * 100_000, JobTooLarge)], ids=["a set", "too much"]
+)
 @in_virtual_time
 async def test_a_result_that_cannot_be_stored_undoes_the_effects(result: object, expected: type[JobsError]) -> None:
     async with opened() as jobs:

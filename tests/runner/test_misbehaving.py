@@ -45,7 +45,16 @@ async def assert_others_go_on(jobs: JobsService) -> None:
         (StopIteration, "RuntimeError"),
         (lambda: BaseExceptionGroup("several", [KeyboardInterrupt()]), "BaseExceptionGroup"),
     ],
-    ids=str,
+    ids=[
+        "SystemExit",
+        "KeyboardInterrupt",
+        "a BaseException",
+        "GeneratorExit",
+        "CancelledError",
+        "an error without words",
+        "StopIteration",
+        "a group",
+    ],
 )
 @in_virtual_time
 async def test_whatever_a_handler_raises_is_a_crash_of_its_job_alone(
