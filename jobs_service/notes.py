@@ -126,16 +126,16 @@ class Progress:
 # Changing the packed form
 
 
-def started_anew(notes: bytes, now: float, most: int = MAX_HISTORY) -> bytes:
+def started_anew(notes: bytes, now: float) -> bytes:
     """Return the notes of a job that was added or resubmitted: no attempts, nothing left of earlier runs."""
     if not notes:
         return _NEW + _EVENT.pack(0, now, 0)
     history, count = _history(notes)
-    return _packed(0, 0, count, history, _NAN, b"", HistoryKind.ADDED, now, "", most)
+    return _packed(0, 0, count, history, _NAN, b"", HistoryKind.ADDED, now, "", kept_by_others(notes))
 
 
 def noted(
-    notes: bytes, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int = MAX_HISTORY
+    notes: bytes, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
 ) -> bytes:
     """Return the notes with one more event; the job does not expire any more.
 
@@ -145,11 +145,13 @@ def noted(
         now: seconds since the epoch.
         detail: cut to 255 bytes.
         attempts: to be added to the number of attempts, which stays within 0 and 65,535.
-        most: events that are kept.
+        most: events that are kept; None for as many as there are, and MAX_HISTORY at least.
 
     Raises:
         StoreError: the bytes are damaged.
     """
+    if most is None:
+        most = kept_by_others(notes)
     if not notes:
         return _packed(0, attempts, 0, b"", _NAN, b"", kind, now, detail, most)
     bits, before, count, size, _ = _head(notes)
@@ -197,6 +199,11 @@ def without_history(notes: bytes) -> bytes:
 def attempts_of(notes: bytes) -> int:
     """Return how many runs have begun since the job was added or resubmitted, without those that were stopped."""
     return int.from_bytes(notes[1:3], "big")
+
+
+def kept_by_others(notes: bytes) -> int:
+    """Return how many events those keep who do not know the handler's own number: no fewer than it has kept so far."""
+    return max(MAX_HISTORY, notes[3] if len(notes) > 3 else 0)
 
 
 def expires_at(notes: bytes) -> float | None:

@@ -850,17 +850,14 @@ class JobsService:
     async def _accept_or_watch(self, keys: TypeKeys, wanted: pending.Terms) -> _RunningJobs | Nothing:
         return await self._accept_once(keys, wanted, watch=True)
 
-    async def _count_due(self, keys: TypeKeys, limit: int) -> int:
-        """Return how many jobs of a type are due, none while it is paused; counted up to a limit."""
+    async def _count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
+        """Return how many jobs of a type are due, none while it is paused; counted up to a limit and a priority."""
         now = self._sources.wall_time()
 
         async def count(transaction: Transaction) -> int:
             if await activity.is_paused(transaction, keys):
                 return 0
-            counted, after = await pending.count(transaction, keys, now, limit, None)
-            if counted < limit and after is not None:
-                counted += (await pending.count(transaction, keys, now, limit, after))[0]
-            return min(counted, limit)
+            return await pending.count_due(transaction, keys, now, limit, max_priority)
 
         return await self._read(count)
 

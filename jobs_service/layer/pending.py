@@ -13,7 +13,7 @@ from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq
 from jobs_service.layer.unit import Entry, Unit, ready_key
 from jobs_service.model import JobId
-from jobs_service.notes import MAX_HISTORY, HistoryKind
+from jobs_service.notes import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import Snapshot, Watch
 
@@ -38,7 +38,7 @@ class Terms(NamedTuple):
         spread: take at random among so many at the front; 1 keeps exact order.
         make_ready: how many due jobs are made ready at most.
         worker: who takes them, for their history.
-        max_history: events of it that are kept.
+        max_history: events of it that are kept; None for as many as there are, and 20 at least.
     """
 
     limit: int
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
     spread: int
     make_ready: int
     worker: str = ""
-    max_history: int = MAX_HISTORY
+    max_history: int | None = None
 
 
 async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], bool]:
@@ -172,6 +172,24 @@ async def count(
     until = AFTER if due_by is None else pack_seconds(due_by) + AFTER
     found = await transaction.get_range(after + b"\x00", keys.scheduled + until, limit=limit)
     return len(found), found[-1][0] if len(found) == limit else None
+
+
+async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: int, max_priority: bytes | None) -> int:
+    """Count jobs that are due, up to a limit.
+
+    Args:
+        now: seconds since the epoch.
+        limit: jobs to count, and to look at.
+        max_priority: packed; only up to and including this one. None for all.
+    """
+    end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
+    ready = await transaction.get_range(keys.ready, end, limit=limit)
+    counted = sum(_due(value, now) for _, value in ready)
+    if counted < limit:
+        until = keys.scheduled + pack_seconds(now) + AFTER
+        scheduled = await transaction.get_range(keys.scheduled, until, limit=limit)
+        counted += sum(max_priority is None or priority <= max_priority for _, priority in scheduled)
+    return min(counted, limit)
 
 
 async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[JobId]:

@@ -12,7 +12,7 @@ from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import Outcome
-from jobs_service.notes import ERROR, MAX_HISTORY, PROGRESS, RESULT, HistoryKind
+from jobs_service.notes import ERROR, PROGRESS, RESULT, HistoryKind
 
 
 class Holding(enum.Enum):
@@ -32,13 +32,13 @@ class Told(NamedTuple):
         result: JSON of what the run returned; None leaves what is there.
         error: how it failed, as `notes.error_json` packs it; None leaves what is there.
         reason: of a crash, in a few words, for the history.
-        max_history: events that are kept.
+        max_history: events that are kept; None for as many as there are, and 20 at least.
     """
 
     result: bytes | None = None
     error: bytes | None = None
     reason: str = ""
-    max_history: int = MAX_HISTORY
+    max_history: int | None = None
 
 
 NOTHING = Told()
@@ -138,7 +138,7 @@ async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float
     return entry
 
 
-async def stop(unit: Unit, place: Place, lock: bytes, run_at: float | None, max_history: int = MAX_HISTORY) -> Entry:
+async def stop(unit: Unit, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None) -> Entry:
     """Give the job back as one whose run does not count: pending from a time on (None: as before).
 
     Raises:
@@ -183,12 +183,12 @@ async def lose(unit: Unit, entry: Entry, record: Record) -> None:
 
 async def _give_back(unit: Unit, entry: Entry, record: Record, run_at: float | None) -> None:
     if record.cancel:
-        await _end(unit, entry, record, Outcome.CANCELED, MAX_HISTORY)
+        await _end(unit, entry, record, Outcome.CANCELED, None)
     else:
         unit.replace(entry, record.pending(unit.place_for(run_at), unit.new_seq(), record.priority, run_at))
 
 
-async def _end(unit: Unit, entry: Entry, record: Record, outcome: Outcome, max_history: int) -> None:
+async def _end(unit: Unit, entry: Entry, record: Record, outcome: Outcome, max_history: int | None) -> None:
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
     await unit.finish(entry, record.noted(kind, unit.now, most=max_history), outcome)
 

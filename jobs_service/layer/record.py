@@ -275,7 +275,7 @@ class Record:
         return record
 
     def noted(
-        self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int = notes_of.MAX_HISTORY
+        self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
     ) -> Record:
         """Return it with one more event in its history; arguments as for `notes.noted`."""
         return self.with_notes(notes_of.noted(self.notes, kind, now, detail, attempts=attempts, most=most))

@@ -39,7 +39,6 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
-from jobs_service.notes import MAX_HISTORY
 from jobs_service.sources import Sources
 from jobs_service.store.base import Snapshot, Transaction
 
@@ -388,7 +387,7 @@ def terms(
     spread: int,
     make_ready: int,
     worker: str,
-    max_history: int = MAX_HISTORY,
+    max_history: int | None = None,
 ) -> pending.Terms:
     """Return the checked terms of an accept."""
     return pending.Terms(
@@ -402,9 +401,9 @@ def terms(
     )
 
 
-def told(job: Job, result: Any, error: JobError | None, max_history: int = MAX_HISTORY) -> processing.Told:
+def told(job: Job, result: Any, error: JobError | None, max_history: int | None = None) -> processing.Told:
     """Return what a worker says at the end of a run, checked."""
-    if result is UNSET and error is None and max_history == MAX_HISTORY:
+    if result is UNSET and error is None and max_history is None:
         return processing.NOTHING
     if error is not None and not issubclass(type(error), JobError):
         refused = f"error {shown(error)}: a {kind_of(error)}; allowed are JobError and None"

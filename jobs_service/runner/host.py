@@ -23,11 +23,11 @@ class Host:
         worker: what running jobs call.
         accept: takes jobs on these terms, or comes back with a watch on the queue; gives back what comes for a caller
             who was canceled.
-        count_due: returns how many jobs of a type are due, counted up to a limit.
+        count_due: returns how many jobs of a type are due, counted up to a limit; of priorities up to a packed one.
     """
 
     context: Context
     operations: GroupCommit
     worker: Worker
     accept: Callable[[TypeKeys, Terms], Awaitable[list[RunningJob] | Nothing]]
-    count_due: Callable[[TypeKeys, int], Awaitable[int]]
+    count_due: Callable[[TypeKeys, int, bytes | None], Awaitable[int]]

@@ -139,9 +139,11 @@ class Lane(Actor):
         """Return what runs and was not asked to end, in the order in which it was accepted."""
         return [run for run in self._runs.values() if run.why is None and not _has_ended(run)]
 
-    async def count_due(self, limit: int) -> int:
+    async def count_due(self, limit: int, max_priority: bytes | None = None) -> int:
         """Return how many jobs wait that could run now, counted up to a limit; none while the type is paused."""
-        return await self._context.retried(lambda: self._host.count_due(self._keys, limit), type=self._keys.type)
+        return await self._context.retried(
+            lambda: self._host.count_due(self._keys, limit, max_priority), type=self._keys.type
+        )
 
     # The actor
 
@@ -540,10 +542,16 @@ class Lane(Actor):
         running = self.running()
         if not any(run.continuous for run in running):
             return
+        # Nobody gives way to jobs that come after it in the queue: it would be accepted again at once.
         leaving = self.leaving
-        due = await self.count_due(len(running) + leaving)
-        # Who is leaving makes room already; a slot that an abandoned handler keeps is out of the game.
-        turns = scheduling.rotation(candidates(running), max(due - leaving, 0), len(running), self.options.max_churn)
+        priority: dict[JobId, bytes] = {run.job.lock: run.job._record.priority for run in running if run.continuous}
+        due = {each: await self.count_due(len(running) + leaving, each) for each in sorted({*priority.values()})}
+        turns: list[Candidate] = []
+        # A slot that an abandoned handler keeps is out of the game.
+        for candidate in scheduling.rotation(candidates(running), len(running), len(running), len(running)):
+            # Who is leaving makes room already.
+            if len(turns) < min(due[priority[candidate.id]] - leaving, self.options.max_churn):
+                turns.append(candidate)
         self._stop(running, turns)
 
     def _stop_excess(self) -> bool:

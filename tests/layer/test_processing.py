@@ -214,6 +214,28 @@ async def test_no_more_events_are_kept_than_the_worker_says() -> None:
         assert kinds(await record(found)) == [C, S, C]
 
 
+@in_virtual_time
+async def test_those_who_do_not_know_how_many_events_are_kept_keep_as_many_as_there_are() -> None:
+    async with layer() as found:
+        await found.add("a")
+        for _ in range(20):
+            lock = await accept(found, max_history=40)
+            told = CRASHED._replace(max_history=40)
+            await found.transact(
+                lambda unit, lock=lock, told=told: processing.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
+            )
+        assert len(kinds(await record(found))) == 40
+        lock = await accept(found, max_history=40)
+        await lose_all(found)
+        assert kinds(await record(found))[-2:] == [S, L]
+        lock = await accept(found, max_history=40)
+        await found.transact(
+            lambda unit: processing.finish(unit, found.place("a"), lock, None, Outcome.FAILED, Told(max_history=40))
+        )
+        await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), AGAIN))
+        assert (len(kinds(await record(found))), kinds(await record(found))[-1]) == (40, A)
+
+
 # Result, error and progress
 
 

@@ -20,7 +20,6 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry as Touched
 from jobs_service.layer.unit import Unit
 from jobs_service.model import UNSET, JobId, JobType, Outcome
-from jobs_service.notes import MAX_HISTORY
 from tests.simulation.model import Change, Said
 
 
@@ -159,7 +158,7 @@ def _of_crash(lock: bytes, told: Told, run_at: float) -> tuple[Any, ...]:
     return lock, Said(*told), run_at
 
 
-def _of_stop(lock: bytes, run_at: float | None, max_history: int = MAX_HISTORY) -> tuple[Any, ...]:
+def _of_stop(lock: bytes, run_at: float | None, max_history: int | None = None) -> tuple[Any, ...]:
     return lock, run_at, max_history
 
 

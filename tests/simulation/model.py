@@ -55,13 +55,13 @@ class Said(NamedTuple):
     Attributes:
         result, error: JSON bytes; None leaves what is there, an empty result is none.
         reason: of a crash; empty for none.
-        most: events of the history that are kept.
+        most: events of the history that are kept; None for as many as there are, and 20 at least.
     """
 
     result: bytes | None = None
     error: bytes | None = None
     reason: str = ""
-    most: int = 20
+    most: int | None = None
 
 
 NOTHING: Final = Said()
@@ -283,7 +283,7 @@ class Model:
         return list(islice(self.due(type, max_priority, due_by, now), limit))
 
     def accept(
-        self, key: Key, lock: bytes, time: float, now: float = 0.0, worker: str = "", most: int = MOST_HISTORY
+        self, key: Key, lock: bytes, time: float, now: float = 0.0, worker: str = "", most: int | None = None
     ) -> ModelJob:
         """Give a pending job to a worker."""
         job = self.jobs[key]
@@ -366,7 +366,7 @@ class Model:
         following = _following(job, change)
         return self.put(key, job._replace(data=data, next=following, place=self.places, active_at=time))
 
-    def stop(self, key: Key, lock: bytes, now: float, run_at: float | None = None, most: int = MOST_HISTORY) -> Result:
+    def stop(self, key: Key, lock: bytes, now: float, run_at: float | None = None, most: int | None = None) -> Result:
         """Give a job back as one whose run does not count, to run from a time on; None for the time it had."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
@@ -410,7 +410,7 @@ class Model:
         )
 
     def _end(
-        self, key: Key, job: ModelJob, data: bytes, outcome: Outcome, now: float, most: int = MOST_HISTORY
+        self, key: Key, job: ModelJob, data: bytes, outcome: Outcome, now: float, most: int | None = None
     ) -> ModelJob:
         self.places += 1
         notes = _happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
@@ -496,12 +496,13 @@ def _size(job: ModelJob) -> int:
     return _RECORD_BYTES + len(job.priority) + max(len(job.priority), following) + job.notes.size() + len(job.data)
 
 
-def _noted(notes: Notes, kind: str, now: float, detail: str = "", most: int = MOST_HISTORY) -> tuple[Event, ...]:
+def _noted(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> tuple[Event, ...]:
     cut = detail.encode(errors="replace")[:_MOST_DETAIL].decode(errors="ignore")
-    return ((kind, now, cut), *notes.history)[:most]
+    kept = max(MOST_HISTORY, len(notes.history)) if most is None else most
+    return ((kind, now, cut), *notes.history)[:kept]
 
 
-def _happened(notes: Notes, kind: str, now: float, detail: str = "", most: int = MOST_HISTORY) -> Notes:
+def _happened(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> Notes:
     return notes._replace(history=_noted(notes, kind, now, detail, most))
 
 
