@@ -96,8 +96,8 @@ class Daemon:
 
     def stop(self, number: signal.Signals) -> None:
         """Have `run` end."""
-        log.info("draining", signal=number.name)
         self._stop.set()
+        log.info("draining", signal=number.name)
 
     def reload(self) -> None:
         """Read the settings again; what cannot be read changes nothing."""

@@ -5,12 +5,14 @@ The library configures nothing by itself; this is what the program `jobs-service
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 
+from jobs_service.cli import exits
 from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import Level
 
@@ -44,7 +46,7 @@ def configure(level: Level) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Lasting(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -56,6 +58,26 @@ def configure(level: Level) -> None:
     )
     logging.basicConfig(handlers=[handler], level=number, force=True)
     logging.captureWarnings(True)
+
+
+class _Lasting(io.TextIOBase):
+    """A stream that outlives its reader: what nobody can read any more must not fail whoever logs it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            exits.drop(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            exits.drop(self._stream)
 
 
 def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
