@@ -375,7 +375,8 @@ class RunningJob(Job):
         """Run a function and finish the job in one transaction: its effects are there exactly once, or not at all.
 
         Args:
-            function: takes a JobTransaction, as for `JobsService.transact`; what it returns is the job's result.
+            function: takes a JobTransaction, as for `JobsService.transact`; what it returns is the job's result, unless
+                it is a Job, as operations return them.
 
         Returns:
             The job as it is now.

@@ -988,7 +988,8 @@ class JobsService:
             result = function(tx)
             if getattr(type(result), "__await__", None) is not None:
                 result = await result
-            return await tx.finish(job, result=result)
+            # What operations on other jobs return is no result of this one.
+            return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
 
         return await self.transact(work)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from jobs_service.errors import StoreFull, TransactionTooLarge
@@ -32,6 +32,10 @@ in the queue: look again. Who did not ask for a watch gets an empty list when th
 """
 
 Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
+
+
+Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
+"""An operation on a job, the job's place, and the other arguments."""
 
 
 class _Operation(Protocol):
@@ -83,6 +87,36 @@ class _Single:
             future.set_result(result)
         else:
             future.set_exception(failure)
+
+
+class _Many:
+    """What one caller asks of many jobs: as if each were asked alone, and answered together."""
+
+    __slots__ = ("_answer", "_calls", "place", "size")
+
+    def __init__(self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], size: int) -> None:
+        self._calls = calls
+        self._answer = answer
+        self.place: Place | None = None
+        self.size = size
+
+    def withdrawn(self) -> bool:
+        return False
+
+    async def run(self, unit: Unit) -> list[Exception | None]:
+        """Return what each of the calls met."""
+        await unit.prefetch([place for _, place, _ in self._calls])
+        met: list[Exception | None] = []
+        for operation, place, arguments in self._calls:
+            try:
+                await operation(unit, place, *arguments)
+                met.append(None)
+            except Exception as error:
+                met.append(error)
+        return met
+
+    def answer(self, result: Any, failure: Exception | None) -> None:
+        self._answer(result if failure is None else [failure] * len(self._calls))
 
 
 class _Accepts:
@@ -175,6 +209,18 @@ class GroupCommit:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._enqueue(_Single(operation, place, arguments, future, size))
         return future
+
+    def operate_all(
+        self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], *, size: int
+    ) -> None:
+        """Run operations on many jobs, whose results nobody asks for; each that raises concerns no other.
+
+        Args:
+            calls: what `operate` takes for each.
+            answer: called with what each has raised, None for nothing.
+            size: bytes of the values that they write, about: no more than a part of a transaction.
+        """
+        self._enqueue(_Many(calls, answer, size))
 
     def accept(self, keys: TypeKeys, terms: pending.Terms, *, watch: bool) -> asyncio.Future[Accepted]:
         """Accept jobs.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from jobs_service.accepting import Nothing
@@ -39,6 +39,7 @@ _SETTLED: Final = 0.05
 """Seconds that a job has run before anybody looks whether it was canceled: most have ended by then."""
 
 _BATCH: Final = 500
+_BATCH_BYTES: Final = 500_000
 _MOST_LOGGED: Final = 300
 _MOST_ACCEPTED: Final = 1000
 _CONTROL: Final = (Holding.CANCELED, Holding.TAKEN)
@@ -118,6 +119,7 @@ class Lane(Actor):
         self._none.set()
         self._queue_watch: Watch | None = None
         self._cancel_watch: Watch | None = None
+        self._ends: list[tuple[Run, End]] = []
         self._rewriting: set[asyncio.Task[None]] = set()
 
     @property
@@ -321,17 +323,42 @@ class Lane(Actor):
                 self._log.warning("job_taken_over", id=run.job.id)
             self._forget(run)
             return
-        future = self._host.operations.operate(end.operation, run.place, run.job.lock, *end.arguments, size=end.size)
-        future.add_done_callback(lambda done: self._ended(run, end, done))
+        if not self._ends:
+            self._loop.call_soon(self._send_ends)
+        self._ends.append((run, end))
 
-    def _ended(self, run: Run, end: End, done: asyncio.Future[Any]) -> None:
-        error = None if done.cancelled() else done.exception()
+    def _send_ends(self) -> None:
+        """Have the ends of one turn of the loop written, in transactions well within the limits."""
+        ends, self._ends = self._ends, []
+        batch: list[tuple[Run, End]] = []
+        size = 0
+        for run, end in ends:
+            if len(batch) == _BATCH or (batch and size + end.size > _BATCH_BYTES):
+                self._send(batch, size)
+                batch, size = [], 0
+            batch.append((run, end))
+            size += end.size
+        self._send(batch, size)
+
+    def _send(self, batch: list[tuple[Run, End]], size: int) -> None:
+        def answer(errors: Sequence[Exception | None]) -> None:
+            for (run, end), error in zip(batch, errors, strict=True):
+                self._ended(run, end, error)
+
+        calls = [
+            (end.operation, run.place, (run.job.lock, *end.arguments))
+            for run, end in batch
+            if end.operation is not None
+        ]
+        self._host.operations.operate_all(calls, answer, size=size)
+
+    def _ended(self, run: Run, end: End, error: Exception | None) -> None:
         if isinstance(error, StoreError) and error.retryable:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
             self._rewrite(run, end)
             return
         if error is not None and not isinstance(error, WorkerConflict):
-            failure = self._execution.too_large(run.job, error) if isinstance(error, Exception) else NOTHING
+            failure = self._execution.too_large(run.job, error)
             # A result that the store does not take; an error of bounded size it takes.
             if end.operation is processing.finish and failure.arguments != end.arguments:
                 self._write(run, failure)
