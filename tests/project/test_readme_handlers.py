@@ -30,7 +30,7 @@ async def main():
         print(await jobs.result("invoice", "i7", timeout=60))
         print((await jobs.wait("invoice", "i-1", "finished", timeout=60)).error.message)
         while not (await jobs.get("invoice", "i5")).history[0].kind == "stopped":
-            await jobs.wait("invoice", "i5", timeout=60)
+            await asyncio.sleep(0.05)
         print((await jobs.get("invoice", "i5")).attempts)
         print(await jobs.transact(lambda tx: tx.kv.get(b"bills/i7")))
 

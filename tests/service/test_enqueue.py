@@ -399,6 +399,13 @@ async def test_effects_and_finish_take_place_together_or_not_at_all(quiet: JobsS
     assert await contents(quiet) == before
 
 
+async def test_what_an_operation_on_another_job_returns_is_no_result(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    job = await worker.finish_with(lambda tx: tx.add(T2, "next"))
+    assert (job.state, job.result) == (JobState.FINISHED, None)
+    assert (await quiet.get(T2, "next")).state is JobState.PENDING
+
+
 # stats
 
 
