@@ -141,6 +141,7 @@ class Run:
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
+        self._disturbed = False
         self._over = False
         self._storm_over = asyncio.Event()
 
@@ -189,8 +190,13 @@ class Run:
                 self.effects_committed.add(key[len(EFFECTS) :])
 
     def is_quick(self) -> bool:
-        """Whether no fault has hit so far that takes time."""
-        return all(fault.partition(":")[0] in HARMLESS for fault in self.world.choices.faults)
+        """Whether nothing has happened so far that takes time."""
+        harmless = all(fault.partition(":")[0] in HARMLESS for fault in self.world.choices.faults)
+        return harmless and not self._disturbed
+
+    def disturb(self) -> None:
+        """Note that a workload does something that takes time, as a fault does."""
+        self._disturbed = True
 
     @property
     def has_crashed(self) -> bool:

@@ -7,7 +7,7 @@ from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
-from tests.simulation.workloads.runners import Handlers, Pausers, Retainers, Tickers
+from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers, Tickers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workers import Workers
@@ -39,7 +39,7 @@ ALL: tuple[type[Workload], ...] = (
 )
 """What goes on in every run."""
 
-OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Tickers)
+OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers)
 """What goes on in some runs beside that, because it takes its time."""
 
 __all__ = ["ALL", "OF_RUNNERS", "Workload"]

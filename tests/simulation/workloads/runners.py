@@ -178,6 +178,10 @@ class Handlers(Workload):
                 await client.enqueue(handler, Order, unique=key, **options)
             elif what < 0.65:
                 await client.jobs.add(type, self.some_id(), {"no": "order"}, if_exists="resubmit")
+            elif what < 0.72:
+                id = self._some_target(type)
+                await client.remove(type, id, force=True)
+                await client.enqueue(handler, Order, id=id)
             elif what < 0.9:
                 await client.remove(type, self._some_target(type), force=self.random.random() < 0.2)
             else:
@@ -396,6 +400,8 @@ class Handlers(Workload):
         if held is None or held.failed is None:
             self.run.complain(f"crash: {name} has crashed, but its handler has not: {said}")
             return
+        if isinstance(held.error, Discard):
+            self.run.complain(f"attempts: {name} was discarded, and is to be tried again")
         most = options["max_attempts"]
         if most is not None and held.job.attempts >= most:
             self.run.complain(f"attempts: {name} is to be tried again after {held.job.attempts} of {most}")
@@ -408,12 +414,13 @@ class Handlers(Workload):
     # Checks at the end
 
     def after_end(self, process: Process) -> Iterator[str]:
-        """Yield what a process that was stopped in good weather has kept."""
-        if not self.run.is_quick():
+        """Yield what a process that was left well has kept: its jobs must be ended, or wait for others."""
+        if not process.running or self.run.has_crashed:
             return
         for key, lock in self._locks.items():
             job = self.run.history.model.jobs.get(key)
-            if self._holders[lock][2] is process and job is not None and job.lock == lock:
+            known = lock in self._held or self.run.is_quick()
+            if known and self._holders[lock][2] is process and job is not None and job.lock == lock:
                 yield f"kept: {process} has ended, and {key[0]!r}/{key[1]!r} is still its own"
 
     def open(self) -> Iterator[str]:
@@ -435,9 +442,13 @@ class Pausers(Workload):
     async def step(self, client: Client) -> None:
         type = self.random.choice([ONE_SHOT, CONTINUOUS, TICKING])
         if self.random.random() < 0.5:
-            await client.jobs.pause(type)
-        else:
             await client.jobs.resume(type)
+            return
+        if type in client.jobs.handlers and type != TICKING:
+            # Who accepts it may do so in the very moment in which the type is paused.
+            await client.enqueue(client.jobs.handlers[type], Order)
+            await asyncio.sleep(self.random.uniform(0.0, 2 * self.run.world.cluster.latency))
+        await client.jobs.pause(type)
 
     async def settle(self, client: Client) -> None:
         """Have all go on."""
@@ -454,6 +465,16 @@ class Retainers(Workload):
         type = self.random.choice([ONE_SHOT, *self.run.types])
         keep, keep_failed = (self.random.choice([None, 0.0, 2.0, 10.0]) for _ in range(2))
         await client.jobs.set_retention(type, keep=keep, keep_failed=keep_failed)
+
+
+class Leavers(Workload):
+    """Ask their own process to stop, as a SIGTERM does: it hands its jobs over at once."""
+
+    name = "leavers"
+
+    async def step(self, client: Client) -> None:
+        self.run.disturb()
+        client.process.request_stop()
 
 
 class Tickers(Workload):

@@ -1,0 +1,207 @@
+"""Defects of the runner, and of what it stands on: slots, heartbeats, retries, turns, ticks, pauses, retention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fdb.tuple
+
+from jobs_service.actors.context import Context
+from jobs_service.layer import activity, processing
+from jobs_service.layer.keyspace import PERIODIC
+from jobs_service.layer.unit import Retention, Unit
+from jobs_service.runner import schedule, scheduling, ticker
+from jobs_service.runner.execution import Execution
+from jobs_service.runner.lane import Lane
+from jobs_service.service import JobsService
+from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
+
+# Slots and ends
+
+
+def a_slot_is_not_given_back() -> Defect:
+    """A handler that has ended keeps its slot: after a while the lane takes no more jobs."""
+    return changed(Lane._left, ("self._busy -= 1", "self._busy -= bool(run.job.attempts % 2)"))
+
+
+def more_jobs_are_run_than_there_are_slots() -> Defect:
+    """What runs already is not counted."""
+    return together(
+        changed(
+            Lane._fill,
+            ("min(self.options.slots - self._busy, ", "min(self.options.slots, "),
+            ("self._draining or wanted > self.options.slots - self._busy", "self._draining"),
+        ),
+        changed(Lane._begin, ("self._draining or self._busy > self.options.slots", "self._draining")),
+    )
+
+
+def drain_forgets_a_job() -> Defect:
+    """One of the jobs that run when the process is asked to stop is not given back, and waits for its timeout."""
+    return changed(
+        Lane._stop_all,
+        ("values()):\n            self.stop_run(", "values())[1:]:\n            self.stop_run("),
+        ("values()):\n            if run.task", "values())[1:]:\n            if run.task"),
+    )
+
+
+def a_taken_over_job_is_ended_with_force() -> Defect:
+    """A lane that has lost a job writes its end all the same, although another worker runs it now."""
+    return together(
+        changed(Execution.run, ("        if why() is Why.TAKEN:\n            return NOTHING\n", "")),
+        changed(Execution._ended_with, ("if why is Why.TAKEN or isinstance(error, WorkerConflict):", "if False:")),
+        changed(processing._held, ("record.lock != lock", "record.lock is None")),
+    )
+
+
+def effects_are_written_before_the_job_ends() -> Defect:
+    """The function of finish_with runs in a transaction of its own: a job that is run again has its effects twice."""
+    return changed(
+        JobsService._finish_with,
+        ("return await tx.finish(job, result=result)", "return result"),
+        ("await self.transact(work)", "await self._finish(job, UNSET, Outcome.SUCCEEDED, await self.transact(work))"),
+    )
+
+
+# Keeping alive, and letting go
+
+
+def the_heartbeat_skips_a_job() -> Defect:
+    """One of the jobs that run is not renewed."""
+    return changed(Lane._renew, ("range(0, len(runs), _BATCH)", "range(1, len(runs), _BATCH)"))
+
+
+def the_cancel_watch_is_made_after_the_look() -> Defect:
+    """A job that is canceled between the look and the watch goes on until the next heartbeat."""
+    return changed(
+        Lane._look,
+        ("            watch = transaction.watch(self._keys.watch_canceled)\n", ""),
+        ("get_many(data_keys), watch", "get_many(data_keys)"),
+        ("raws, watch = await self._read(look)", "raws = await self._read(look)"),
+        (
+            "        return watch\n",
+            "        return await self._read(lambda tr: watch_of(tr, self._keys.watch_canceled))\n",
+        ),
+        watch_of=_watch_of,
+    )
+
+
+async def _watch_of(transaction: Any, key: bytes) -> Any:
+    return transaction.watch(key)
+
+
+def a_removal_by_force_tells_nobody() -> Defect:
+    """The handler of a job that is gone goes on until its next heartbeat."""
+    return changed(Unit.take_away, ("self._taken_away[keys] = None", "pass"))
+
+
+def a_canceled_job_is_heeded_by_the_heartbeat_only() -> Defect:
+    """Nobody looks when a job was canceled."""
+    return changed(Lane._look, ("self._heed(", "zip("))
+
+
+# Retries
+
+
+def a_stopped_run_counts() -> Defect:
+    """A job that had to give up its slot, or was snoozed, has used up an attempt."""
+    return changed(processing.stop, ("attempts=-1", "attempts=0"))
+
+
+def backoff_is_ignored() -> Defect:
+    """A job that has crashed runs again at once."""
+    return changed(scheduling.retry_at, ("return now + backoff(", "return now + 0 * backoff("))
+
+
+def one_attempt_too_many() -> Defect:
+    """A job is tried again when its attempts are used up."""
+    return changed(scheduling.retry_at, ("attempts >= max_attempts", "attempts > max_attempts"))
+
+
+def discarded_jobs_are_tried_again() -> Defect:
+    """Discard is an error as any other."""
+    return changed(Execution._ended_with, ("return self._failed(job, error, final=True)", "pass"))
+
+
+# Pauses, ticks, retention
+
+
+def pause_is_read_by_snapshot() -> Defect:
+    """Who accepts while a type is being paused takes jobs of a paused type."""
+    return changed(Unit.is_paused, ("self.transaction.get(", "self.transaction.snapshot.get("))
+
+
+def resume_wakes_nobody() -> Defect:
+    """Who waits for jobs of a paused type sleeps on when it is resumed."""
+    return changed(Unit.resume, ("self._woken[keys] = None", "pass"))
+
+
+def a_tick_is_remembered_in_another_transaction() -> Defect:
+    """Two processes may add the job of the same tick, one of them when it has run already."""
+    return together(
+        changed(ticker.add_due, ("unit.transaction.set(key, fdb.tuple.pack((newest,)))", "pass")),
+        changed(
+            ticker.Ticker._tick,
+            ("        if added:\n", "        await remember(self._context, periodic, last)\n        if added:\n"),
+            remember=_remember,
+        ),
+    )
+
+
+async def _remember(context: Context, periodic: ticker.Periodic, last: float) -> None:
+    async def remember(unit: Unit) -> None:
+        key = unit.keyspace.sections[PERIODIC] + unit.keyspace.of(periodic.handler.type).packed
+        unit.transaction.set(key, fdb.tuple.pack((last,)))
+
+    await context.retried(lambda: context.transact(remember), type=periodic.handler.type)
+
+
+def a_missed_tick_is_not_made_up_for() -> Defect:
+    """Of all ticks that were missed only the newest gets its job."""
+    return changed(schedule.due_ticks, ("if missed is Missed.ALL:", "if False:"))
+
+
+def an_expired_entry_is_left() -> Defect:
+    """A finished job that is resubmitted or removed stays among those that expire."""
+    return changed(
+        Unit._clear_index,
+        ("self.transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)", "pass"),
+    )
+
+
+def failed_jobs_are_kept_as_others() -> Defect:
+    """How long failed jobs are kept is ignored."""
+    return changed(Retention.seconds, ("self.keep_failed if", "self.keep if"))
+
+
+def jobs_that_expire_are_forgotten() -> Defect:
+    """Nobody removes what has expired."""
+    return changed(activity.remove_expired, ("expires <= until", "expires <= until - 1e6"))
+
+
+_H = ("handlers",)
+_P = ("handlers", "pausers")
+_R = ("handlers", "retainers")
+
+ALL = (
+    Mutant(a_slot_is_not_given_back, "calm", _H),
+    Mutant(more_jobs_are_run_than_there_are_slots, "calm", _H),
+    Mutant(drain_forgets_a_job, "calm", ("handlers", "leavers")),
+    Mutant(a_taken_over_job_is_ended_with_force, workloads=_H),
+    Mutant(effects_are_written_before_the_job_ends, "calm", _H),
+    Mutant(the_heartbeat_skips_a_job, "calm", _H),
+    Mutant(the_cancel_watch_is_made_after_the_look, "gusty", _H),
+    Mutant(a_removal_by_force_tells_nobody, "calm", _H),
+    Mutant(a_canceled_job_is_heeded_by_the_heartbeat_only, "calm", _H),
+    Mutant(a_stopped_run_counts, "calm", _H),
+    Mutant(backoff_is_ignored, "calm", _H),
+    Mutant(one_attempt_too_many, "calm", _H),
+    Mutant(discarded_jobs_are_tried_again, "calm", _H),
+    Mutant(pause_is_read_by_snapshot, workloads=_P),
+    Mutant(resume_wakes_nobody, "calm", _P),
+    Mutant(a_tick_is_remembered_in_another_transaction, "calm", ("tickers",)),
+    Mutant(a_missed_tick_is_not_made_up_for, workloads=("tickers",)),
+    Mutant(an_expired_entry_is_left, "calm", _R),
+    Mutant(failed_jobs_are_kept_as_others, "calm", _R),
+    Mutant(jobs_that_expire_are_forgotten, "calm", _R),
+)
