@@ -20,6 +20,9 @@ PREFIX: Final = b"\x02jobs_service\x00"
 _EVERY: Final = 16
 _MOMENT: Final = 1.0
 _NOTICED: Final = 6.0
+_LOOKED_AT: Final = 21.0
+"""Seconds after which every process has looked at the types: period, jitter and a second."""
+
 _FEW: Final = 20
 _MANY: Final = 100
 
@@ -63,14 +66,22 @@ class Bounds:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._changed: dict[JobType, float] = {}
+        self._cleared: set[JobType] = set()
         self._since = float("inf")
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """See Observer."""
         for entry in transaction.journal:
             if entry.name in ("set timeout", "clear timeout"):
-                # Another process notices at its next sample, by the timeout that was.
-                self._changed[entry.type] = self._run.world.loop.time() + _NOTICED
+                # Another process notices at its next sample, by the timeout that was; where nobody samples the type,
+                # because it was cleared, at its next look at the types.
+                made_again = entry.name == "set timeout" and entry.type in self._cleared
+                noticed = self._run.world.loop.time() + (_LOOKED_AT if made_again else _NOTICED)
+                self._changed[entry.type] = max(noticed, self._changed.get(entry.type, 0.0))
+                if entry.name == "clear timeout":
+                    self._cleared.add(entry.type)
+                else:
+                    self._cleared.discard(entry.type)
         silences = self._run.history.silences
         while silences:
             silence = silences.pop()
