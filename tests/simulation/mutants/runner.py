@@ -46,10 +46,9 @@ def drain_forgets_a_job() -> Defect:
 
 
 def a_taken_over_job_is_ended_with_force() -> Defect:
-    """A lane that has lost a job writes its end all the same, although another worker runs it now."""
+    """A lane that has lost a job gives it back all the same, although another worker runs it now."""
     return together(
-        changed(Execution.run, ("        if why() is Why.TAKEN:\n            return NOTHING\n", "")),
-        changed(Execution._ended_with, ("if why is Why.TAKEN or isinstance(error, WorkerConflict):", "if False:")),
+        changed(Lane._heed, ("_WHY[holding]", "Why.STOPPED")),
         changed(processing._held, ("record.lock != lock", "record.lock is None")),
     )
 

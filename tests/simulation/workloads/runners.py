@@ -47,6 +47,7 @@ _NOTICED: Final = 0.2
 """Seconds within which a handler is told that its job was canceled."""
 
 _REQUESTS: Final = 6
+_SHORT: Final = 3.0
 _EXPIRED: Final = 5.0
 """Seconds after which a finished job that has expired is gone: monitors look every three."""
 _TOLERANCE: Final = 1e-6
@@ -451,7 +452,9 @@ class Pausers(Workload):
         await client.jobs.pause(type)
 
     async def settle(self, client: Client) -> None:
-        """Have all go on."""
+        """Have all go on, when no pause is under way any more."""
+        cluster = self.run.world.cluster
+        await asyncio.sleep(_SHORT + max(0.0, cluster.quiet_at - self.run.world.loop.time()))
         for type in (ONE_SHOT, CONTINUOUS, TICKING):
             await _patiently(lambda type=type: client.jobs.resume(type))  # type: ignore[misc]
 
