@@ -808,21 +808,27 @@ class JobsService:
         else:
             self._runner.change(handler.type, **changes)
 
-    async def stats(self, type: JobType | None = None) -> _Stats:
+    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> _Stats:
         """Return how many jobs of each type are in which state, and for how long, whoever runs them.
 
         Reads the unfinished jobs and counts the finished ones: page by page, not in one state.
 
         Args:
             type: None for all types.
+            jobs: summaries of so many unfinished jobs of each type are wanted, in key order.
 
         Returns:
             For each type that has jobs: how many are pending, scheduled, running, crashed (waiting to be tried again)
-            and finished, and the average seconds that they have been so (average_pending_seconds, ...).
+            and finished, and the average seconds that they have been so (average_pending_seconds, ...). With summaries:
+            jobs, a list of what each does (id, state, attempts, error, error_count, added, last_updated, history).
+
+        Raises:
+            InvalidJob: a type or a number that cannot be.
         """
+        wanted = check_limit(jobs) or 0
         counted: dict[JobType, Gauges] = {}
         async for job in self.list(type):
-            counted.setdefault(job.type, Gauges()).add(job, self._sources.wall_time())
+            counted.setdefault(job.type, Gauges(wanted)).add(job, self._sources.wall_time())
         return {each: gauges.as_dict() for each, gauges in counted.items()}
 
     def _register(self, handler: Handler[Any, Any]) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jobs_service.cli import exits, output, parsing, session
-from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
 
 OptionalType = Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only jobs of this type.")]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", min=0, metavar="N", help="Show also up to so many unfinished jobs of each type.")
+]
 IntervalOption = Annotated[
     str, typer.Option("--interval", metavar="S", help=f"Look again after so long: {DURATION_HELP}.")
 ]
@@ -27,10 +31,23 @@ COLUMNS = (
     *(output.Column(state, right=True) for state in STATES),
     output.Column("finished", right=True),
 )
+JOB_COLUMNS = (
+    output.Column("type"),
+    output.Column("id"),
+    output.Column("state"),
+    output.Column("attempts", right=True),
+    output.Column("crashes", right=True),
+    output.Column("since"),
+    output.Column("error", cut=True),
+)
 
 
 def stats(
-    context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context,
+    type: OptionalType = None,
+    jobs: JobsOption = 0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Count jobs by state.
 
@@ -38,10 +55,14 @@ def stats(
     scheduled ones are not due; crashed ones wait for their next attempt. It reads all jobs, page by page.
     """
     only = None if type is None else parse_type(type)
-    rows = session.run(context, store, lambda jobs: _gauges(jobs, only))
+    rows = session.run(context, store, lambda service: _gauges(service, only, jobs))
     if only is not None and not rows:
         raise exits.AnswerIsNo(f"there is no type {shown(only)}")
     _print(rows, as_json)
+    summaries = [(row["type"], summary) for row in rows for summary in row.get("jobs", ())]
+    if summaries and not as_json:
+        output.line("")
+        output.table(JOB_COLUMNS, [_summary(type, summary) for type, summary in summaries])
 
 
 def top(
@@ -88,11 +109,14 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
             await asyncio.sleep(seconds)
 
 
-async def _gauges(jobs: JobsService, only: Any = None) -> list[dict[str, Any]]:
+async def _gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> list[dict[str, Any]]:
     """Return what `--json` prints of each type, also of one that has no jobs."""
     from jobs_service.runner.stats import gauges
 
-    found = await jobs.stats(only)
+    found = await jobs.stats(only, jobs=summaries)
+    for each in found.values():
+        for summary in each.get("jobs", ()):
+            summary["id"] = shown(summary["id"])
     types = {shown(type): type for type in (*await jobs.types(), *found) if only is None or type == only}
     nothing = gauges([], 0.0)
     return [
@@ -110,6 +134,19 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
             str(row["finished"]),
         ]
         for row in rows
+    ]
+
+
+def _summary(type: str, summary: dict[str, Any]) -> list[str]:
+    since = summary["last_updated"]
+    return [
+        type,
+        summary["id"],
+        summary["state"],
+        str(summary["attempts"]),
+        str(summary["error_count"]),
+        "" if since is None else output.time_text(datetime.fromtimestamp(since, UTC)),
+        printable((summary["error"] or "").replace("\n", " ")),
     ]
 
 

@@ -15,9 +15,15 @@ GAUGES: Final = ("pending", "scheduled", "running", "crashed")
 
 
 class Gauges:
-    """Counts the unfinished jobs of one type, and how long they have been in their state."""
+    """Counts the unfinished jobs of one type, and how long they have been in their state.
 
-    def __init__(self) -> None:
+    Args:
+        jobs: how many of them are summed up as well.
+    """
+
+    def __init__(self, jobs: int = 0) -> None:
+        self._wanted = jobs
+        self._summaries: list[dict[str, Any]] = []
         self._count = dict.fromkeys(GAUGES, 0)
         self._seconds = dict.fromkeys(GAUGES, 0.0)
         self.finished = 0
@@ -27,6 +33,8 @@ class Gauges:
         if job.state is JobState.FINISHED:
             self.finished += 1
             return
+        if len(self._summaries) < self._wanted:
+            self._summaries.append(summary(job, now))
         state = state_of(job, now)
         history = job.history
         self._count[state] += 1
@@ -39,7 +47,8 @@ class Gauges:
             f"average_{state}_seconds": round(self._seconds[state] / count, 3) if (count := self._count[state]) else 0.0
             for state in GAUGES
         }
-        return {**self._count, "finished": self.finished, **average}
+        summaries = {"jobs": self._summaries} if self._wanted else {}
+        return {**self._count, "finished": self.finished, **average, **summaries}
 
 
 def state_of(job: Job, now: float) -> str:
@@ -54,15 +63,12 @@ def state_of(job: Job, now: float) -> str:
 
 
 def summary(job: Job, now: float, health_threshold: float = HEALTH_THRESHOLD) -> dict[str, Any]:
-    """Return what one job does as plain data: the seed's `job_summary`."""
+    """Return what an unfinished job does, and what happened to it, as plain data; times in seconds since the epoch."""
     history = job.history
-    finished = job.state is JobState.FINISHED
     added = next((event.at for event in history if event.kind is HistoryKind.ADDED), None)
     return {
-        "type": job.type,
         "id": job.id,
-        "state": "finished" if finished else state_of(job, now),
-        "outcome": job.outcome.value if job.outcome else None,
+        "state": state_of(job, now),
         "attempts": job.attempts,
         "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
         "error_count": consecutive_crashes(history, health_threshold),

@@ -52,6 +52,18 @@ def test_stats_of_one_type_are_json(invoke: Invoke, counted: str) -> None:
     assert len(invoke("top", "--json", "--store", counted).json_lines) == 2
 
 
+def test_stats_sum_up_what_unfinished_jobs_do(invoke: Invoke, counted: str) -> None:
+    *_, heading, b, c = invoke("stats", "email", "--jobs", "2", "--store", counted).out.splitlines()
+    assert heading.split() == ["TYPE", "ID", "STATE", "ATTEMPTS", "CRASHES", "SINCE", "ERROR"]
+    assert (b.split()[:5], c.split()[:5]) == (["email", "b", "running", "1", "0"], ["email", "c", "pending", "0", "0"])
+    summaries = invoke("stats", "email", "--jobs", "9", "--json", "--store", counted).json["jobs"]
+    assert [(each["id"], each["history"][0]["kind"]) for each in summaries] == [
+        ("b", "started"),
+        ("c", "added"),
+        ("later", "added"),
+    ]
+
+
 def test_a_type_that_is_not_there_has_no_stats(invoke: Invoke, counted: str) -> None:
     refused = invoke("stats", "nothing", "--store", counted)
     assert (refused.code, refused.error) == (1, "there is no type nothing")
