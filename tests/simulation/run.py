@@ -28,6 +28,7 @@ _LONGEST_STORM: Final = 90.0
 _LONGEST_CALM: Final = 240.0
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
+_MOMENT: Final = 0.5
 _WARNINGS: Final = 30
 _KEPT_EVENTS: Final = 400
 _WITH_RUNNERS: Final = 0.2
@@ -99,6 +100,7 @@ class Run:
         effects_committed: those whose finish was committed with it.
         latest_clock, earliest_clock: how far ahead, in seconds, any process's wall clock has been: most, and least.
         violations: what was wrong so far.
+        lasting: how many steps are under way for whose end the storm waits.
     """
 
     def __init__(self, plan: Plan, profile: str | None, workloads: Sequence[str] | None, log_level: int) -> None:
@@ -141,6 +143,7 @@ class Run:
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
+        self.lasting = 0
         self._disturbed = False
         self._over = False
         self._storm_over = asyncio.Event()
@@ -259,6 +262,8 @@ class Run:
         try:
             async with asyncio.timeout(_LONGEST_STORM):
                 await self._storm_over.wait()
+                while self.lasting:  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(_MOMENT)
         except TimeoutError:
             pass
         enemy.cancel()
@@ -356,7 +361,7 @@ class Run:
             self.budget -= 1
             if self.budget <= 0:
                 self._storm_over.set()
-            if not self.world.choices.operation():
+            if self.budget < 0 or not self.world.choices.operation():
                 continue
             lane.step = asyncio.create_task(workload.step(client), name=f"{client.process} lane {number}")
             try:

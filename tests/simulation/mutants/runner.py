@@ -99,6 +99,11 @@ def a_canceled_job_is_heeded_by_the_heartbeat_only() -> Defect:
     return changed(Lane._look, ("self._heed(", "zip("))
 
 
+def nobody_takes_turns() -> Defect:
+    """Continuous jobs keep their slots as long as they like."""
+    return changed(Lane._rotate, ("await self.reschedule()", "pass"))
+
+
 # Retries
 
 
@@ -192,6 +197,7 @@ ALL = (
     Mutant(the_cancel_watch_is_made_after_the_look, "gusty", _H),
     Mutant(a_removal_by_force_tells_nobody, "calm", _H),
     Mutant(a_canceled_job_is_heeded_by_the_heartbeat_only, "calm", _H),
+    Mutant(nobody_takes_turns, "calm", _H),
     Mutant(a_stopped_run_counts, "calm", _H),
     Mutant(backoff_is_ignored, "calm", _H),
     Mutant(one_attempt_too_many, "calm", _H),

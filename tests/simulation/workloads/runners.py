@@ -37,6 +37,8 @@ from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.simulation.checks import PREFIX
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.journal import Entry
+from tests.simulation.model import READY
+from tests.simulation.weather import HARMLESS
 from tests.simulation.workloads.base import Workload
 
 ONE_SHOT: Final[JobType] = "handled"
@@ -70,6 +72,8 @@ _FATES: Final = {
     "again": 1,
     "release": 1,
 }
+_QUICK: Final = HARMLESS | {"stop", "kill", "clock"}
+"""The faults that do not keep a process from handing its jobs over."""
 _FINAL: Final = frozenset({"discard", "object"})
 
 
@@ -113,7 +117,7 @@ class Handlers(Workload):
     """Enqueue, cancel and resubmit jobs that handlers run, and watch over the handlers. An observer of the cluster."""
 
     name = "handlers"
-    weight: ClassVar[int] = 8
+    weight: ClassVar[int] = 24
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
@@ -150,6 +154,7 @@ class Handlers(Workload):
         self._holders: dict[bytes, tuple[JobType, Any, Process]] = {}
         self._locks: dict[tuple[JobType, Any], bytes] = {}
         self._taken: dict[bytes, float] = {}
+        self._paused_at = 0.0
         run.world.cluster.observers.append(self)
 
     # What processes do
@@ -163,11 +168,15 @@ class Handlers(Workload):
             return await self._handle(process, job, fate)
 
         @jobs.handler(CONTINUOUS, **self.options[CONTINUOUS])
-        async def continuous(job: RunningJob) -> Any:
+        async def continuous(job: RunningJob, args: Order) -> Any:
             return await self._handle(process, job, "for ever")
 
     async def step(self, client: Client) -> None:
+        self._check_turns()
         what = self.random.random()
+        if what < 0.03:
+            await self._queue_up(client)
+            return
         type = self.random.choice([ONE_SHOT, ONE_SHOT, CONTINUOUS])
         handler = client.jobs.handlers[type]
         with contextlib.suppress(JobExists, JobNotFound):
@@ -187,6 +196,18 @@ class Handlers(Workload):
                 await client.remove(type, self._some_target(type), force=self.random.random() < 0.2)
             else:
                 await client.resubmit(type, self._some_target(type))
+
+    async def _queue_up(self, client: Client) -> None:
+        """Have more continuous jobs than all slots, and look whether they take turns."""
+        options = self.options[CONTINUOUS]
+        for _ in range(options["slots"] * len(self._active) + 2):
+            await client.enqueue(client.jobs.handlers[CONTINUOUS], Order)
+        self.run.lasting += 1
+        try:
+            await asyncio.sleep(2 * options["interval"] + options["grace"] + 2.0)
+            self._check_turns()
+        finally:
+            self.run.lasting -= 1
 
     def _some_target(self, type: JobType) -> Any:
         """Return the id of a job that is likely to run."""
@@ -271,6 +292,7 @@ class Handlers(Workload):
                 if random.random() < 0.3:
                     raise ValueError("for no reason")
             await self.run.calm_begins()
+            self._check_turns()
         except asyncio.CancelledError:
             held.asked = self.run.world.loop.time()
             if random.random() < 0.5:
@@ -332,6 +354,35 @@ class Handlers(Workload):
                 f"told late: the handler of {held.job.type!r}/{held.job.id!r} ({held.fate}) went on for {told:.3f} s "
                 "after its job was canceled or taken away"
             )
+
+    def _check_turns(self) -> None:
+        """Where jobs have waited for two intervals, somebody has given up a slot for them meanwhile."""
+        run, options = self.run, self.options[CONTINUOUS]
+        long_ago = run.world.loop.time() - 2 * options["interval"] - options["grace"] - 1.0
+        if not run.is_quick() or self.max_jobs is not None or self._paused_at > long_ago:
+            return
+        for process, active in self._active.items():
+            handlers = [held for held in active if held.job.type == CONTINUOUS]
+            if len(handlers) < options["slots"] or any(held.began > long_ago for held in handlers):
+                continue
+            for id in self._waiting(long_ago, EPOCH + long_ago + process.clock.ahead, handlers):
+                run.complain(f"turns: {id!r} waits, and no continuous job of {process} has given up its slot")
+                return
+
+    def _waiting(self, since: float, due_by: float, handlers: list[Held]) -> Iterator[Any]:
+        """Yield the continuous jobs that have been waiting since then, and come before those that run."""
+        first = min(held.job._record.priority for held in handlers)
+        for (type, id), job in self.run.history.model.jobs.items():
+            if type == CONTINUOUS and job.state is READY and job.priority <= first:
+                due = job.run_at is None or job.run_at < due_by
+                if due and self.run.history.states(type, id)[-1].time < since:
+                    yield id
+
+    def _after_pause(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        self._paused_at = float("inf")
+
+    def _after_resume(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        self._paused_at = self.run.world.loop.time()
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """See Observer."""
@@ -416,7 +467,8 @@ class Handlers(Workload):
 
     def after_end(self, process: Process) -> Iterator[str]:
         """Yield what a process that was left well has kept: its jobs must be ended, or wait for others."""
-        if not process.running or self.run.has_crashed:
+        # Who cannot reach the store within its grace goes without.
+        if not process.running or not all(fault.partition(":")[0] in _QUICK for fault in self.run.world.choices.faults):
             return
         for key, lock in self._locks.items():
             job = self.run.history.model.jobs.get(key)
@@ -490,7 +542,7 @@ class Tickers(Workload):
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
-        self.period: float = self.random.choice([2.0, 5.0])
+        self.period: float = self.random.choice([3.0, 10.0])
         self.missed: str = self.random.choice(["skip", "once", "all"])
         self.keep: float | None = self.random.choice([None, 4.0])
         self._ticks: dict[Any, float] = {}
