@@ -57,7 +57,7 @@ def effects_are_written_before_the_job_ends() -> Defect:
     """The function of finish_with runs in a transaction of its own: a job that is run again has its effects twice."""
     return changed(
         JobsService._finish_with,
-        ("return await tx.finish(job, result=result)", "return result"),
+        ("return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)", "return result"),
         ("await self.transact(work)", "await self._finish(job, UNSET, Outcome.SUCCEEDED, await self.transact(work))"),
     )
 
