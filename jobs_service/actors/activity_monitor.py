@@ -62,17 +62,23 @@ class ActivityMonitor(Actor):
     async def run(self) -> None:
         time = asyncio.get_running_loop().time
         wall_time = self._context.sources.wall_time
-        look_at_queue = look_at_expired = time()
+        look_at_queue = look_at_expired = expired_at = time()
         next_run_at = _NEVER
+        period = self._context.settings.expiry_check_period
+        stamp: bytes | None = None
         while True:
             # Wall clocks jump: what waits for one looks at it now and then.
             until_due = _NEVER if next_run_at == _NEVER else min(next_run_at - wall_time(), _CLOCK_CHECK)
             wait = min(look_at_queue - time(), look_at_expired - time(), until_due)
-            message = await self.receive(wait)
+            message = await self.receive(None if wait == _NEVER else wait)
             if message is not None:
                 if message.body == _SAMPLED:
                     sample, self._sample = self._sample, None
                     assert sample is not None
+                    if sample.stamp != stamp:
+                        # Something has happened, and may have left what expires.
+                        stamp = sample.stamp
+                        look_at_expired = min(look_at_expired, expired_at + period)
                     await self._check(sample)
                 elif message.body == _PENDING_CHANGED:
                     look_at_queue = min(look_at_queue, time() + _QUEUE_HOLDOFF)
@@ -87,8 +93,9 @@ class ActivityMonitor(Actor):
                 next_run_at = await self._look_at_queue()
                 look_at_queue = _NEVER
             if look_at_expired <= time():
-                await self._remove_expired()
-                look_at_expired = time() + self._context.settings.expiry_check_period
+                next_expiry = await self._remove_expired()
+                expired_at = time()
+                look_at_expired = _NEVER if next_expiry == _NEVER else expired_at + period
 
     async def terminate(self) -> None:
         self._sampler.remove(self._sampled)
@@ -186,8 +193,11 @@ class ActivityMonitor(Actor):
 
     # Finished jobs
 
-    async def _remove_expired(self) -> None:
-        """Remove what has expired; looks first, because most of the time there is nothing."""
+    async def _remove_expired(self) -> float:
+        """Remove what has expired, and return when the next finished job does, seconds since the epoch.
+
+        It looks first, because most of the time there is nothing.
+        """
         limit = self._context.settings.pending_batch
         keys = self._keys
         wall_time = self._context.sources.wall_time
@@ -198,9 +208,10 @@ class ActivityMonitor(Actor):
             )
             return _NEVER if expiry is None else expiry
 
-        while await next_expiry() <= wall_time():
+        while (expiry := await next_expiry()) <= wall_time():
             removed = await self._context.retried(
                 lambda: self._context.transact(lambda unit: activity.remove_expired(unit, keys, unit.now, limit)),
                 type=keys.type,
             )
             self._log.debug("jobs_expired", count=removed)
+        return expiry
