@@ -8,6 +8,7 @@ import ctypes
 import dataclasses
 import os
 import signal
+import subprocess
 import sys
 import threading
 import tracemalloc
@@ -93,13 +94,20 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def has_child(pid: int = -1) -> bool:
-    """Whether this process has this child, or any, running or to be reaped."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
+def children() -> set[int]:
+    """Return the processes that this one has started, running or to be reaped: also those of other tests' fixtures."""
+    if not os.path.isdir("/proc/self"):
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        pairs = [line.split() for line in listed.splitlines()]
+        return {int(pid) for pid, parent in pairs if int(parent) == os.getpid()}
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            # Whoever has ended meanwhile is not there any more.
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
+                if int(stat.read().rpartition(")")[2].split()[1]) == os.getpid():
+                    found.add(int(entry))
+    return found
 
 
 def wait_for(pid: int) -> None:
@@ -394,9 +402,10 @@ class TestStarting:
 
         monkeypatch.delattr(os, "pidfd_open", raising=False)
         monkeypatch.setattr(threading.Thread, "start", refuse)
+        before = children()
         with pytest.raises(RuntimeError, match="new thread"):
             await run(*python(PAUSE), stdin="x")
-        assert not has_child()
+        assert children() <= before
 
 
 class TestStopping:
@@ -466,6 +475,7 @@ class TestStopping:
         assert is_gone(pid)
 
     async def test_no_moment_of_cancellation_leaves_anything(self, way: None) -> None:
+        before = children()
         for steps in range(8):
             task = asyncio.create_task(run(*python(PAUSE), stdin="x" * 100_000))
             for _ in range(steps):
@@ -473,7 +483,7 @@ class TestStopping:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert not has_child()
+            assert children() <= before
 
     def test_a_loop_that_ends_waits_for_the_grace(self, tmp_path: Path) -> None:
         fifo = Fifo(tmp_path / "fifo")
@@ -561,7 +571,7 @@ signal.pause()
 
     async def test_is_reaped_by_a_runner_that_inherits_it(self) -> None:
         result = await run(*python(FORK + "os.closerange(0, 3); " + PAUSE))
-        assert not has_child(int(result.stdout))
+        assert int(result.stdout) not in children()
 
 
 class TestWithin:
