@@ -42,7 +42,7 @@ from tests.stores import EVERY_STORE, StoreKind, plain_settings
 LEAST_CALLS = 1_000
 PROMPT = 60.0
 """Seconds after which a call is taken for hanging."""
-STRIDE = {"memory": 5}
+STRIDE = {"memory": 7}
 """Each target meets one value in so many, others than the target beside it."""
 LONG_STRIDE = 29
 EXAMPLES = {"memory": 100}
