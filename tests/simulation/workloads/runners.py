@@ -477,7 +477,9 @@ class Handlers(Workload):
                 yield f"kept: {process} has ended, and {key[0]!r}/{key[1]!r} is still its own"
 
     def open(self) -> Iterator[str]:
-        """Yield what must still happen before the run can end: finished jobs that have expired are to go."""
+        """Yield what must still happen before the run can end: deaf handlers end, jobs that have expired go."""
+        # Also those that a service has left behind, after their grace.
+        yield from (f"{name} goes on" for name in self.run.world.left_behind() if name.endswith("one_shot"))
         supervised = [process for process, jobs in self.run.services.items() if jobs._supervise and process.alive]
         if not supervised:
             return
