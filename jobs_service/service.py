@@ -803,10 +803,9 @@ class JobsService:
     def _change(self, handler: Handler[Any, Any], changes: Mapping[str, Any]) -> None:
         if not changes:
             return
-        if self._runner is None:
-            handler.options = handler.options.with_changes(**changes)
-        else:
-            self._runner.change(handler.type, **changes)
+        handler.options = handler.options.with_changes(**changes)
+        if self._runner is not None:
+            self._runner.options_changed(handler.type)
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> _Stats:
         """Return how many jobs of each type are in which state, and for how long, whoever runs them.

@@ -105,17 +105,18 @@ async def beat(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]
     for place, lock in held:
         entry = await unit.load(place)
         record = entry.record
-        if record is None or record.lock != lock:
-            found.append(Holding.TAKEN)
-            continue
-        unit.replace(entry, record.running(lock, unit.new_seq()))
-        found.append(Holding.CANCELED if record.cancel else Holding.HELD)
+        found.append(_holding(record, lock))
+        if record is not None and found[-1] is not Holding.TAKEN:
+            unit.replace(entry, record.running(lock, unit.new_seq()))
     return found
 
 
 def holding(raw: bytes | None, lock: bytes) -> Holding:
     """Return what a job is to its worker, given its record as stored."""
-    record = None if raw is None else Record.decode(raw)
+    return _holding(None if raw is None else Record.decode(raw), lock)
+
+
+def _holding(record: Record | None, lock: bytes) -> Holding:
     if record is None or record.lock != lock:
         return Holding.TAKEN
     return Holding.CANCELED if record.cancel else Holding.HELD

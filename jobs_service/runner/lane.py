@@ -42,7 +42,6 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 500_000
 _MOST_LOGGED: Final = 300
 _MOST_ACCEPTED: Final = 1000
-_CONTROL: Final = (Holding.CANCELED, Holding.TAKEN)
 _LOST_TO_OTHERS: Final = (Why.CANCELED, Why.TAKEN)
 _WHY: Final = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
 
@@ -178,9 +177,8 @@ class Lane(Actor):
         await self._within(self.options.grace)
         await self._stop_all()
 
-    def change(self, options: HandlerOptions) -> None:
-        """Go on with other options."""
-        self._handler.options = options
+    def options_changed(self) -> None:
+        """Go on with the options that the handler has now."""
         self._changed.set()
         self._room.set()
         self._wake()
@@ -548,7 +546,7 @@ class Lane(Actor):
 
     def _heed(self, runs: Iterable[Run], found: Iterable[Holding]) -> None:
         for run, holding in zip(runs, found, strict=True):
-            if holding in _CONTROL and not run.written:
+            if holding in _WHY and not run.written:
                 self.stop_run(run, _WHY[holding])
 
     # Taking turns

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from jobs_service.actors.context import log
-from jobs_service.errors import InvalidSettings, shown
 from jobs_service.model import JobId, JobType
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
@@ -42,8 +41,7 @@ class Runner:
         started: Callable[[], object],
     ) -> None:
         self._host = host
-        self._handlers = {handler.type: handler for handler in handlers}
-        self._unprepared = {*self._handlers}
+        self._unprepared = {handler.type for handler in handlers}
         self._started = started
         self._cap = Cap(max_jobs)
         self._lanes: dict[JobType, Lane] = {}
@@ -81,21 +79,11 @@ class Runner:
             await _through(_ended(task))
         task.result()
 
-    def change(self, type: JobType, **changes: Any) -> None:
-        """Change options of a handler while it runs.
-
-        Raises:
-            InvalidSettings: there is no such handler, an option that cannot change, or a value outside its range.
-        """
-        handler = self._handlers.get(type)
-        if handler is None:
-            raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
-        options = handler.options.with_changes(**changes)
+    def options_changed(self, type: JobType) -> None:
+        """Go on with the options that the type's handler has now."""
         lane = self._lanes.get(type)
-        if lane is None:
-            handler.options = options
-        else:
-            lane.change(options)
+        if lane is not None:  # else it begins with them
+            lane.options_changed()
             self._changed.set()
 
     def busy(self) -> dict[JobType, int]:
