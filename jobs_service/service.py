@@ -39,10 +39,12 @@ from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, plain_type, to_seconds
 from jobs_service.layer.record import Record
+from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
     Enqueued,
     JobTransaction,
+    Spread,
     check_handler,
     check_limit,
     check_outcome,
@@ -152,7 +154,8 @@ class JobsService:
         self._supervise = supervise
         self._context = Context(self._store, self.settings, self._sources)
         self._hub = Hub()
-        self._operations = GroupCommit(self._context.transact, self._give_back)
+        self._spreading = Spreading()
+        self._operations = GroupCommit(self._context.transact, self._give_back, self._spreading)
         self._waiting: Waiting[_RunningJobs] = Waiting()
         self._owns_store = False
         self._entered = False
@@ -580,7 +583,7 @@ class JobsService:
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
         timeout: float | None = None,
-        spread: int = 1,
+        spread: Spread = 1,
     ) -> RunningJob | None:
         """Take the due job at the front of the queue: the caller is its only legitimate worker from then on.
 
@@ -589,7 +592,8 @@ class JobsService:
             max_priority: only jobs up to and including this priority.
             due_by: take jobs due by then (an aware datetime or seconds since the epoch); None for now.
             timeout: seconds to wait for a job; None for ever, 0 not at all.
-            spread: take at random among so many at the front, so that many workers rarely collide; 1 keeps exact order.
+            spread: begin at random among so many at the front, so that many workers rarely collide. 1 keeps the order;
+                "adaptive" gives it up only as far as this service's workers collide with others on the type's queue.
 
         Returns:
             The running job, None when none came in time.
@@ -609,7 +613,7 @@ class JobsService:
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
         timeout: float | None = None,
-        spread: int = 1,
+        spread: Spread = 1,
     ) -> _RunningJobs:
         """Take up to `limit` jobs from the front of the queue in one transaction, at least one unless time runs out.
 
@@ -886,11 +890,14 @@ class JobsService:
         if not callable(function):
             raise JobsError(f"{shown(function)}: a {kind_of(function)}; transact takes a function of a transaction")
 
+        looks = Looks(self._spreading)
+
         async def work(unit: Unit) -> T:
             here = _here()
             self._inside.add(here)
+            looks.begin()
             try:
-                run = function(_ServiceTransaction(unit, self))
+                run = function(_ServiceTransaction(unit, self, looks))
                 if getattr(type(run), "__await__", None) is None:
                     raise no_coroutine(run)
                 return await run
@@ -898,6 +905,7 @@ class JobsService:
                 self._inside.discard(here)
 
         result = await self._transact(work)
+        looks.end()
         if self._types_touched != types_before:
             await self._look_at_types()
         return result
@@ -1238,8 +1246,8 @@ class JobsService:
 class _ServiceTransaction(JobTransaction):
     """A transaction of this service: it notes whether types were changed, and its running jobs can call back."""
 
-    def __init__(self, unit: Unit, service: JobsService) -> None:
-        super().__init__(unit, service, service.settings.pending_batch)
+    def __init__(self, unit: Unit, service: JobsService, looks: Looks) -> None:
+        super().__init__(unit, service, service.settings.pending_batch, looks)
         self._service = service
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from jobs_service.errors import StoreFull, TransactionTooLarge
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.store.base import Watch
 
@@ -122,9 +123,12 @@ class _Many:
 class _Accepts:
     """The accepts of all who ask for jobs on the same terms."""
 
-    def __init__(self, keys: TypeKeys, terms: pending.Terms, watch: bool, give_back: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, keys: TypeKeys, terms: pending.Terms, watch: bool, give_back: Callable[[Entry], None], looks: Looks
+    ) -> None:
         self.size = 0
         self.place: Place | None = None
+        self._looks = looks
         self._keys = keys
         self._terms = terms
         self._watch = watch
@@ -142,18 +146,26 @@ class _Accepts:
 
     async def run(self, unit: Unit) -> tuple[list[Entry], Accepted]:
         """Return the jobs, and what those come back with who go without."""
-        terms = self._terms._replace(limit=self._terms.limit * len(self._callers))
-        taken, more = await pending.accept(unit, self._keys, terms)
+        keys, looks = self._keys, self._looks
+        limit, spread = self._terms.limit * len(self._callers), self._terms.spread
+        looks.begin()
+        if spread == pending.ADAPTIVE:
+            spread = looks.spread(keys, limit)
+        # Nobody learns of the jobs that come in meanwhile: as if those had come just after this look.
+        terms = self._terms._replace(limit=limit, spread=spread, open_end=True)
+        taken, more = await pending.accept(unit, keys, terms)
+        looks.took(keys, spread, [entry.id for entry in taken])
         if len(taken) == terms.limit:
             return taken, []
         # A watch does not fire for what its own transaction adds.
-        if more or (self._watch and unit.woke(self._keys)):
+        if more or (self._watch and unit.woke(keys)):
             return taken, (None, None)
         if not self._watch:
             return taken, []
-        return taken, await pending.wait_for_more(unit, self._keys, self._terms.max_priority)
+        return taken, await pending.wait_for_more(unit, keys, self._terms.max_priority)
 
     def answer(self, result: Any, failure: Exception | None) -> None:
+        self._looks.end()
         if failure is not None:
             for future in self._callers:
                 if not future.done():
@@ -184,11 +196,15 @@ class GroupCommit:
         transact: runs a function on a unit of work in a transaction; takes the function, and what is to be called with
             its result when that comes after the call has failed (`abandoned` of Store.transact).
         give_back: called with a job that was accepted for somebody who has gone.
+        spreading: what is learnt of the queues.
     """
 
-    def __init__(self, transact: Transact, give_back: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, transact: Transact, give_back: Callable[[Entry], None], spreading: Spreading | None = None
+    ) -> None:
         self._transact = transact
         self._give_back = give_back
+        self._spreading = Spreading() if spreading is None else spreading
         self._queue: list[_Operation] = []
         self._accepts: dict[tuple[TypeKeys, pending.Terms, bool], _Accepts] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -234,7 +250,7 @@ class GroupCommit:
         key = (keys, terms, watch)
         group = self._accepts.get(key)
         if group is None:
-            group = self._accepts[key] = _Accepts(keys, terms, watch, self._give_back)
+            group = self._accepts[key] = _Accepts(keys, terms, watch, self._give_back, Looks(self._spreading))
             self._enqueue(group)
         if not group.join(future):
             del self._accepts[key]

@@ -19,6 +19,10 @@ from jobs_service.store.base import Snapshot, Watch
 
 _SEQ_BYTES: Final = 12
 _TIME_BYTES: Final = 9
+
+ADAPTIVE: Final = 0
+"""The spread of Terms that leave it to the conflicts of late; `accept` itself takes only what that comes to."""
+
 _PAGE: Final = 256
 _LONG_PAGE: Final = 2000
 _CLOCK_CHECK: Final = 5.0
@@ -35,10 +39,12 @@ class Terms(NamedTuple):
         limit: at most so many.
         max_priority: packed; only up to and including this one. None for all.
         due_by: seconds since the epoch; None for now.
-        spread: take at random among so many at the front; 1 keeps exact order.
+        spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
         make_ready: how many due jobs are made ready at most.
         worker: who takes them, for their history.
         max_history: events of it that are kept; None for as many as there are, and 20 at least.
+        open_end: whether fewer than `limit` may be taken though others come in behind them at the same time; otherwise
+            that is a conflict.
     """
 
     limit: int
@@ -48,6 +54,7 @@ class Terms(NamedTuple):
     make_ready: int
     worker: str = ""
     max_history: int | None = None
+    open_end: bool = False
 
 
 async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], bool]:
@@ -61,18 +68,20 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
     now = unit.now
     due_by = now if terms.due_by is None else terms.due_by
     moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
-    ids = await _candidates(unit, keys, terms, due_by, terms.limit + terms.spread - 1)
-    if terms.spread > 1:
-        ids = _some_of(ids, terms, unit.sources)
+    skipped = unit.sources.below(terms.spread) if terms.spread > 1 else 0
+    found = await _candidates(unit, keys, terms, due_by, terms.limit + skipped)
+    ids = _some_of(found, skipped, terms.limit, unit.sources)
     # Only what is taken is read: the records of other candidates may change without a conflict.
-    chosen = [entry for entry in await unit.load_many(keys, ids[: terms.limit]) if _is_pending(entry)]
+    chosen = [entry for entry in await unit.load_many(keys, ids) if _is_pending(entry)]
     taken = unit.fitting(chosen)
+    if terms.spread > 1:
+        _claim(unit, taken)
+    else:
+        _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
     for entry in taken:
         lock = unit.new_lock()
         record = entry.record
         assert record is not None
-        if terms.spread > 1 and record.place == READY and isinstance(record.seq, bytes):
-            unit.transaction.add_read_conflict_key(ready_key(entry, record))
         accepted = record.running(lock, unit.new_seq())
         accepted.notes = notes.noted(
             record.notes, HistoryKind.STARTED, now, terms.worker, attempts=1, most=terms.max_history
@@ -81,13 +90,46 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
     return taken, len(taken) < len(chosen) or moved > 0
 
 
-def _some_of(ids: list[JobId], terms: Terms, sources: Sources) -> list[JobId]:
-    """Return the wanted number of ids, each at random from among the first `spread` that are left."""
-    left = list(ids)
-    chosen: list[JobId] = []
-    while left and len(chosen) < terms.limit:
-        chosen.append(left.pop(sources.below(min(terms.spread, len(left)))))
-    return chosen
+def _some_of(ids: list[JobId], skipped: int, limit: int, sources: Sources) -> list[JobId]:
+    """Return the wanted number of ids, those in front skipped; where there are too few for that, fewer are skipped.
+
+    They are neighbours in the queue: two who take many each rarely meet then, whereas of two who pick each of many at
+    random nearly always some are the same.
+    """
+    spare = len(ids) - limit
+    if skipped and spare < skipped:
+        skipped = sources.below(spare + 1) if spare > 0 else 0
+    return ids[skipped : skipped + limit]
+
+
+def _claim(unit: Unit, taken: list[Entry]) -> None:
+    """Make it a conflict when somebody else takes one of these jobs out of the queue."""
+    for entry in taken:
+        record = entry.record
+        assert record is not None
+        if record.place == READY and isinstance(record.seq, bytes):
+            unit.transaction.add_read_conflict_key(ready_key(entry, record))
+
+
+def _claim_front(unit: Unit, keys: TypeKeys, terms: Terms, taken: list[Entry], all_taken: bool) -> None:
+    """Make it a conflict when another job comes into the queue before the last one taken, or one of these is taken.
+
+    Args:
+        unit, keys, terms, taken: of the accept.
+        all_taken: whether there are no more: then any job that comes in is a conflict, unless the end is open.
+    """
+    if all_taken and not terms.open_end:
+        end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
+    elif taken:
+        record = taken[-1].record
+        assert record is not None
+        if record.place == READY and isinstance(record.seq, bytes):
+            end = ready_key(taken[-1], record) + b"\x00"
+        else:  # Ready ones of its priority come before it.
+            end = keys.ready + record.priority + AFTER
+    else:
+        return
+    unit.transaction.add_read_conflict_range(keys.ready, end)
 
 
 async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
@@ -210,8 +252,8 @@ _Rank = tuple[bytes, int, bytes]
 async def _ready_in_store(
     unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
 ) -> list[tuple[_Rank, JobId]]:
-    # With exact order a job that comes in at the front is a conflict; with spread any of the front will do.
-    reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
+    # What of this must not change meanwhile is claimed when it is known what is taken.
+    reads = unit.transaction.snapshot
     begin = keys.ready
     end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
     limit = wanted

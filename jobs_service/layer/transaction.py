@@ -6,7 +6,7 @@ import abc
 import enum
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, kind_of, shown
@@ -23,6 +23,7 @@ from jobs_service.layer.keyspace import (
     unpack_id,
 )
 from jobs_service.layer.record import Record
+from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.unit import Entry, Place, Retention, Seen, Unit
 from jobs_service.model import (
     UNSET,
@@ -47,6 +48,9 @@ COUNT_PAGE = 10_000
 Word = TypeVar("Word", bound=enum.StrEnum)
 
 # Inside a class that has a method `list`, the builtin goes by these names.
+Spread: TypeAlias = int | Literal["adaptive"]
+"""Among how many jobs at the front of a queue a worker begins to take them at random; see JobsService.accept."""
+
 _Jobs: TypeAlias = list[Job]
 _RunningJobs: TypeAlias = list[RunningJob]
 _Ids: TypeAlias = list[JobId]
@@ -82,10 +86,11 @@ class JobTransaction:
         kv: the store's transaction, for the application's own keys.
     """
 
-    def __init__(self, unit: Unit, worker: Worker | None, make_ready: int) -> None:
+    def __init__(self, unit: Unit, worker: Worker | None, make_ready: int, looks: Looks | None = None) -> None:
         self._unit = unit
         self._worker = worker
         self._make_ready = make_ready
+        self._looks = looks
 
     @property
     def kv(self) -> Transaction:
@@ -211,7 +216,7 @@ class JobTransaction:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        spread: int = 1,
+        spread: Spread = 1,
     ) -> RunningJob | None:
         """Take the job at the front of the queue, None when there is none; see JobsService.accept."""
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, spread=spread)
@@ -224,12 +229,24 @@ class JobTransaction:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        spread: int = 1,
+        spread: Spread = 1,
     ) -> _RunningJobs:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many."""
+        keys = self._keys(type)
         wanted = terms(limit, max_priority, due_by, spread, self._make_ready, self._unit.sources.worker)
-        taken, _ = await pending.accept(self._unit, self._keys(type), wanted)
+        if wanted.spread == pending.ADAPTIVE:
+            taken = await self._accept_adaptively(keys, wanted)
+        else:
+            taken, _ = await pending.accept(self._unit, keys, wanted)
         return [running_job(entry, self._worker) for entry in taken]
+
+    async def _accept_adaptively(self, keys: TypeKeys, wanted: pending.Terms) -> _Entries:
+        """Accept with the spread that the service has now, exact order where there is no service to learn."""
+        looks = Looks(Spreading()) if self._looks is None else self._looks
+        spread = looks.spread(keys, wanted.limit)
+        taken, _ = await pending.accept(self._unit, keys, wanted._replace(spread=spread))
+        looks.took(keys, spread, [entry.id for entry in taken])
+        return taken
 
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
         """Show that a running job is alive; see RunningJob.update."""
@@ -384,7 +401,7 @@ def terms(
     limit: int,
     max_priority: Priority | None,
     due_by: RunAt | None,
-    spread: int,
+    spread: Spread,
     make_ready: int,
     worker: str,
     max_history: int | None = None,
@@ -394,11 +411,21 @@ def terms(
         _positive("limit", limit),
         None if max_priority is None else pack_priority(max_priority),
         to_seconds(due_by, "due_by"),
-        _positive("spread", spread),
+        check_spread(spread),
         make_ready,
         worker,
         max_history,
     )
+
+
+def check_spread(spread: Any) -> int:
+    """Return a spread as Terms have it."""
+    if issubclass(type(spread), str) and str.__eq__(spread, "adaptive"):
+        return pending.ADAPTIVE
+    number = exact_int(spread)
+    if number is None or number < 1:
+        raise InvalidJob(f"spread={shown(spread)}: allowed are integers from 1 up and 'adaptive'")
+    return number
 
 
 def told(job: Job, result: Any, error: JobError | None, max_history: int | None = None) -> processing.Told:

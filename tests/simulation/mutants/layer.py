@@ -29,8 +29,8 @@ def accept_claims_nothing_that_it_takes() -> Defect:
     """With spread, accept adds no conflict key for what it takes, and reads the records by snapshot."""
     return changed(
         pending.accept,
-        ("if terms.spread > 1 and record.place == READY and isinstance(record.seq, bytes):", "if False:"),
-        ("unit.load_many(keys, ids[: terms.limit])", "by_snapshot(unit, keys, ids[: terms.limit])"),
+        ("_claim(unit, taken)", "pass"),
+        ("unit.load_many(keys, ids)", "by_snapshot(unit, keys, ids)"),
         by_snapshot=by_snapshot,
     )
 
@@ -39,7 +39,7 @@ def accept_reads_records_by_snapshot() -> Defect:
     """Accept claims the place in the queue only: what a creator changes meanwhile is lost."""
     return changed(
         pending.accept,
-        ("unit.load_many(keys, ids[: terms.limit])", "by_snapshot(unit, keys, ids[: terms.limit])"),
+        ("unit.load_many(keys, ids)", "by_snapshot(unit, keys, ids)"),
         by_snapshot=by_snapshot,
     )
 
@@ -47,8 +47,8 @@ def accept_reads_records_by_snapshot() -> Defect:
 def accept_reads_the_queue_by_snapshot() -> Defect:
     """Exact order, but a job that comes in at the front meanwhile is no conflict."""
     return changed(
-        pending._ready_in_store,
-        ("reads = unit.transaction if terms.spread == 1 else", "reads ="),
+        pending.accept,
+        ("_claim_front(unit, keys, terms, taken, len(ids) < terms.limit)", "pass"),
     )
 
 

@@ -1,0 +1,123 @@
+"""How widely the workers of one service spread over each queue, learnt from the conflicts they meet. Floor: layer.
+
+On a store with optimistic concurrency two workers that take the same jobs collide, and one of them begins again. The
+farther from each other they look, the less often that happens, and the less exact the order is. So the spread follows
+a weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and it takes eight looks without one to halve
+it again. It settles where one look in nine collides, whatever the number of workers, and at exact order without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.model import JobId
+
+_CLEAN_LOOKS: Final = 8
+"""Looks without a collision that undo what one collision has done."""
+
+_MOST_DOUBLINGS: Final = 10
+_WIDEST: Final = 1024
+"""Jobs at the front that a look chooses among at most, as far as it does not take many itself."""
+
+_WIDEST_FACTOR: Final = 16
+"""The same for one that takes many, as a multiple of these: reading the queue has its price too."""
+
+
+class Spreading:
+    """What one service has learnt of each type's queue."""
+
+    def __init__(self) -> None:
+        # How often the spread has been doubled; types that nobody collides on are not in it.
+        self._doublings: dict[TypeKeys, float] = {}
+
+    def is_crowded(self, keys: TypeKeys) -> bool:
+        """Whether workers have collided on the type's queue of late."""
+        return keys in self._doublings
+
+    def spread(self, keys: TypeKeys, limit: int, collisions: int = 0) -> int:
+        """Return among how many jobs at the front a look chooses where it begins to take them; 1 for exact order.
+
+        Args:
+            keys: of the type.
+            limit: jobs that the look takes at most.
+            collisions: those that it has met itself.
+        """
+        factor = round(2 ** min(self._doublings.get(keys, 0.0) + collisions, _MOST_DOUBLINGS))
+        return min((factor - 1) * limit + 1, max(_WIDEST, _WIDEST_FACTOR * limit))
+
+    def learn(self, keys: TypeKeys, collisions: int) -> None:
+        """Widen the spread after a look that met collisions, and narrow it after one that met none."""
+        doublings = self._doublings.get(keys, 0.0)
+        if collisions:
+            self._doublings[keys] = min(doublings + collisions, _MOST_DOUBLINGS)
+        elif doublings > 1 / _CLEAN_LOOKS:
+            self._doublings[keys] = doublings - 1 / _CLEAN_LOOKS
+        elif doublings:
+            del self._doublings[keys]
+
+
+class _Look:
+    """What one transaction has seen of one queue."""
+
+    __slots__ = ("before", "collisions", "spread", "taken")
+
+    def __init__(self) -> None:
+        self.collisions = 0
+        self.spread = 1
+        self.before: list[JobId] | None = None
+        self.taken: list[JobId] = []
+
+    def again(self) -> None:
+        """The function is run again."""
+        self.compare()
+        if self.spread > 1:
+            self.collisions += 1
+            self.before = None
+        else:
+            self.before = self.taken
+        self.taken = []
+
+    def compare(self) -> None:
+        """Count a collision if the last run has not found what the one before it had found in exact order."""
+        # Who finds the same jobs again has met somebody else: a heartbeat, or a creator.
+        if self.before is not None and self.before != self.taken:
+            self.collisions += 1
+
+
+class Looks:
+    """The looks at queues of one transaction, over all runs of its function.
+
+    Args:
+        spreading: of the service.
+    """
+
+    __slots__ = ("_looks", "_spreading")
+
+    def __init__(self, spreading: Spreading) -> None:
+        self._spreading = spreading
+        self._looks: dict[TypeKeys, _Look] = {}
+
+    def begin(self) -> None:
+        """Begin a run of the function."""
+        for look in self._looks.values():
+            look.again()
+
+    def spread(self, keys: TypeKeys, limit: int) -> int:
+        """Return the spread of a look that takes so many jobs at most; see `Spreading.spread`."""
+        look = self._looks.setdefault(keys, _Look())
+        return self._spreading.spread(keys, limit, look.collisions)
+
+    def took(self, keys: TypeKeys, spread: int, ids: Iterable[JobId]) -> None:
+        """Note what a look with this spread has taken."""
+        look = self._looks.setdefault(keys, _Look())
+        look.spread = spread
+        look.taken += ids
+
+    def end(self) -> None:
+        """Learn from what was met."""
+        for keys, look in self._looks.items():
+            look.compare()
+            self._spreading.learn(keys, look.collisions)
+        self._looks.clear()
