@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Protocol
 
-from jobs_service.errors import StoreError, TransactionTooLarge, kind_of, shown
 from jobs_service.store.base import (
     STAMP_BYTES,
     SYSTEM_KEYS,
     Bound,
     CommitStamp,
-    KeySelector,
     KeyValue,
     Limits,
     Snapshot,
-    Transaction,
     Watch,
+)
+from jobs_service.store.checks import (
+    CheckedTransaction,
+    check_range,
+    check_selector,
+    not_readable,
+    not_readable_yet,
+    only_bytes,
+    only_keys,
+    system_key,
+    transaction_ended,
 )
 
 SET: Final = 0
@@ -137,7 +145,7 @@ def added(value: bytes | None, operand: bytes) -> bytes:
     return (total & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
-class BufferedTransaction(Transaction):
+class BufferedTransaction(CheckedTransaction):
     """A transaction over a base state.
 
     Args:
@@ -150,24 +158,20 @@ class BufferedTransaction(Transaction):
     __slots__ = (
         "_base",
         "_cleared",
-        "_read_only",
         "_reads",
         "_stamped",
         "_unreadable",
         "_written",
         "_written_keys",
-        "limits",
         "log",
-        "size",
         "stamp",
         "watches",
     )
 
     def __init__(self, base: BaseState, limits: Limits, *, reads: Reads | None = None, read_only: bool = False) -> None:
+        super().__init__(limits, read_only=read_only)
         self._base = base
-        self.limits = limits
         self._reads = reads
-        self._read_only = read_only
         self._written: dict[bytes, Any] = {}
         self._written_keys: list[bytes] | None = None
         self._cleared: _Ranges | None = None
@@ -175,7 +179,6 @@ class BufferedTransaction(Transaction):
         self._stamped: list[tuple[bytes, bytes | None]] = []
         self._unreadable: _Ranges | None = None
         self.log: list[Write] = []
-        self.size = 0
         self.stamp = CommitStamp()
         self.watches: list[Watch] = []
 
@@ -190,7 +193,7 @@ class BufferedTransaction(Transaction):
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         reads = self._reads
-        keys = _sequence(keys)
+        keys = only_keys(keys)
         if reads is None and not self.log and all(map(self._is_plain, keys)):
             return list(map(self._base.get, keys))
         return [self.get_now(key, reads) for key in keys]
@@ -204,11 +207,11 @@ class BufferedTransaction(Transaction):
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
         """Return the key's value as this transaction sees it, noting the read in `reads`."""
         if type(key) is not bytes:
-            raise _not_readable(key)
+            raise not_readable(key)
         if self.log:
             unreadable = self._unreadable_keys()
             if unreadable is not None and key in unreadable:
-                raise _unreadable(key)
+                raise not_readable_yet(key)
             value = self._written.get(key, _MISSING)
             if value is _MISSING:
                 if self._cleared is not None and key in self._cleared:
@@ -218,7 +221,7 @@ class BufferedTransaction(Transaction):
             else:
                 return value  # type: ignore[no-any-return]
         if key >= SYSTEM_KEYS:
-            raise _system_key(key)
+            raise system_key(key)
         if reads is not None:
             reads.add(key, key + b"\x00")
         return self._base.get(key) if 0 < len(key) <= self.limits.key else None
@@ -232,11 +235,8 @@ class BufferedTransaction(Transaction):
         assert isinstance(begin, bytes)
         assert isinstance(end, bytes)
         if end > SYSTEM_KEYS or begin > SYSTEM_KEYS:
-            raise _not_readable(max(begin, end))
-        if type(limit) is not int or limit < 0:
-            raise StoreError(f"a range with limit {shown(limit)}; 0 for all pairs, or more")
-        if reverse is not True and reverse is not False:
-            raise StoreError(f"a range with reverse={shown(reverse)}; allowed are True and False")
+            raise not_readable(max(begin, end))
+        check_range(limit, reverse)
         if begin >= end:
             return []
         pairs = self._merged(begin, end, reverse) if self.log else self._base.scan(begin, end, reverse)
@@ -251,7 +251,7 @@ class BufferedTransaction(Transaction):
                 break
         unreadable = self._unreadable_keys()
         if unreadable is not None and (key := unreadable.first_within(begin, end)) is not None:
-            raise _unreadable(key)
+            raise not_readable_yet(key)
         if reads is not None:
             reads.add(begin, end)
         return found
@@ -273,9 +273,7 @@ class BufferedTransaction(Transaction):
         self.log.append((CLEAR, key, None, None))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
-        if max(_bytes(begin, "key"), _bytes(end, "key")) > SYSTEM_KEYS:
-            raise _system_key(max(begin, end))
-        self._writable(len(begin) + len(end))
+        self._check_clear(begin, end)
         if begin >= end:
             return
         if (unreadable := self._unreadable_keys()) is not None:
@@ -302,39 +300,36 @@ class BufferedTransaction(Transaction):
         self.log.append((ADD, key, operand, None))
 
     def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
-        self._check(_bytes(before, "key") + _LOWEST_STAMP + _bytes(after, "key"), value)
+        self._check(only_bytes(before, "key") + _LOWEST_STAMP + only_bytes(after, "key"), value)
         self._stamped.append((before, after))
         self.log.append((STAMPED_KEY, before, after, value))
 
     def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
-        self._check(key, _bytes(before, "value") + _LOWEST_STAMP + _bytes(after, "value"))
+        self._check(key, only_bytes(before, "value") + _LOWEST_STAMP + only_bytes(after, "value"))
         self._stamped.append((key, None))
         self.log.append((STAMPED_VALUE, key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
-        _bytes(key, "key")
+        only_bytes(key, "key")
         if self._reads is not None:
             self._reads.add(key, key + b"\x00")
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        _bytes(begin, "key")
-        _bytes(end, "key")
+        only_bytes(begin, "key")
+        only_bytes(end, "key")
         if self._reads is not None:
             self._reads.add(begin, end)
 
     def watch(self, key: bytes) -> Watch:
-        if not 0 < len(_bytes(key, "key")) <= self.limits.key:
-            raise _bad_length(key, self.limits)
-        if key >= SYSTEM_KEYS:
-            raise _system_key(key)
+        self._check_watch(key)
         watch = Watch(key)
         self.watches.append(watch)
         return watch
 
     def end(self) -> None:
         """Refuse every read and write from now on; called when the transaction has committed or will not."""
+        super().end()
         self._base = _ENDED
-        self._read_only = True
         self.log = []
 
     def settle_watches(self) -> None:
@@ -408,14 +403,7 @@ class BufferedTransaction(Transaction):
 
     def _resolve(self, selector: Bound, reads: Reads | None) -> bytes:
         """Return the key that a selector names in this transaction's view, clamped to the ends."""
-        if type(selector) is not KeySelector:
-            raise StoreError(f"a range's bound of type {kind_of(selector)}; only bytes and KeySelector are allowed")
-        if type(selector.key) is not bytes or selector.key > SYSTEM_KEYS:
-            raise _not_readable(selector.key)
-        if type(selector.offset) is not int:
-            raise StoreError(f"a selector with offset {shown(selector.offset)}; only integers are allowed")
-        if selector.or_equal is not True and selector.or_equal is not False:
-            raise StoreError(f"a selector with or_equal={shown(selector.or_equal)}; allowed are True and False")
+        selector = check_selector(selector)
         start = min(selector.key + b"\x00", SYSTEM_KEYS) if selector.or_equal else selector.key
         if selector.offset > 0:
             found = self.get_range_now(start, SYSTEM_KEYS, selector.offset, False, reads)
@@ -423,56 +411,6 @@ class BufferedTransaction(Transaction):
         back = 1 - selector.offset
         found = self.get_range_now(b"", start, back, True, reads)
         return found[-1][0] if len(found) == back else b""
-
-    # Limits
-
-    def _check(self, key: bytes, value: bytes) -> None:
-        if type(key) is not bytes or type(value) is not bytes:
-            _bytes(key, "key")
-            _bytes(value, "value")
-        limits = self.limits
-        key_size, value_size = len(key), len(value)
-        self.size = size = self.size + key_size + value_size
-        if (
-            key_size > limits.key
-            or not key_size
-            or value_size > limits.value
-            or key >= SYSTEM_KEYS
-            or self._read_only
-            or size > limits.transaction
-        ):
-            self.size -= key_size + value_size
-            self._refuse(key, value)
-
-    def _refuse(self, key: bytes, value: bytes) -> NoReturn:
-        """Raise what is wrong with a write."""
-        limits = self.limits
-        if not 0 < len(key) <= limits.key:
-            raise _bad_length(key, limits)
-        if len(value) > limits.value:
-            raise TransactionTooLarge(f"a value of {len(value)} bytes; the limit is {limits.value}")
-        if key >= SYSTEM_KEYS:
-            raise _system_key(key)
-        if self._read_only:
-            raise self._refusal()
-        raise self._too_large()
-
-    def _writable(self, size: int) -> None:
-        if self._read_only:
-            raise self._refusal()
-        self.size += size
-        if self.size > self.limits.transaction:
-            raise self._too_large()
-
-    def _too_large(self) -> StoreError:
-        return TransactionTooLarge(
-            f"a transaction that writes more than {self.limits.transaction} bytes; split it into several"
-        )
-
-    def _refusal(self) -> StoreError:
-        if self._base is _ENDED:
-            return transaction_ended()
-        return StoreError("this transaction only reads; write in transact()")
 
 
 class _Ended:
@@ -500,44 +438,7 @@ class _SnapshotReads(Snapshot):
         return self._transaction.get_now(key, None)
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self._transaction.get_now(key, None) for key in _sequence(keys)]
+        return [self._transaction.get_now(key, None) for key in only_keys(keys)]
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         return self._transaction.get_range_now(begin, end, limit, reverse, None)
-
-
-def transaction_ended() -> StoreError:
-    """Return the error for a transaction that is used after its end."""
-    return StoreError("this transaction has ended; it is of use only inside its transaction function")
-
-
-def _bytes(value: Any, what: str) -> bytes:
-    # A subclass may say of itself what it is not, and no store has use for one.
-    if type(value) is not bytes:
-        raise StoreError(f"a {what} of type {kind_of(value)}; only bytes are allowed")
-    return value
-
-
-def _sequence(keys: Any) -> Sequence[bytes]:
-    if type(keys) is not list and type(keys) is not tuple:
-        raise StoreError(f"keys of type {kind_of(keys)}; only lists and tuples are allowed")
-    return keys
-
-
-def _bad_length(key: bytes, limits: Limits) -> StoreError:
-    return TransactionTooLarge(f"a key of {len(key)} bytes; from 1 to {limits.key} are allowed")
-
-
-def _system_key(key: bytes) -> StoreError:
-    return StoreError(f"the key {key[:20]!r} belongs to the store; keys must be less than b'\\xff'")
-
-
-def _not_readable(key: Any) -> StoreError:
-    return _system_key(_bytes(key, "key"))
-
-
-def _unreadable(key: bytes) -> StoreError:
-    return StoreError(
-        f"accessed_unreadable (1036): {key[:40]!r} gets its versionstamp when this transaction commits, "
-        "so it cannot be read back in it"
-    )

@@ -12,11 +12,20 @@ from typing import Any, Final, TypeVar
 
 import fdb.tuple
 
-from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, TransactionConflict, TransactionTooOld
+from jobs_service.errors import (
+    CommitUnknown,
+    StoreError,
+    StoreUnavailable,
+    TransactionConflict,
+    TransactionTooOld,
+    kind_of,
+    shown,
+)
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import Limits, Store, TransactionFunction, Watch, drive
-from jobs_service.store.buffer import BufferedTransaction, Reads, Write, transaction_ended
+from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch, drive
+from jobs_service.store.buffer import BufferedTransaction, Reads, Write
+from jobs_service.store.checks import transaction_ended
 from jobs_service.store.versions import Versions, View
 
 T = TypeVar("T")
@@ -56,7 +65,7 @@ class MemoryTransaction(BufferedTransaction):
         committed: whether its commit has happened.
     """
 
-    __slots__ = ("_store", "committed", "conflicts", "version")
+    __slots__ = ("__weakref__", "_store", "committed", "conflicts", "version")
 
     def __init__(self, store: MemoryStore, *, read_only: bool = False) -> None:
         self._store: MemoryStore | None = store
@@ -65,6 +74,10 @@ class MemoryTransaction(BufferedTransaction):
         self.committed = False
         view = View(store.versions, self.version)
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
+
+    def belongs_to(self, store: MemoryStore) -> bool:
+        """Whether it is open, and on this store."""
+        return self._store is store
 
     def commit(self) -> None:
         """Commit and end the transaction. One that writes nothing cannot fail.
@@ -202,9 +215,21 @@ class MemoryStore(Store):
             self._leave()
 
     def begin(self) -> MemoryTransaction:
-        """Begin a transaction whose end is up to the caller: for tests that choose how transactions interleave."""
+        """Begin a transaction whose end is up to the caller: for `JobsService.within`, and tests that interleave."""
         self._usable()
         return MemoryTransaction(self)
+
+    def adopt(self, transaction: object) -> Transaction:
+        """Return a transaction that `begin` has begun: it is its own."""
+        if not issubclass(type(transaction), MemoryTransaction):
+            raise StoreError(
+                f"{shown(transaction)}: a {kind_of(transaction)}; on a memory: store within() takes what its begin() "
+                "returned"
+            )
+        assert isinstance(transaction, MemoryTransaction)
+        if not transaction.belongs_to(self):
+            raise StoreError("this transaction has ended, or another memory: store began it; begin() one on this store")
+        return transaction
 
     def lose_watches(self, why: str) -> None:
         """Fail all watches; on a cluster that can happen at any time."""

@@ -1,0 +1,172 @@
+"""What every store refuses alike: wrong types, sizes over the limits, the store's own keys, writes where none may be.
+
+Floor: store. One text for each, whatever store meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from jobs_service.errors import StoreError, TransactionTooLarge, kind_of, shown
+from jobs_service.store.base import SYSTEM_KEYS, Bound, KeySelector, Limits, Transaction
+
+
+class CheckedTransaction(Transaction):
+    """A transaction that checks each write before it takes it, and counts their bytes.
+
+    Args:
+        limits: what it may write.
+        read_only: whether writes are refused.
+
+    Attributes:
+        size: bytes of the keys and values written so far.
+    """
+
+    __slots__ = ("_ended", "_read_only", "limits", "size")
+
+    def __init__(self, limits: Limits, *, read_only: bool) -> None:
+        self.limits = limits
+        self.size = 0
+        self._read_only = read_only
+        self._ended = False
+
+    def end(self) -> None:
+        """Refuse every write from now on; called when the transaction has committed or will not."""
+        self._read_only = True
+        self._ended = True
+
+    def _check(self, key: bytes, value: bytes) -> None:
+        """Take a write into account.
+
+        Raises:
+            StoreError: it cannot be taken.
+        """
+        if type(key) is not bytes or type(value) is not bytes:
+            only_bytes(key, "key")
+            only_bytes(value, "value")
+        limits = self.limits
+        key_size, value_size = len(key), len(value)
+        self.size = size = self.size + key_size + value_size
+        if (
+            key_size > limits.key
+            or not key_size
+            or value_size > limits.value
+            or key >= SYSTEM_KEYS
+            or self._read_only
+            or size > limits.transaction
+        ):
+            self.size -= key_size + value_size
+            self._refuse(key, value)
+
+    def _check_clear(self, begin: bytes, end: bytes) -> None:
+        """Take the clearing of a range into account."""
+        if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:
+            raise system_key(max(begin, end))
+        self._writable(len(begin) + len(end))
+
+    def _check_watch(self, key: bytes) -> None:
+        """Refuse to watch what no key can be."""
+        if not 0 < len(only_bytes(key, "key")) <= self.limits.key:
+            raise bad_length(key, self.limits)
+        if key >= SYSTEM_KEYS:
+            raise system_key(key)
+
+    def _writable(self, size: int) -> None:
+        """Take so many bytes into account."""
+        if self._read_only:
+            raise self._refusal()
+        self.size += size
+        if self.size > self.limits.transaction:
+            raise self._too_large()
+
+    def _refuse(self, key: bytes, value: bytes) -> NoReturn:
+        """Raise what is wrong with a write."""
+        limits = self.limits
+        if not 0 < len(key) <= limits.key:
+            raise bad_length(key, limits)
+        if len(value) > limits.value:
+            raise TransactionTooLarge(f"a value of {len(value)} bytes; the limit is {limits.value}")
+        if key >= SYSTEM_KEYS:
+            raise system_key(key)
+        if self._read_only:
+            raise self._refusal()
+        raise self._too_large()
+
+    def _too_large(self) -> StoreError:
+        return TransactionTooLarge(
+            f"a transaction that writes more than {self.limits.transaction} bytes; split it into several"
+        )
+
+    def _refusal(self) -> StoreError:
+        if self._ended:
+            return transaction_ended()
+        return StoreError("this transaction only reads; write in transact()")
+
+
+def transaction_ended() -> StoreError:
+    """Return the error for a transaction that is used after its end."""
+    return StoreError("this transaction has ended; it is of use only inside its transaction function")
+
+
+def only_bytes(value: Any, what: str) -> bytes:
+    """Return the value if it is bytes.
+
+    Raises:
+        StoreError: it is not.
+    """
+    # A subclass may say of itself what it is not, and no store has use for one.
+    if type(value) is not bytes:
+        raise StoreError(f"a {what} of type {kind_of(value)}; only bytes are allowed")
+    return value
+
+
+def only_keys(keys: Any) -> Sequence[bytes]:
+    """Return the keys if they are a list or a tuple."""
+    if type(keys) is not list and type(keys) is not tuple:
+        raise StoreError(f"keys of type {kind_of(keys)}; only lists and tuples are allowed")
+    return keys
+
+
+def check_selector(selector: Bound) -> KeySelector:
+    """Return a range's bound that is not bytes, if it is a selector that names a key."""
+    if type(selector) is not KeySelector:
+        raise StoreError(f"a range's bound of type {kind_of(selector)}; only bytes and KeySelector are allowed")
+    if type(selector.key) is not bytes or selector.key > SYSTEM_KEYS:
+        raise not_readable(selector.key)
+    if type(selector.offset) is not int:
+        raise StoreError(f"a selector with offset {shown(selector.offset)}; only integers are allowed")
+    if selector.or_equal is not True and selector.or_equal is not False:
+        raise StoreError(f"a selector with or_equal={shown(selector.or_equal)}; allowed are True and False")
+    return selector
+
+
+def check_range(limit: int, reverse: bool) -> None:
+    """Refuse what no range can be asked with."""
+    if type(limit) is not int or limit < 0:
+        raise StoreError(f"a range with limit {shown(limit)}; 0 for all pairs, or more")
+    if reverse is not True and reverse is not False:
+        raise StoreError(f"a range with reverse={shown(reverse)}; allowed are True and False")
+
+
+def bad_length(key: bytes, limits: Limits) -> StoreError:
+    """Return the error for a key that is too long, or empty."""
+    return TransactionTooLarge(f"a key of {len(key)} bytes; from 1 to {limits.key} are allowed")
+
+
+def system_key(key: bytes) -> StoreError:
+    """Return the error for a key that is the store's."""
+    return StoreError(f"the key {key[:20]!r} belongs to the store; keys must be less than b'\\xff'")
+
+
+def not_readable(key: Any) -> StoreError:
+    """Return the error for a key that cannot be read: the store's, or no bytes."""
+    return system_key(only_bytes(key, "key"))
+
+
+def not_readable_yet(key: bytes) -> StoreError:
+    """Return the error for a key that is to get its versionstamp, or whose value is."""
+    return StoreError(
+        f"accessed_unreadable (1036): {key[:40]!r} gets its versionstamp when this transaction commits, "
+        "so it cannot be read back in it"
+    )
