@@ -1,0 +1,380 @@
+"""docker-compose.yml: what it says agrees with the project, and what it runs of the project's does what it says.
+
+There is no container engine here: the servers' images, their network and the build of ours are not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from jobs_service import JobsService, JobTransaction, Settings
+from jobs_service.cli.app import application
+from jobs_service.cli.daemon import LAST_GRACE
+from jobs_service.sample import TOTAL
+from jobs_service.sample import jobs as sample
+from tests.cli.support import HANG, ROOT, Ended, arrange, environment, process, serving
+from tests.stores import FDB_VARIABLE
+
+SERVERS = ("fdb1", "fdb2", "fdb3")
+OURS = ("daemon", "client")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SECTION = README[README.index("## On a FoundationDB cluster") : README.index("## Command line")]
+CLIENT = "docker compose run --rm client "
+
+
+def _interpolated(value: Any) -> Any:
+    """Replace variables by their defaults as Compose does, everywhere but in keys."""
+    if isinstance(value, dict):
+        return {key: _interpolated(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_interpolated(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    assert not re.search(r"(?<!\$)(\$\$)*\$(?![${])", value), f"a lone dollar sign: {value}"
+    return re.sub(r"\$\$|\$\{[A-Z_]+:-([^}]*)\}", lambda found: found[1] or "$", value)
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    read: dict[str, Any] = _interpolated(yaml.safe_load(text))
+    return read
+
+
+@pytest.fixture(scope="module")
+def services(compose: dict[str, Any]) -> dict[str, Any]:
+    read: dict[str, Any] = compose["services"]
+    return read
+
+
+@pytest.fixture(scope="module")
+def dockerfile(services: dict[str, Any]) -> list[list[str]]:
+    """The instructions of our image, each as its words."""
+    return [line.split() for line in services["daemon"]["build"]["dockerfile_inline"].splitlines()]
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    read: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return read
+
+
+def _health_check(service: dict[str, Any]) -> list[str]:
+    """Return what the engine runs in the container to ask for the service's health."""
+    kind, *words = service["healthcheck"]["test"]
+    return [*{"CMD": [], "CMD-SHELL": ["sh", "-c"]}[kind], *words]
+
+
+def _seconds(duration: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)([sm])", duration).groups()  # type: ignore[union-attr]
+    return int(number) * {"s": 1, "m": 60}[unit]
+
+
+# What it says.
+
+
+def test_the_coordinators_are_the_three_servers_at_their_fixed_addresses(
+    compose: dict[str, Any], services: dict[str, Any]
+) -> None:
+    addresses = [services[name]["networks"]["default"]["ipv4_address"] for name in SERVERS]
+    contents = {services[name]["environment"]["FDB_CLUSTER_FILE_CONTENTS"] for name in (*SERVERS, "configure")}
+    assert contents == {"jobs:compose@" + ",".join(f"{address}:4500" for address in addresses)}
+    (network,) = compose["networks"]["default"]["ipam"]["config"]
+    assert {f"{address.rpartition('.')[0]}.0/24" for address in addresses} == {network["subnet"]}
+    assert network["ip_range"].endswith(".128/25")
+    assert all(int(address.rpartition(".")[2]) < 128 for address in addresses)
+
+
+def test_every_server_is_a_zone_of_its_own_with_its_data_on_a_volume_of_its_own(services: dict[str, Any]) -> None:
+    assert [services[name]["hostname"] for name in SERVERS] == list(SERVERS)
+    assert [services[name]["volumes"] for name in SERVERS] == [[f"{name}-data:/var/fdb/data"] for name in SERVERS]
+
+
+def test_the_volumes_are_those_that_services_use(compose: dict[str, Any], services: dict[str, Any]) -> None:
+    used = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", ())}
+    assert used == set(compose["volumes"])
+
+
+def test_the_store_is_the_cluster_file_that_configure_writes(services: dict[str, Any]) -> None:
+    written = services["configure"]["environment"]["FDB_CLUSTER_FILE"]
+    (shared,) = services["configure"]["volumes"]
+    volume, _, directory = shared.partition(":")
+    assert str(Path(written).parent) == directory
+    for name in OURS:
+        assert services[name]["environment"] == {"JOBS_SERVICE_STORE": f"fdb:{written}"}
+        assert services[name]["volumes"] == [f"{volume}:{directory}:ro"]
+
+
+def test_a_service_waits_for_what_it_needs(services: dict[str, Any]) -> None:
+    waits = {
+        name: {of: condition["condition"] for of, condition in service.get("depends_on", {}).items()}
+        for name, service in services.items()
+    }
+    assert waits == {
+        **{name: {} for name in SERVERS},
+        "configure": dict.fromkeys(SERVERS, "service_started"),
+        "daemon": {"configure": "service_completed_successfully", **dict.fromkeys(SERVERS, "service_healthy")},
+        "client": {"daemon": "service_healthy"},
+    }
+    conditions = {(of, condition) for needs in waits.values() for of, condition in needs.items()}
+    assert all("healthcheck" in services[of] for of, condition in conditions if condition == "service_healthy")
+    ends = [services[of] for of, condition in conditions if condition == "service_completed_successfully"]
+    assert all("restart" not in service for service in ends)
+
+
+def test_the_versions_are_one_and_the_project_takes_it(
+    services: dict[str, Any], dockerfile: list[list[str]], project: dict[str, Any]
+) -> None:
+    images = {services[name]["image"] for name in (*SERVERS, "configure")}
+    images |= {words[1] for words in dockerfile if words[0] == "FROM" and "AS" in words}
+    (image,) = images
+    name, _, version = image.partition(":")
+    assert name == "foundationdb/foundationdb"
+    (package,) = {word for words in dockerfile for word in words if word.startswith("foundationdb==")}
+    assert package == f"foundationdb=={version}"
+    (needed,) = [r for r in map(Requirement, project["project"]["dependencies"]) if r.name == "foundationdb"]
+    assert version in needed.specifier
+    (python,) = {words[1] for words in dockerfile if words[:2][-1].startswith("python:")}
+    assert python.removeprefix("python:").removesuffix("-slim") in SpecifierSet(project["project"]["requires-python"])
+
+
+def test_the_image_is_built_from_what_the_package_needs_and_runs_as_nobody_special(
+    services: dict[str, Any], dockerfile: list[list[str]], project: dict[str, Any]
+) -> None:
+    assert services["client"]["build"] == services["daemon"]["build"]
+    assert services["client"]["image"] == services["daemon"]["image"]
+    copied = {source for words in dockerfile if words[0] == "COPY" and "--" not in words[1] for source in words[1:-1]}
+    assert all((ROOT / source).exists() for source in copied)
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    described = {project["project"]["readme"], *project["project"]["license-files"]}
+    assert copied == {"pyproject.toml", *described, *wheel["packages"]}
+    assert ["USER", "jobs"] in dockerfile
+    assert ["STOPSIGNAL", "SIGTERM"] in dockerfile
+    (entry,) = [words for words in dockerfile if words[0] == "ENTRYPOINT"]
+    assert entry[1] == '["jobs-service"]'
+    assert "jobs-service" in project["project"]["scripts"]
+
+
+def test_the_daemon_is_given_more_time_to_stop_than_it_takes(services: dict[str, Any]) -> None:
+    graces = [handler.options.grace for handler in sample.handlers.values()]
+    assert _seconds(services["daemon"]["stop_grace_period"]) > max(graces) + Settings().transaction_timeout + LAST_GRACE
+
+
+def test_the_health_check_is_given_the_time_that_its_commands_may_take(services: dict[str, Any]) -> None:
+    (waits,) = re.findall(r"--timeout (\d+)", _health_check(services["daemon"])[-1])
+    assert _seconds(services["daemon"]["healthcheck"]["timeout"]) > Settings().transaction_timeout + int(waits)
+
+
+# What it runs.
+
+
+def _parse(arguments: list[str]) -> None:
+    """Have the program's own parser read a command line; it runs nothing."""
+    command: Any = typer.main.get_command(application())
+    context = command.make_context("jobs-service", list(arguments))
+    _, verb, rest = command.resolve_command(context, list(arguments))
+    verb.make_context(verb.name, rest, parent=context)
+
+
+def _readme_commands() -> list[list[str]]:
+    """Return what the README has the client run."""
+    found = re.findall(re.escape(CLIENT) + r"(.*?)(?:\s+#.*)?$", SECTION, re.MULTILINE)
+    return [shlex.split(line) for line in found if line != "VERB ..."]
+
+
+def test_every_command_is_one_that_the_program_takes(services: dict[str, Any]) -> None:
+    header = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").partition("\nx-")[0]
+    shown = re.findall(r"^#   " + re.escape(CLIENT) + "(.*)$", header, re.MULTILINE)
+    checks = _health_check(services["daemon"])[-1].split(" && ")
+    commands = [services[name]["command"] for name in OURS]
+    commands += [shlex.split(line) for line in shown]
+    commands += [shlex.split(line.removeprefix("jobs-service ")) for line in checks]
+    commands += _readme_commands()
+    assert len(commands) >= 9
+    for arguments in commands:
+        _parse(arguments)
+
+
+def _run(words: list[str], directory: Path, variables: Mapping[str, str]) -> Ended:
+    """Run a command that finds `jobs-service`, and before others the programs in the directory's `bin`."""
+    programs = directory / "bin"
+    programs.mkdir(exist_ok=True)
+    program = programs / "jobs-service"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jobs_service "$@"\n')
+    program.chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    done = subprocess.run(
+        words,
+        cwd=directory,
+        env=environment({**variables, "PATH": path}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def served(services: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with a store on which the daemon's command runs."""
+    directory = tmp_path_factory.mktemp("compose")
+    verb, *arguments = services["daemon"]["command"]
+    assert verb == "serve"
+    with serving(*arguments, cwd=directory, env=_store(directory)):
+        yield directory
+
+
+def _store(directory: Path) -> dict[str, str]:
+    return {"JOBS_SERVICE_STORE": f"lmdb:{directory / 'store'}"}
+
+
+def test_what_the_readme_has_the_client_run_works(served: Path) -> None:
+    ended = [process(*arguments, cwd=served, env=_store(served)) for arguments in _readme_commands()]
+    assert [command.code for command in ended] == [0] * len(ended), ended
+    (watched,) = [command.out for command in ended if "finished" in command.out and '"words":6' in command.out]
+    assert '"top":{"to":2,"be":2,"or":1}' in watched
+
+
+def test_the_sample_counts_every_text_once_and_tells_the_total(served: Path) -> None:
+    async def read_total(tx: JobTransaction) -> int:
+        return int.from_bytes(await tx.kv.get(TOTAL) or b"", "little")
+
+    async def count() -> None:
+        async with JobsService(_store(served)["JOBS_SERVICE_STORE"]) as jobs:
+            before = await jobs.transact(read_total)
+            for id, text in (("one", "a b A"), ("two", "d e"), ("three", "")):
+                await jobs.add("count-words", id, {"text": text, "top": 1})
+            results = [await jobs.result("count-words", id, timeout=HANG) for id in ("one", "two", "three")]
+            assert results == [{"words": 3, "top": {"a": 2}}, {"words": 2, "top": {"d": 1}}, {"words": 0, "top": {}}]
+            await jobs.add("word-total", "asked for")
+            assert await jobs.result("word-total", "asked for", timeout=HANG) == before + 5
+
+    asyncio.run(count())
+
+
+def test_the_health_check_passes_while_the_daemon_runs_also_after_others(
+    services: dict[str, Any], served: Path
+) -> None:
+    async def check_once() -> None:
+        async with JobsService(_store(served)["JOBS_SERVICE_STORE"]) as jobs:
+            await jobs.add("health", "check", if_exists="resubmit")
+            await jobs.result("health", "check", timeout=HANG)
+
+    asyncio.run(check_once())
+    assert _run(_health_check(services["daemon"]), served, _store(served)).code == 0
+
+
+def test_the_health_check_fails_when_the_daemon_does_not_run_handlers(services: dict[str, Any], tmp_path: Path) -> None:
+    arrange(_store(tmp_path)["JOBS_SERVICE_STORE"], lambda jobs: jobs.set_type_timeout("health", 10))
+    check = [word.replace("--timeout 10", "--timeout 0.2") for word in _health_check(services["daemon"])]
+    ended = _run(check, tmp_path, _store(tmp_path))
+    assert ended.code == 1
+    assert "job check of type health did not finish within 0.2 s" in ended.err
+
+
+# What it does to the database.
+
+FDBCLI = """\
+#!/usr/bin/env bash
+command=${@: -1}
+state=$(<state)
+echo "$command" >>asked
+case "$command:$state" in
+    "status minimal:available") echo "The database is available." ;;
+    "status minimal:"*) echo "The database is unavailable; type 'status' for more information." ;;
+    "status json:never created") echo '{"cluster": {"recovery_state": {"name": "configuration_never_created"}}}' ;;
+    "status json:recovering")
+        echo '{"cluster": {"recovery_state": {"name": "reading_coordinated_state"}}}'
+        echo available >state ;;
+    "configure new "*":never created") echo "Database created"; echo available >state ;;
+    *) echo "ERROR: $command" >&2; exit 1 ;;
+esac
+"""
+"""Answers as fdbcli 7.3 does for a database in the state that a file names; the real one needs a cluster."""
+
+
+def _configure(services: dict[str, Any], directory: Path, **variables: str) -> Ended:
+    """Run what the one-shot service runs."""
+    service = services["configure"]
+    file = {"FDB_CLUSTER_FILE": str(directory / "fdb.cluster")}
+    return _run(
+        [*service["entrypoint"], *service["command"]], directory, {**service["environment"], **file, **variables}
+    )
+
+
+def _asked(services: dict[str, Any], directory: Path, state: str) -> tuple[Ended, list[str]]:
+    """Run it against a database in this state; return also what fdbcli was asked."""
+    (directory / "bin").mkdir()
+    for name, program in (("fdbcli", FDBCLI), ("sleep", "#!/bin/sh\n")):
+        (directory / "bin" / name).write_text(program)
+        (directory / "bin" / name).chmod(0o755)
+    (directory / "state").write_text(state)
+    ended = _configure(services, directory, SECONDS="180" if state == "away" else "0")
+    return ended, (directory / "asked").read_text().splitlines()
+
+
+def test_a_database_that_never_was_is_made_once(services: dict[str, Any], tmp_path: Path) -> None:
+    ended, asked = _asked(services, tmp_path, "never created")
+    assert (ended.code, ended.err) == (0, "")
+    assert asked == ["status minimal", "status json", "configure new double ssd", "status minimal"]
+
+
+def test_a_database_that_recovers_is_waited_for(services: dict[str, Any], tmp_path: Path) -> None:
+    ended, asked = _asked(services, tmp_path, "recovering")
+    assert (ended.code, ended.out) == (0, "the database is available\n")
+    assert asked == ["status minimal", "status json", "status minimal"]
+
+
+def test_a_database_that_is_there_is_left_alone(services: dict[str, Any], tmp_path: Path) -> None:
+    ended, asked = _asked(services, tmp_path, "available")
+    assert (ended.code, ended.out, asked) == (0, "the database is available\n", ["status minimal"])
+
+
+def test_a_database_that_stays_away_is_an_error_in_the_end(services: dict[str, Any], tmp_path: Path) -> None:
+    ended, asked = _asked(services, tmp_path, "away")
+    assert (ended.code, asked) == (1, ["status minimal"])
+    assert ended.err.startswith("the database is not available after 18")
+
+
+def test_the_cluster_file_is_written_for_everybody_to_read(services: dict[str, Any], tmp_path: Path) -> None:
+    _asked(services, tmp_path, "available")
+    file = tmp_path / "fdb.cluster"
+    assert file.read_text() == services["configure"]["environment"]["FDB_CLUSTER_FILE_CONTENTS"] + "\n"
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.skipif(
+    FDB_VARIABLE not in os.environ or shutil.which("fdbcli") is None,
+    reason=f"{FDB_VARIABLE} names no cluster file, or there is no fdbcli",
+)
+def test_a_real_database_is_left_alone_and_healthy(services: dict[str, Any], tmp_path: Path) -> None:
+    contents = Path(os.environ[FDB_VARIABLE]).read_text(encoding="utf-8").strip()
+    ended = _configure(services, tmp_path, FDB_CLUSTER_FILE_CONTENTS=contents)
+    assert (ended.code, ended.out) == (0, "the database is available\n")
+    file = {"FDB_CLUSTER_FILE": str(tmp_path / "fdb.cluster")}
+    assert _run(_health_check(services["fdb1"]), tmp_path, file).code == 0
+
+
+def test_a_server_whose_database_is_away_is_not_healthy(services: dict[str, Any], tmp_path: Path) -> None:
+    _asked(services, tmp_path, "available")
+    assert _run(_health_check(services["fdb1"]), tmp_path, {}).code == 0
+    (tmp_path / "state").write_text("away")
+    assert _run(_health_check(services["fdb1"]), tmp_path, {}).code == 1
