@@ -12,6 +12,7 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+from jobs_service.actors.turns import LookKey, Turns
 from jobs_service.errors import StoreFull, TransactionTooLarge
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import TypeKeys
@@ -128,8 +129,8 @@ class _Accepts:
     ) -> None:
         self.size = 0
         self.place: Place | None = None
+        self.keys = keys
         self._looks = looks
-        self._keys = keys
         self._terms = terms
         self._watch = watch
         self._give_back = give_back
@@ -146,7 +147,7 @@ class _Accepts:
 
     async def run(self, unit: Unit) -> tuple[list[Entry], Accepted]:
         """Return the jobs, and what those come back with who go without."""
-        keys, looks = self._keys, self._looks
+        keys, looks = self.keys, self._looks
         limit, spread = self._terms.limit * len(self._callers), self._terms.spread
         looks.begin()
         if spread == pending.ADAPTIVE:
@@ -206,7 +207,8 @@ class GroupCommit:
         self._give_back = give_back
         self._spreading = Spreading() if spreading is None else spreading
         self._queue: list[_Operation] = []
-        self._accepts: dict[tuple[TypeKeys, pending.Terms, bool], _Accepts] = {}
+        self._accepts: dict[LookKey, _Accepts] = {}
+        self._turns: Turns[_Accepts] = Turns(self._spreading, self._enqueue)
         self._running: set[asyncio.Task[None]] = set()
 
     def operate(
@@ -248,17 +250,22 @@ class GroupCommit:
         """
         future: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
         key = (keys, terms, watch)
-        group = self._accepts.get(key)
+        group = self._accepts.get(key) or self._turns.waiting(key)
         if group is None:
-            group = self._accepts[key] = _Accepts(keys, terms, watch, self._give_back, Looks(self._spreading))
-            self._enqueue(group)
-        if not group.join(future):
-            del self._accepts[key]
+            group = _Accepts(keys, terms, watch, self._give_back, Looks(self._spreading))
+            if self._turns.must_wait(keys):
+                self._turns.wait(key, group)
+            else:
+                self._accepts[key] = group
+                self._enqueue(group)
+        if not group.join(future) and self._accepts.pop(key, None) is None:
+            self._turns.begin(key)
         return future
 
     async def drain(self) -> None:
         """Return when every operation that was begun has ended."""
         while self._queue or self._running:
+            self._turns.begin_all()
             self._send()
             if self._running:
                 await asyncio.wait(self._running)
@@ -287,6 +294,11 @@ class GroupCommit:
         task = asyncio.get_running_loop().create_task(self._run(batch))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        for each in batch[::-1]:
+            if not isinstance(each, _Accepts):
+                break
+            self._turns.begun(each.keys)
+            task.add_done_callback(lambda _, keys=each.keys: self._turns.ended(keys))  # type: ignore[misc]
 
     async def _run(self, batch: list[_Operation]) -> None:
         """Run a batch in one transaction, and answer each of its operations."""
