@@ -13,10 +13,12 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service import json_data, notes
+from jobs_service.copying.note import Note
 from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
+    COPYING,
     DATA,
     EXPIRING,
     PAUSED,
@@ -55,6 +57,7 @@ _FIELDS = {
     RETENTION: ("RETENTION", 1),
     EXPIRING: ("EXPIRING", 3),
     PERIODIC: ("PERIODIC", 1),
+    COPYING: ("COPYING", 1),
 }
 """Name of a section, and how many elements its keys have behind the section's number."""
 
@@ -133,6 +136,7 @@ class _Check:
             RETENTION: self._retention,
             EXPIRING: self._index,
             PERIODIC: self._periodic,
+            COPYING: self._copying,
         }
         found: list[str] = []
         for key, value in pairs:
@@ -145,6 +149,9 @@ class _Check:
                 continue
             if isinstance(section, bool) or section not in checks:
                 found.append(f"key {rest!r}: unknown section {section!r}")
+                continue
+            if section == COPYING and not fields:
+                found += self._copy_note(value)
                 continue
             name, size = _FIELDS[section]
             if len(fields) != size or not canonical:
@@ -271,6 +278,16 @@ class _Check:
             return
         if not isinstance(tick, float) or not math.isfinite(tick):
             yield f"{tick!r} is no time"
+
+    def _copy_note(self, value: bytes) -> Iterator[str]:
+        try:
+            Note.decode(value)
+        except JobsError as error:
+            yield f"COPYING: {error}"
+
+    def _copying(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        if len(value) != STAMP_BYTES + 1 or value[:STAMP_BYTES] >= self._newest:
+            yield f"no versionstamp of the past and flags: {value!r}"
 
     def _watch_pending(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         self._woken.add(packed(fields[0]))

@@ -13,6 +13,7 @@ from jobs_service.cli import (
     backing_up,
     bulk,
     changing,
+    copying,
     exits,
     gauging,
     looking,
@@ -84,6 +85,7 @@ def application() -> typer.Typer:
     app.command("serve")(serving.serve)
     app.command("quickstart")(quickstart)
     app.command("backup")(backing_up.backup)
+    app.command("copy")(copying.copy)
     return app
 
 

@@ -62,18 +62,25 @@ def run(
 
 def require_store(address: str) -> None:
     """Raise StoreError if the address names an embedded store that is not there."""
-    from pathlib import Path
-
     from jobs_service.errors import StoreError
     from jobs_service.service import STORE_VARIABLE
 
+    path = missing_store(address)
+    if path is not None:
+        raise StoreError(
+            f"there is no store at {path}; name another with --store or {STORE_VARIABLE}, "
+            "or make this one: jobs-service types set TYPE SECONDS"
+        )
+
+
+def missing_store(address: str) -> str | None:
+    """Return the path of the embedded store that the address names, if there is none."""
+    from pathlib import Path
+
     scheme, _, path = address.partition(":")
     if scheme != "lmdb" or not path or Path(path).is_file() or Path(path, "data.mdb").exists():
-        return
-    raise StoreError(
-        f"there is no store at {path}; name another with --store or {STORE_VARIABLE}, "
-        "or make this one: jobs-service types set TYPE SECONDS"
-    )
+        return None
+    return path
 
 
 async def _within(address: str, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:

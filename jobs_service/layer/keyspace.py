@@ -14,6 +14,8 @@
 | (RETENTION, type)                       | two times    | finished jobs of the type are to expire     |
 | (EXPIRING, type, time, id)              | nothing      | finished, and to be removed then            |
 | (PERIODIC, name)                        | last tick    | somebody has asked for periodic jobs        |
+| (COPYING)                               | a note       | a copy into this store is not complete      |
+| (COPYING, type)                         | a mark       | that copy has written jobs of the type      |
 
 Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own,
 twenty times slower code; the bytes are the same, and the tests compare them.
@@ -44,7 +46,8 @@ PAUSED: Final = 9
 RETENTION: Final = 10
 EXPIRING: Final = 11
 PERIODIC: Final = 12
-_SECTIONS: Final = 12
+COPYING: Final = 13
+_SECTIONS: Final = 13
 
 STAMP_CODE: Final = b"\x33"
 """What the tuple layer puts before the 12 bytes of a versionstamp."""

@@ -29,7 +29,7 @@ from tests.cli.support import (
 
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "stats", "top"),
-    *("serve", "quickstart", "backup", "types"),
+    *("serve", "quickstart", "backup", "copy", "types"),
 ]
 READING = [
     ["types"],

@@ -1,0 +1,113 @@
+"""Whether one store has all jobs of another, as they are there and in the same order.
+
+Floor: between layer and service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jobs_service.copying.rows import Stream
+from jobs_service.copying.source import Look, Source, TypeSettings, ready_order
+from jobs_service.copying.target import Target, later
+from jobs_service.errors import job_name
+from jobs_service.layer.keyspace import DATA, READY
+from jobs_service.layer.record import Record
+from jobs_service.model import JobState
+
+
+class Comparison(NamedTuple):
+    """What two stores have in common.
+
+    Attributes:
+        differing: jobs that are in one only, or not the same.
+        first: says of one of them what is wrong; empty when there is none.
+    """
+
+    differing: int
+    first: str
+
+
+async def compare(source: Source, target: Target, *, whole: bool, progress: Callable[[int], object]) -> Comparison:
+    """Compare all jobs, then the order of the queues.
+
+    Args:
+        source, target: not written to meanwhile.
+        whole: whether the target is to have nothing else, and running jobs none; else others may be there and the order
+            is not compared.
+        progress: called now and then with the number of jobs that are compared.
+    """
+    found = await _compare_jobs(source, target, whole, progress)
+    if found.differing or not whole:
+        return found
+    return await _compare_order(source, target)
+
+
+def has_settings(target: Look, source: Look) -> bool:
+    """Whether all that is set of the types of one store is set in another."""
+    for type, wanted in source.settings.items():
+        found = target.settings.get(type, TypeSettings())
+        if (found.timeout, found.retention) != (wanted.timeout, wanted.retention) or found.paused < wanted.paused:
+            return False
+        if wanted.periodic is not None and (
+            found.periodic is None or later(wanted.periodic, found.periodic) != found.periodic
+        ):
+            return False
+    return True
+
+
+def same(record: Record, copied: Record) -> bool:
+    """Whether a job of the target is what it is to be, given the one of the source."""
+    if record.state is JobState.RUNNING:
+        # What became of it is told by the time at which it was copied: the history is not compared.
+        return copied.json == record.json and copied.lock is None
+    return (
+        (copied.state, copied.place, copied.outcome) == (record.state, record.place, record.outcome)
+        and (copied.priority, copied.run_at, copied.next) == (record.priority, record.run_at, record.next)
+        and (copied.json, copied.notes) == (record.json, record.notes)
+    )
+
+
+async def _compare_jobs(source: Source, target: Target, whole: bool, progress: Callable[[int], object]) -> Comparison:
+    wanted, found = source.stream(DATA), target.stream(DATA)
+    starts = len(source.keyspace.sections[DATA]), len(target.keyspace.sections[DATA])
+    differing = compared = 0
+    first = ""
+    ours, theirs = await wanted.next(), await found.next()
+    while ours is not None or (theirs is not None and whole):
+        name = None if ours is None else ours[0][starts[0] :]
+        other = None if theirs is None else theirs[0][starts[1] :]
+        if ours is not None and theirs is not None and name == other:
+            problem = "" if same(Record.decode(ours[1]), Record.decode(theirs[1])) else "is not the same in"
+            ours, theirs = await wanted.next(), await found.next()
+            compared += 1
+            progress(compared)
+        elif other is None or (name is not None and name < other):
+            problem = "is not in"
+            other = name
+            ours = await wanted.next()
+        else:
+            problem = "is not from the source, but in" if whole else ""
+            theirs = await found.next()
+        if problem:
+            differing += 1
+            assert other is not None
+            keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + other)
+            first = first or f"job {job_name(keys.type, id)} {problem} {target.name}"
+    return Comparison(differing, first)
+
+
+async def _compare_order(source: Source, target: Target) -> Comparison:
+    wanted, found = source.stream(READY), target.stream(READY)
+    while True:
+        ours, theirs = await _next_ready(source, wanted), await _next_ready(target, found)
+        if ours != theirs:
+            return Comparison(1, f"the order of the jobs in {target.name} is not that of {source.name}")
+        if ours is None:
+            return Comparison(0, "")
+
+
+async def _next_ready(store: Source | Target, rows: Stream) -> tuple[bytes, bytes] | None:
+    row = await rows.next()
+    return None if row is None else ready_order(store.keyspace, row[0])

@@ -1,0 +1,216 @@
+"""The way of a copy from its beginning, or from where it was stopped, to its end. Floor: between layer and service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from jobs_service.copying.comparing import compare, has_settings
+from jobs_service.copying.note import Note, Phase
+from jobs_service.copying.results import Copied, CopyRefused, Counts, Progress, Step
+from jobs_service.copying.rows import Batch, Pace
+from jobs_service.copying.source import SECTIONS, Look, Source, changed, counted
+from jobs_service.copying.target import Target, not_empty
+from jobs_service.layer.keyspace import DATA
+from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.sources import Sources
+from jobs_service.store.base import Store
+
+_TELL_EVERY: Final = 200
+
+
+async def copy_jobs(
+    source: Store,
+    target: Store,
+    *,
+    sources: Sources,
+    force: bool = False,
+    start_over: bool = False,
+    batch: Batch | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy all types and jobs of one store into another; go on with a copy that was stopped.
+
+    Args:
+        source: open; is not written to.
+        target: open, without jobs or with an unfinished copy of the same source, which its address names.
+        sources: wall-clock time.
+        force: go on although jobs run, or somebody else works on either store. Running jobs are copied as pending ones,
+            ahead of all others of their priority; jobs that are in the target already stay as they are there.
+        start_over: first remove what an unfinished copy has left in the target.
+        batch: what one transaction takes; None for what suits every store.
+        progress: told now and then how far it is.
+
+    Raises:
+        CopyRefused: one of the stores is not as it must be; what is copied so far stays, and is gone on with next time.
+        JobTooLarge: the target takes no keys as long as those of a job; nothing was written.
+        StoreError: one of the stores failed; call it again to go on.
+    """
+    if source is target:
+        raise _same(target.address)
+    batch = batch or Batch()
+    copy = _Copy(
+        Source(source, await source.prefix(), batch),
+        Target(target, await target.prefix(), sources, batch, force),
+        force,
+        progress or (lambda step, done, total: None),
+    )
+    return await copy.run(start_over)
+
+
+class _Copy:
+    """One copy.
+
+    Args:
+        source, target: the stores.
+        force: as for `copy_jobs`.
+        progress: as for `copy_jobs`.
+    """
+
+    def __init__(self, source: Source, target: Target, force: bool, progress: Progress) -> None:
+        self._source = source
+        self._target = target
+        self._force = force
+        self._progress = progress
+        self._look = Look()
+        self._counts: dict[bytes, Counts] = {}
+
+    async def run(self, start_over: bool) -> Copied:
+        """Go all the way; see `copy_jobs`."""
+        note = await self._unfinished(start_over)
+        resumed = note is not None
+        await self._survey()
+        if note is None:
+            if not self._force and not await self._target.is_empty():
+                return await self._complete_before()
+            note = await self._begin()
+        elif self._force and not note.forced:
+            note = await self._target.force(note)
+        differing = 0
+        if note.phase is not Phase.SETTINGS:
+            note = await self._copy(note)
+            differing = await self._compare(note)
+        await self._require_unchanged(note)
+        await self._target.open_types(note, self._look.settings)
+        return Copied(self._types(), resumed=resumed, skipped=note.skipped, differing=differing)
+
+    async def _unfinished(self, start_over: bool) -> Note | None:
+        """Return the note of the copy that is to be gone on with, None for a new one; look at the source's types."""
+        if not await self._source.is_complete():
+            raise CopyRefused(
+                f"{self._source.name} is the target of a copy that is not finished: finish that, or name its source"
+            )
+        note = await self._target.note()
+        if note is not None and (start_over or note.phase is Phase.REMOVING):
+            await self._target.undo(note, lambda done: self._progress(Step.REMOVING, done, None))
+            note = None
+        self._look = await self._source.look()
+        if note is not None and note.source != self._source.name:
+            raise CopyRefused(
+                f"{self._target.name} has an unfinished copy of another store, {note.source}: finish that, or "
+                "remove what it has written with --start-over"
+            )
+        if note is not None:
+            await self._require_unchanged(note, self._look)
+        return note
+
+    async def _survey(self) -> None:
+        """Read all jobs once: count them, and refuse what cannot be copied before anything is written."""
+        if not self._force and (running := await self._source.running_job()) is not None:
+            raise CopyRefused(
+                f"{self._source.name} is being worked on: job {running} runs. End the workers and wait until it is "
+                "given back, or copy it as a pending job with --force"
+            )
+        for type in self._look.settings:
+            self._target.require_room_for_type(type)
+            self._counts[type] = Counts(self._source.keyspace.of_packed(type).type)
+        rows = self._source.stream(DATA)
+        done = 0
+        while (row := await rows.next()) is not None:
+            job = self._source.job_at(*row)
+            self._target.require_room(job)
+            counted(self._counts, self._source.keyspace, job)
+            done += 1
+            self._tell(Step.LOOKING, None, done)
+
+    async def _begin(self) -> Note:
+        """Write the note of a new copy."""
+        note = Note(self._source.name, self._look.fingerprint, forced=self._force)
+        await self._target.begin(note)
+        if not await self._source.is_complete():
+            await self._target.forget(note)
+            raise _same(self._target.name)
+        return note
+
+    async def _copy(self, note: Note) -> Note:
+        """Copy what is left, phase by phase."""
+        phases = list(SECTIONS)
+        for phase in phases[phases.index(note.phase) :]:
+            after = bytes.fromhex(note.after) if phase is note.phase else b""
+            note = await self._copy_phase(note, phase, after)
+        return note
+
+    async def _copy_phase(self, note: Note, phase: Phase, after: bytes) -> Note:
+        pace = Pace(self._target.batch)
+        position: bytes | None = after
+        while position is not None:
+            note, position = await pace.fitting(partial(self._copy_page, note, phase, position))
+            self._progress(Step.COPYING, note.jobs, self._total())
+        return note
+
+    async def _copy_page(self, note: Note, phase: Phase, after: bytes, size: int) -> tuple[Note, bytes | None]:
+        page = await self._source.page(phase, after, size, None if self._force else self._look)
+        if page.jobs:
+            following = replace(note, phase=phase, after=page.last.hex())
+            note = await self._target.write(note, following, page.jobs, self._keep)
+        return note, page.last if page.more else None
+
+    async def _compare(self, note: Note) -> int:
+        """Compare both stores; return how many jobs differ, which is none unless they may be in use."""
+        total = self._total()
+        found = await compare(
+            self._source, self._target, whole=not note.forced, progress=partial(self._tell, Step.COMPARING, total)
+        )
+        if found.differing and not note.forced:
+            await self._require_unchanged(note)
+            raise CopyRefused(
+                f"{self._target.name} differs from {self._source.name}: {found.first}; was it changed meanwhile? "
+                "Copy again with --start-over"
+            )
+        return found.differing
+
+    async def _complete_before(self) -> Copied:
+        """Return what a copy into a store comes back with that has all of it already; refuse one with other jobs."""
+        there = Source(self._target.store, self._target.keyspace.prefix, self._target.batch)
+        total = self._total()
+        tell = partial(self._tell, Step.COMPARING, total)
+        if has_settings(await there.look(), self._look):
+            found = await compare(self._source, self._target, whole=True, progress=tell)
+            if not found.differing:
+                return Copied(self._types(), complete_before=True)
+        raise not_empty(self._target.name)
+
+    async def _require_unchanged(self, note: Note, look: Look | None = None) -> None:
+        """Refuse a source that is not as it was when the copy began."""
+        look = look or await self._source.look()
+        if look.fingerprint != note.fingerprint and not self._force:
+            raise changed(self._source.name)
+
+    def _keep(self, type: bytes) -> Retention:
+        settings = self._look.settings.get(type)
+        return FOR_EVER if settings is None else settings.keep()
+
+    def _types(self) -> tuple[Counts, ...]:
+        return tuple(self._counts[type] for type in sorted(self._counts))
+
+    def _total(self) -> int:
+        return sum(counts.jobs for counts in self._counts.values())
+
+    def _tell(self, step: Step, total: int | None, done: int) -> None:
+        if done % _TELL_EVERY == 0:
+            self._progress(step, done, total)
+
+
+def _same(name: str) -> CopyRefused:
+    return CopyRefused(f"{name} would be copied to itself; name another store")

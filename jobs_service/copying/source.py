@@ -1,0 +1,296 @@
+"""The store that is copied: what is in it, page by page, and whether it changes. Floor: between layer and service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+import fdb.tuple
+
+from jobs_service.copying.note import Phase, note_key
+from jobs_service.copying.results import CopyRefused, Counts
+from jobs_service.copying.rows import FIRST_CHUNK, LARGEST_CHUNK, Batch, Pace, Room, Stream, read_rows
+from jobs_service.errors import StoreError, job_name, shown
+from jobs_service.layer.keyspace import (
+    ACTIVITY,
+    ACTIVITY_TIMEOUT,
+    AFTER,
+    DATA,
+    PAUSED,
+    PERIODIC,
+    READY,
+    RETENTION,
+    STAMP_CODE,
+    WATCH_ACTIVITY,
+    WATCH_CANCELED,
+    WATCH_PENDING,
+    Keyspace,
+    TypeKeys,
+    pack_id,
+    unpack_id,
+)
+from jobs_service.layer.record import READY as IS_READY
+from jobs_service.layer.record import Record
+from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.model import JobId, JobState
+from jobs_service.store.base import Snapshot, Store, Transaction
+
+_TELLING: Final = (
+    WATCH_PENDING,
+    WATCH_ACTIVITY,
+    ACTIVITY_TIMEOUT,
+    WATCH_CANCELED,
+    PAUSED,
+    RETENTION,
+    PERIODIC,
+)
+"""The sections that tell of every change: whatever is done with a job gives its type a new activity stamp."""
+
+SECTIONS: Final = {Phase.RUNNING: ACTIVITY, Phase.READY: READY, Phase.REST: DATA}
+"""What is read in each phase of copying jobs."""
+
+_SEQ_BYTES: Final = 12
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(slots=True)
+class TypeSettings:
+    """What is set of one type: the values as the store has them, None for what is not set.
+
+    Attributes:
+        timeout: the activity timeout.
+        retention: how long finished jobs are kept.
+        periodic: the last tick of its periodic jobs.
+        paused: whether nobody is to accept its jobs.
+    """
+
+    timeout: bytes | None = None
+    retention: bytes | None = None
+    periodic: bytes | None = None
+    paused: bool = False
+
+    def keep(self) -> Retention:
+        """Return how long finished jobs are kept."""
+        return FOR_EVER if self.retention is None else Retention.decode(self.retention)
+
+
+@dataclass(slots=True)
+class Look:
+    """What a store says of its types.
+
+    Attributes:
+        fingerprint: of everything that changes with any job or type; the same as long as nothing does.
+        activity: by packed type, the stamp of its last activity.
+        settings: by packed type, what is set of it.
+    """
+
+    fingerprint: str = ""
+    activity: dict[bytes, bytes] = field(default_factory=dict)
+    settings: dict[bytes, TypeSettings] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One job of the source.
+
+    Attributes:
+        type: packed.
+        id, packed_id: its id.
+        record: its record.
+    """
+
+    type: bytes
+    id: JobId
+    packed_id: bytes
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs in the order in which they are to be written.
+
+    Attributes:
+        jobs: may be none although more follow.
+        last: the last key that was read, without the section's prefix; empty when there was none.
+        more: whether there are more.
+    """
+
+    jobs: Sequence[Found]
+    last: bytes
+    more: bool
+
+
+class Source:
+    """A store whose jobs are read.
+
+    Args:
+        store: open.
+        prefix: of the jobs' keys in it.
+        batch: what one transaction takes.
+    """
+
+    def __init__(self, store: Store, prefix: bytes, batch: Batch) -> None:
+        self.store = store
+        self.name = store.address
+        self.keyspace = Keyspace(prefix, store.limits.key)
+        self._batch = batch
+
+    def stream(self, section: int) -> Stream:
+        """Return all rows of a section."""
+        begin = self.keyspace.sections[section]
+        return Stream(self.store, begin, begin + AFTER, Pace(self._batch))
+
+    async def is_complete(self) -> bool:
+        """Whether it is not itself the target of an unfinished copy."""
+        return await self.store.read(lambda tr: tr.get(note_key(self.keyspace))) is None
+
+    async def look(self) -> Look:
+        """Return what the store says of its types."""
+        look = Look()
+        digest = blake2b(digest_size=_DIGEST_BYTES)
+        for section in _TELLING:
+            start = len(self.keyspace.sections[section])
+            rows = self.stream(section)
+            while (row := await rows.next()) is not None:
+                packed, value = row[0][start:], row[1]
+                digest.update(b"%d %d %d " % (section, len(packed), len(value)) + packed + value)
+                _take(look, section, packed, value)
+        look.fingerprint = digest.hexdigest()
+        return look
+
+    async def running_job(self) -> str | None:
+        """Return the name of a running job, None when none runs."""
+
+        async def first(transaction: Transaction) -> list[tuple[bytes, bytes]]:
+            section = self.keyspace.sections[ACTIVITY]
+            return await transaction.get_range(section, section + AFTER, limit=1)
+
+        for key, packed_id in await self.store.read(first):
+            type = fdb.tuple.unpack(key[len(self.keyspace.sections[ACTIVITY]) :])[0]
+            return job_name(type, unpack_id(packed_id))
+        return None
+
+    def job_at(self, key: bytes, raw: bytes) -> Found:
+        """Return the job of a DATA row.
+
+        Raises:
+            StoreError: its record is damaged.
+        """
+        keys, id = self.keyspace.split_data_key(key)
+        try:
+            return Found(keys.packed, id, pack_id(id), Record.decode(raw))
+        except StoreError as error:
+            raise StoreError(f"job {job_name(keys.type, id)} of {self.name}: {error}", type=keys.type, id=id) from None
+
+    async def page(self, phase: Phase, after: bytes, size: int, unchanged: Look | None) -> Page:
+        """Return the next jobs of a phase.
+
+        Args:
+            phase: RUNNING, READY or REST.
+            after: where the page before ended; empty to begin.
+            size: jobs that are read at most.
+            unchanged: what the types must still say of themselves; None when they may change.
+
+        Raises:
+            CopyRefused: a type of the page says something else.
+        """
+        section = self.keyspace.sections[SECTIONS[phase]]
+        most_bytes = self._batch.bytes
+
+        async def read(transaction: Transaction) -> Page:
+            begin = section + after + (b"\x00" if after else b"")
+            rows, last = await read_rows(transaction, begin, section + AFTER, size, most_bytes)
+            if phase is Phase.REST:
+                read = len(rows)
+                jobs = [self.job_at(key, raw) for key, raw in rows]
+            else:
+                jobs, read = await self._indexed(transaction, phase, rows)
+            if unchanged is not None:
+                await self._require_unchanged(transaction, jobs, unchanged)
+            more = read < len(rows) or not last
+            belonging = [job for job in jobs if _belongs(job.record, phase, unchanged is not None)]
+            return Page(belonging, rows[read - 1][0][len(section) :] if read else b"", more)
+
+        return await self.store.read(read)
+
+    async def _indexed(
+        self, transaction: Snapshot, phase: Phase, rows: Sequence[tuple[bytes, bytes]]
+    ) -> tuple[list[Found], int]:
+        """Return the jobs that index entries point at, and how many of the entries these are: as many as fit."""
+        room = Room(self._batch.bytes)
+        jobs: list[Found] = []
+        read = 0
+        chunk = FIRST_CHUNK
+        while read < len(rows):
+            keys = [self._data_key(phase, key, value) for key, value in rows[read : read + chunk]]
+            for key, raw in zip(keys, await transaction.get_many(keys), strict=True):
+                if not room.takes(len(key) + len(raw or b"")):
+                    return jobs, read
+                read += 1
+                if raw is not None:
+                    jobs.append(self.job_at(key, raw))
+            chunk = min(2 * chunk, LARGEST_CHUNK)
+        return jobs, read
+
+    def _data_key(self, phase: Phase, key: bytes, value: bytes) -> bytes:
+        """Return the DATA key of the job that an index entry points at."""
+        fields = fdb.tuple.unpack(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
+        return self.keyspace.stored(fields[0]).data + (value if phase is Phase.RUNNING else pack_id(fields[-1]))
+
+    async def _require_unchanged(self, transaction: Snapshot, jobs: Sequence[Found], unchanged: Look) -> None:
+        types = list(dict.fromkeys(job.type for job in jobs))
+        stamps = await transaction.get_many([self.keyspace.of_packed(type).watch_activity for type in types])
+        for type, stamp in zip(types, stamps, strict=True):
+            if stamp != unchanged.activity.get(type):
+                raise changed(self.name, self.keyspace.of_packed(type))
+
+
+def changed(name: str, keys: TypeKeys | None = None) -> CopyRefused:
+    """Return the refusal of a source that is not as it was when the copy began."""
+    what = "" if keys is None else f" (jobs of type {shown(keys.type)})"
+    return CopyRefused(
+        f"{name} has changed since its copy began{what}: end the programs that use it and copy again with "
+        "--start-over, or go on with --force"
+    )
+
+
+def ready_order(keyspace: Keyspace, key: bytes) -> tuple[bytes, bytes]:
+    """Return type and priority, and id, as packed, of a READY key: all of it but the section and the versionstamp."""
+    rest = key[len(keyspace.sections[READY]) :]
+    packed_id = pack_id(fdb.tuple.unpack(rest)[-1])
+    return rest[: -(len(STAMP_CODE) + _SEQ_BYTES + len(packed_id))], packed_id
+
+
+def counted(counts: dict[bytes, Counts], keyspace: Keyspace, job: Found) -> None:
+    """Count a job with its type."""
+    own = counts.get(job.type)
+    if own is None:
+        own = counts[job.type] = Counts(keyspace.of_packed(job.type).type)
+    own.add(job.record)
+
+
+def _belongs(record: Record, phase: Phase, unchanged: bool) -> bool:
+    """Whether a job is to be copied in a phase, given whether the source is as it was in the phases before."""
+    if phase is Phase.RUNNING:
+        return record.state is JobState.RUNNING
+    if phase is Phase.READY:
+        return record.place == IS_READY
+    return not unchanged or record.place != IS_READY
+
+
+def _take(look: Look, section: int, packed: bytes, value: bytes) -> None:
+    """Take one row of a section into a look."""
+    if section == WATCH_ACTIVITY:
+        look.activity[packed] = value
+    elif section in (ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC):
+        settings = look.settings.setdefault(packed, TypeSettings())
+        if section == ACTIVITY_TIMEOUT:
+            settings.timeout = value
+        elif section == RETENTION:
+            settings.retention = value
+        elif section == PERIODIC:
+            settings.periodic = value
+        else:
+            settings.paused = True

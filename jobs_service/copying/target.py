@@ -1,0 +1,397 @@
+"""The store that jobs are copied to: everything that a copy writes. Floor: between layer and service."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+import fdb.tuple
+
+from jobs_service import notes
+from jobs_service.copying.note import HAD_JOBS, WAS_PAUSED, Mark, Note, Phase, mark_key, note_key, set_mark
+from jobs_service.copying.results import CopyRefused
+from jobs_service.copying.rows import Batch, Pace, Stream, read_rows
+from jobs_service.copying.source import Found, TypeSettings
+from jobs_service.errors import JobTooLarge, job_name, shown
+from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, STAMP_CODE, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.record import READY as IS_READY
+from jobs_service.layer.record import Record
+from jobs_service.layer.unit import Retention, Unit, run
+from jobs_service.model import JobState, Outcome
+from jobs_service.notes import HistoryKind
+from jobs_service.sources import Sources
+from jobs_service.store.base import Snapshot, Store, Transaction
+
+T = TypeVar("T")
+
+_ONE: Final = (1).to_bytes(8, "little")
+_SEQ_BYTES: Final = 12
+
+
+class Target:
+    """A store whose jobs are written by one copy; whoever else writes to it, or copies to it, is noticed.
+
+    Args:
+        store: open.
+        prefix: of the jobs' keys in it.
+        sources: wall-clock time.
+        batch: what one transaction takes.
+        force: whether it may be in use.
+    """
+
+    def __init__(self, store: Store, prefix: bytes, sources: Sources, batch: Batch, force: bool) -> None:
+        self.store = store
+        self.name = store.address
+        self.keyspace = Keyspace(prefix, store.limits.key)
+        self._sources = sources
+        self.batch = batch
+        self._force = force
+
+    def stream(self, section: int) -> Stream:
+        """Return all rows of a section."""
+        begin = self.keyspace.sections[section]
+        return Stream(self.store, begin, begin + AFTER, Pace(self.batch))
+
+    async def note(self) -> Note | None:
+        """Return the note of an unfinished copy, None when there is none."""
+        raw = await self.store.read(lambda tr: tr.get(note_key(self.keyspace)))
+        return None if raw is None else Note.decode(raw)
+
+    async def is_empty(self) -> bool:
+        """Whether there are no jobs."""
+        return await self.store.read(self._has_no_jobs)
+
+    async def begin(self, note: Note) -> None:
+        """Write the note of a copy that begins.
+
+        Raises:
+            CopyRefused: there are jobs, or another copy has begun.
+        """
+
+        async def write(transaction: Transaction) -> None:
+            if await transaction.get(note_key(self.keyspace)) is not None:
+                raise self._taken_over()
+            if not self._force and not await self._has_no_jobs(transaction):
+                raise not_empty(self.name)
+            transaction.set(note_key(self.keyspace), note.encode())
+
+        await self.store.transact(write)
+
+    async def forget(self, note: Note) -> None:
+        """Remove the note of a copy that has written nothing."""
+
+        async def nothing(_: Unit) -> tuple[None, None]:
+            return None, None
+
+        await self._step(note, nothing)
+
+    def require_room(self, found: Found) -> None:
+        """Check that the store takes the keys of a job, in every state.
+
+        Raises:
+            JobTooLarge: it does not.
+        """
+        keys = self.keyspace.of_packed(found.type)
+        record = found.record
+        priority = max(len(record.priority), 0 if record.next is None else len(record.next[0]))
+        size = len(keys.ready) + priority + len(STAMP_CODE) + _SEQ_BYTES + len(found.packed_id)
+        if size > self.store.limits.key:
+            raise JobTooLarge(
+                f"job {job_name(keys.type, found.id)}: type, priority and id make a key of {size} bytes; "
+                f"the limit of {self.name} is {self.store.limits.key}"
+            ).about(keys.type, found.id)
+
+    def require_room_for_type(self, type: bytes) -> None:
+        """Check that the store takes the keys of a packed type.
+
+        Raises:
+            JobTooLarge: it does not.
+        """
+        keys = self.keyspace.of_packed(type)
+        if len(keys.retention) > self.store.limits.key:
+            raise JobTooLarge(
+                f"type {shown(keys.type)} makes a key of {len(keys.retention)} bytes; the limit of {self.name} is "
+                f"{self.store.limits.key}"
+            ).about(keys.type)
+
+    async def force(self, note: Note) -> Note:
+        """Note that the stores may be in use from now on; return the next note."""
+        return await self._rewrite(note, replace(note, forced=True))
+
+    async def write(self, expected: Note, following: Note, jobs: Sequence[Found], keep: Keeping) -> Note:
+        """Write jobs in their order, and note it in the same transaction.
+
+        Args:
+            expected: the note so far.
+            following: the note of where the copy is then, these jobs not yet counted.
+            jobs: of the source.
+            keep: tells how long finished jobs of a type, packed, are kept.
+
+        Returns:
+            The next note.
+
+        Raises:
+            CopyRefused: somebody else works on these types, or on this copy.
+        """
+
+        async def work(unit: Unit) -> tuple[Note, Note]:
+            for type in dict.fromkeys(job.type for job in jobs):
+                await self._claim(unit.transaction, self.keyspace.of_packed(type))
+            places = [(self.keyspace.of_packed(job.type), job.id, job.packed_id) for job in jobs]
+            await unit.prefetch(places)
+            copied = skipped = 0
+            for place, job in zip(places, jobs, strict=True):
+                entry = await unit.load(place)
+                if entry.record is None:
+                    unit.replace(entry, moved(unit, job.record, keep(job.type)))
+                    copied += 1
+                elif not self._force:
+                    raise self._in_use(place[0])
+                elif following.phase is not Phase.REST or not _copied_before_rest(job.record):
+                    skipped += 1
+            reached = replace(following, jobs=following.jobs + copied + skipped, skipped=following.skipped + skipped)
+            return reached, reached
+
+        return await self._step(expected, work)
+
+    async def marked(self) -> dict[bytes, Mark]:
+        """Return the marks on the types that the copy has begun, by packed type."""
+        start = len(self.keyspace.sections[COPYING])
+        rows = self.stream(COPYING)
+        marks: dict[bytes, Mark] = {}
+        while (row := await rows.next()) is not None:
+            if len(row[0]) > start:  # the note itself comes first
+                marks[row[0][start:]] = Mark.decode(row[1])
+        return marks
+
+    async def open_types(self, note: Note, settings: Mapping[bytes, TypeSettings]) -> None:
+        """Give all types their settings and let them be used, then remove the note.
+
+        Args:
+            note: as it is.
+            settings: of the source's types, by packed type.
+
+        Raises:
+            CopyRefused: somebody else works on these types, or on this copy.
+        """
+        done = bytes.fromhex(note.after) if note.phase is Phase.SETTINGS else b""
+        left = [type for type in sorted(settings.keys() | (await self.marked()).keys()) if type > done]
+        pace = Pace(self.batch)
+        following: Note | None = note
+        while following is not None:
+            following, left = await pace.fitting(partial(self._open_some, following, left, settings))
+
+    async def undo(self, note: Note, progress: Callable[[int], object]) -> None:
+        """Remove the jobs that an unfinished copy has written, then its note.
+
+        Args:
+            note: as it is.
+            progress: called with the number of jobs that are removed.
+
+        Raises:
+            CopyRefused: not all of these jobs are the copy's.
+        """
+        marks = await self.marked()
+        for type, mark in marks.items():
+            await self._require_removable(self.keyspace.of_packed(type), mark)
+        if note.phase is not Phase.REMOVING:
+            note = await self._rewrite(note, replace(note, phase=Phase.REMOVING, after=""))
+        pace = Pace(self.batch)
+        removed = 0
+        for type in marks:
+            keys = self.keyspace.of_packed(type)
+            more = True
+            while more:
+                count, more = await pace.fitting(partial(self._remove, note, keys))
+                removed += count
+                progress(removed)
+        await self.forget(note)
+
+    async def _rewrite(self, note: Note, following: Note) -> Note:
+        async def nothing(_: Unit) -> tuple[Note, Note]:
+            return following, following
+
+        return await self._step(note, nothing)
+
+    async def _step(self, expected: Note, function: Callable[[Unit], Awaitable[tuple[Note | None, T]]]) -> T:
+        """Run a function on a unit of work in a transaction, and return its result.
+
+        Args:
+            expected: the note that must be there.
+            function: returns the next note, None for none, and its result.
+        """
+        key = note_key(self.keyspace)
+
+        async def work(unit: Unit) -> T:
+            if await unit.transaction.get(key) != expected.encode():
+                raise self._taken_over()
+            following, result = await function(unit)
+            if following is None:
+                unit.transaction.clear(key)
+            else:
+                unit.transaction.set(key, following.encode())
+            return result
+
+        return await self.store.transact(lambda tr: run(tr, self.keyspace, self._sources, work))
+
+    async def _claim(self, transaction: Transaction, keys: TypeKeys) -> None:
+        """Mark a type that jobs are written of; pause it the first time."""
+        flags = await self._flags(transaction, keys)
+        if flags is None:
+            flags = 0
+            if await transaction.get_range(keys.data, keys.data + AFTER, limit=1):
+                if not self._force:
+                    raise self._in_use(keys)
+                flags |= HAD_JOBS
+            if await transaction.get(keys.paused) is not None:
+                flags |= WAS_PAUSED
+            transaction.set(keys.paused, b"")
+            transaction.add(keys.watch_pending, _ONE)
+        set_mark(transaction, self.keyspace, keys, flags)
+
+    async def _flags(self, transaction: Transaction, keys: TypeKeys) -> int | None:
+        """Return what the type's mark says, None when it has none.
+
+        Raises:
+            CopyRefused: somebody else has done something with jobs of the type since it was marked.
+        """
+        raw = await transaction.get(mark_key(self.keyspace, keys))
+        if raw is None:
+            return None
+        mark = Mark.decode(raw)
+        # Where others may be active they must be no conflict, which on a busy type would be one for ever.
+        if not self._force and await transaction.get(keys.watch_activity) != mark.stamp:
+            raise self._in_use(keys)
+        return mark.flags
+
+    async def _open_some(
+        self, note: Note, types: list[bytes], settings: Mapping[bytes, TypeSettings], size: int
+    ) -> tuple[Note | None, list[bytes]]:
+        """Open the first of these types.
+
+        Returns:
+            The next note, None after the last of them; and the types that are left.
+        """
+        first, left = types[:size], types[size:]
+        following = replace(note, phase=Phase.SETTINGS, after=first[-1].hex()) if left else None
+
+        async def work(unit: Unit) -> tuple[Note | None, Note | None]:
+            for type in first:
+                await self._open(unit.transaction, self.keyspace.of_packed(type), settings.get(type))
+            return following, following
+
+        return await self._step(note, work), left
+
+    async def _open(self, transaction: Transaction, keys: TypeKeys, settings: TypeSettings | None) -> None:
+        """Give a type its settings, and let it be used."""
+        flags = await self._flags(transaction, keys)
+        settings = settings or TypeSettings()
+        if settings.timeout is not None:
+            transaction.set(keys.timeout, settings.timeout)
+        if settings.retention is not None:
+            transaction.set(keys.retention, settings.retention)
+        if settings.periodic is not None:
+            key = self.keyspace.sections[PERIODIC] + keys.packed
+            transaction.set(key, later(settings.periodic, await transaction.get(key)))
+        if settings.paused:
+            transaction.set(keys.paused, b"")
+        elif flags is not None and not flags & WAS_PAUSED:
+            transaction.clear(keys.paused)
+        if flags is not None:
+            transaction.clear(mark_key(self.keyspace, keys))
+            # Whoever waits for jobs of the type looks again.
+            transaction.add(keys.watch_pending, _ONE)
+
+    async def _require_removable(self, keys: TypeKeys, mark: Mark) -> None:
+        if mark.flags & HAD_JOBS:
+            raise CopyRefused(
+                f"{self.name} had jobs of type {shown(keys.type)} before jobs were copied to it with --force: "
+                "which ones are the copy's cannot be told; remove them yourself, or go on without --start-over"
+            ).about(keys.type)
+        if not self._force and await self.store.read(lambda tr: tr.get(keys.watch_activity)) != mark.stamp:
+            raise CopyRefused(
+                f"jobs of type {shown(keys.type)} in {self.name} were changed by others since they were copied; "
+                "--force removes them all the same"
+            ).about(keys.type)
+
+    async def _remove(self, note: Note, keys: TypeKeys, size: int) -> tuple[int, bool]:
+        """Remove the first jobs of a type, the last ones together with its mark.
+
+        Returns:
+            How many, and whether there are more.
+        """
+
+        async def work(unit: Unit) -> tuple[Note, tuple[int, bool]]:
+            transaction = unit.transaction
+            flags = await self._flags(transaction, keys) or 0
+            rows, last = await read_rows(transaction, keys.data, keys.data + AFTER, size, self.batch.bytes)
+            for entry in await unit.load_many(keys, [unpack_id(key[len(keys.data) :]) for key, _ in rows]):
+                unit.remove(entry)
+            if not last:
+                set_mark(transaction, self.keyspace, keys, flags)
+            else:
+                transaction.clear(mark_key(self.keyspace, keys))
+                if not flags & WAS_PAUSED:
+                    transaction.clear(keys.paused)
+            return note, (len(rows), not last)
+
+        return await self._step(note, work)
+
+    async def _has_no_jobs(self, transaction: Snapshot) -> bool:
+        section = self.keyspace.sections[DATA]
+        return not await transaction.get_range(section, section + AFTER, limit=1)
+
+    def _in_use(self, keys: TypeKeys) -> CopyRefused:
+        return CopyRefused(
+            f"{self.name} is being worked on (jobs of type {shown(keys.type)} that this copy has not written): end the "
+            "programs that use it and copy again with --start-over, or go on with --force"
+        ).about(keys.type)
+
+    def _taken_over(self) -> CopyRefused:
+        return CopyRefused(f"another process copies jobs to {self.name}: it goes on, this one has ended")
+
+
+Keeping: TypeAlias = Callable[[bytes], Retention]
+"""Returns how long finished jobs of a type, given as packed, are kept."""
+
+
+def moved(unit: Unit, record: Record, retention: Retention) -> Record:
+    """Return a job of another store as it is to be in this one: all its parts, in the next place of its queue.
+
+    A running one is pending, as one that was given back; a canceled one is finished.
+    """
+    seq = unit.new_seq()
+    if record.state is JobState.PENDING:
+        return record.pending(record.place, seq, record.priority, record.run_at)
+    if record.outcome is not None:
+        return record.finished(seq, record.outcome)
+    if record.cancel:
+        ended = record.noted(HistoryKind.CANCELED, unit.now).finished(seq, Outcome.CANCELED)
+        keep = retention.seconds(Outcome.CANCELED)
+        if keep is not None:
+            ended.notes = notes.expiring(ended.notes, unit.now + keep)
+        return ended
+    stopped = record.noted(HistoryKind.STOPPED, unit.now, attempts=-1)
+    return stopped.pending(unit.place_for(record.run_at), seq, record.priority, record.run_at)
+
+
+def later(tick: bytes, other: bytes | None) -> bytes:
+    """Return the later of two last ticks, as packed: what has ticked does not tick again."""
+    if other is None or fdb.tuple.unpack(tick)[0] >= fdb.tuple.unpack(other)[0]:
+        return tick
+    return other
+
+
+def not_empty(name: str) -> CopyRefused:
+    """Return the refusal of a target that has jobs."""
+    return CopyRefused(
+        f"{name} has jobs already, and not just those that are to be copied: name a store without jobs; with --force "
+        "the jobs that are there stay, and the others are added"
+    )
+
+
+def _copied_before_rest(record: Record) -> bool:
+    """Whether the copy itself has written the job in an earlier phase, unless it has changed meanwhile."""
+    return record.state is JobState.RUNNING or record.place == IS_READY
