@@ -109,6 +109,10 @@ class CommitUnknown(StoreError):
     retryable = True
 
 
+class DirectoryMoved(StoreError):
+    """The directory that holds the jobs is another one since. Nothing was written; the same call works on the new one."""
+
+
 class JobFailed(JobsError):
     """A job that somebody waited for ended without success.
 

@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     """Jobs that add_many writes per transaction at most; the store's limits may demand fewer."""
     transaction_timeout: float = Field(10.0, gt=0, le=3600)
     """What one transaction may take, retries included, before it is StoreUnavailable."""
+    transaction_retries: int = Field(1000, ge=0, le=1_000_000)
+    """FoundationDB: how often a transaction function is run again within that time, after conflicts for instance."""
     retry_backoff: float = Field(0.05, gt=0, le=60)
     """First pause of an actor after a store error that may pass; doubles up to `retry_backoff_max`."""
     retry_backoff_max: float = Field(2.0, gt=0, le=3600)
@@ -88,6 +90,12 @@ class Settings(BaseSettings):
     """Embedded store: bytes it may grow to; only address space is reserved."""
     watch_poll: float = Field(0.008, gt=0, le=10)
     """Embedded store: between two looks for other processes' commits, while something is watched."""
+    fdb_library: str | None = None
+    """FoundationDB: path of the client library, libfdb_c; by default where its packages install it."""
+    fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)
+    """FoundationDB: watches that the client holds at most; those beyond are looked at every `fdb_watch_poll`."""
+    fdb_watch_poll: float = Field(0.25, gt=0, le=60)
+    """FoundationDB: between two looks at what is watched beyond that number."""
     handlers: Annotated[dict[str, HandlerSettings], NoDecode] = Field(default_factory=dict)
     """Options of handlers by type, for `JobsService.run` and `reload`: `[handlers.thumbnail]` in the file, JSON in the
     variable. A type that is no str goes by its repr: `[handlers.7]`."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import DirectoryMoved, StoreError
 from jobs_service.events import EventLog
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit import Unit, run
@@ -42,7 +42,11 @@ class Context:
 
     async def read(self, function: TransactionFunction[T]) -> T:
         """Run a function in a transaction that only reads."""
-        return await self.store.read(function)
+        try:
+            return await self.store.read(function)
+        except DirectoryMoved:
+            await self.open_keyspace()
+            raise
 
     async def transact(
         self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
@@ -50,9 +54,14 @@ class Context:
         """Run an operation on a unit of work in a transaction of its own; see Store.transact."""
         keyspace = self.keyspace
         sources = self.sources
-        return await self.store.transact(
-            lambda transaction: run(transaction, keyspace, sources, operation), abandoned=abandoned
-        )
+        try:
+            return await self.store.transact(
+                lambda transaction: run(transaction, keyspace, sources, operation), abandoned=abandoned
+            )
+        except DirectoryMoved:
+            # Whoever asks again is served; an actor dies of it, and its successor begins with the new keys.
+            await self.open_keyspace()
+            raise
 
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any

@@ -36,9 +36,9 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
 
         return MemoryStore(settings=settings, sources=sources)
     if colon and scheme == "fdb":
-        raise StoreError(
-            f"store address {shown(address)}: the FoundationDB store is not in this version; use lmdb:PATH"
-        )
+        from jobs_service.store.fdb import FdbStore
+
+        return FdbStore(rest, settings=settings, sources=sources)
     raise StoreError(f"store address {shown(address)} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
 
 

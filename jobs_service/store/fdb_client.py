@@ -1,0 +1,178 @@
+"""FoundationDB's client library: loaded and started once per process, and its futures brought to the loop.
+
+Floor: store. The client has one network thread per process, whatever the number of databases, and cannot be started
+twice; so there is one `Network` as well, made with the first store that is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import fdb
+
+from jobs_service.errors import (
+    CommitUnknown,
+    StoreError,
+    StoreUnavailable,
+    TransactionConflict,
+    TransactionTooLarge,
+    TransactionTooOld,
+    shown,
+)
+
+API_VERSION: Final = 730
+
+_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+_KINDS: Final[dict[int, type[StoreError]]] = {
+    1007: TransactionTooOld,
+    1020: TransactionConflict,
+    1021: CommitUnknown,
+    1031: StoreUnavailable,
+    1039: CommitUnknown,
+    2101: TransactionTooLarge,
+    2102: TransactionTooLarge,
+    2103: TransactionTooLarge,
+}
+
+
+class Network:
+    """The client of this process.
+
+    Use `Network.started`; there must be only one, and it lives as long as the process.
+    """
+
+    _only: Network | None = None
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._numbers = itertools.count(1)
+        self._told: dict[int, Callable[[int], object]] = {}
+        # The client keeps its address, so it must never be collected.
+        self._callback = _CALLBACK(self._on_ready)
+
+    @classmethod
+    def started(cls, library: str | None) -> Network:
+        """Return the client of this process, loading its library and starting its thread on first use.
+
+        Args:
+            library: path of libfdb_c, None for where its packages install it.
+
+        Raises:
+            StoreError: no library, one too old, or this process was forked from one that had started it.
+        """
+        with cls._lock:
+            if cls._only is None:
+                _load(library)
+                cls._only = Network()
+            cls._only.check()
+            return cls._only
+
+    def check(self) -> None:
+        """Raise StoreError in a process that was forked from the one that started the client."""
+        if os.getpid() != self._pid:
+            raise StoreError(
+                f"FoundationDB's client was started in process {self._pid}, before a fork, and is of no use in the "
+                "child: open fdb: stores after forking, or start processes anew (multiprocessing: spawn)"
+            )
+
+    def tell(self, future: Any, sink: Callable[[int], object]) -> int:
+        """Have `sink` called with the number returned here when a future is ready, at once or on the client's thread."""
+        number = next(self._numbers)
+        self._told[number] = sink
+        future.capi.fdb_future_set_callback(future.fpointer, self._callback, number)
+        return number
+
+    def _on_ready(self, _: int | None, number: int) -> None:
+        self._told.pop(number)(number)
+
+
+class Bridge:
+    """Wakes coroutines of one loop when futures of the client are ready: one wake-up for all that are ready by then.
+
+    Args:
+        network: the client.
+        loop: the loop.
+    """
+
+    def __init__(self, network: Network, loop: asyncio.AbstractEventLoop) -> None:
+        self._network = network
+        self._loop = loop
+        self._ready: deque[int] = deque()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._woken = False
+
+    async def until(self, future: Any) -> None:
+        """Return when the future is ready."""
+        if future.is_ready():
+            return
+        waiter = self._loop.create_future()
+        number = self._network.tell(future, self._on_ready)
+        self._waiting[number] = waiter
+        try:
+            await waiter
+        finally:
+            del self._waiting[number]
+
+    def _on_ready(self, number: int) -> None:
+        self._ready.append(number)
+        if not self._woken:
+            self._woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # The loop was closed; nobody waits any more.
+                self._ready.clear()
+
+    def _wake(self) -> None:
+        self._woken = False
+        ready = self._ready
+        while ready:
+            waiter = self._waiting.get(ready.popleft())
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+
+def translated(error: Any) -> StoreError:
+    """Return the client's error (an fdb.FDBError) as one of ours."""
+    description = error.description
+    text = description.decode() if isinstance(description, bytes) else str(description)
+    found = _KINDS.get(error.code, StoreError)(f"{text[:1].lower()}{text[1:]} ({error.code})")
+    if type(found) is StoreError:
+        found.retryable = bool(fdb.predicates.retryable(error))
+    return found
+
+
+def _load(library: str | None) -> None:
+    """Load the client library and choose the version of its interface."""
+    if fdb.is_api_version_selected():
+        chosen = fdb.get_api_version()
+        if chosen < API_VERSION:
+            raise StoreError(
+                f"this program has chosen version {chosen} of FoundationDB's interface with fdb.api_version(); "
+                f"jobs_service needs {API_VERSION} or newer"
+            )
+        return
+    if library is not None:
+        try:
+            # The binding asks for the library by name, and then gets the one of that name that is there already.
+            ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise StoreError(
+                f"JOBS_SERVICE_FDB_LIBRARY={shown(library)}: FoundationDB's client library cannot be loaded from "
+                f"there: {error}"
+            ) from None
+    try:
+        fdb.api_version(API_VERSION)
+    except Exception as error:
+        raise StoreError(
+            "FoundationDB's client library (libfdb_c) 7.3 or newer cannot be loaded: install the package "
+            f"foundationdb-clients, or name the library in JOBS_SERVICE_FDB_LIBRARY ({error})"
+        ) from None

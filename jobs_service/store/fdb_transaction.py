@@ -1,0 +1,261 @@
+"""One transaction of FoundationDB: the client reads its own writes and checks conflicts, we say what is wrong alike.
+
+Floor: store. Reads are futures of the client: on the loop the coroutine is suspended with an `Until`, which the store
+waits for; in a transaction that the application drives itself they block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+
+import fdb
+
+from jobs_service.errors import StoreError, TransactionTooOld
+from jobs_service.store.base import (
+    STAMP_BYTES,
+    SYSTEM_KEYS,
+    Bound,
+    CommitStamp,
+    KeySelector,
+    KeyValue,
+    Limits,
+    Snapshot,
+    Watch,
+)
+from jobs_service.store.checks import (
+    CheckedTransaction,
+    check_range,
+    check_selector,
+    not_readable,
+    only_bytes,
+    only_keys,
+    system_key,
+    transaction_ended,
+)
+from jobs_service.store.fdb_client import translated
+
+_PLACEHOLDER: Final = bytes(STAMP_BYTES)
+# The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
+_WANT_ALL: Final = -2
+_EXACT: Final = 0
+
+
+class Until:
+    """What a transaction function is suspended with: whoever drives it resumes it when the future is ready."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: Any) -> None:
+        self.future = future
+
+    def __await__(self) -> Generator[Until, None, None]:
+        yield self
+
+
+class _Reads(Snapshot):
+    """Reads of a transaction, with or without read conflicts.
+
+    Args:
+        transaction: whose reads they are.
+        reads: the client's object for them.
+    """
+
+    __slots__ = ("_reads", "_transaction")
+
+    def __init__(self, transaction: FdbTransaction, reads: Any) -> None:
+        self._transaction = transaction
+        self._reads = reads
+
+    async def get(self, key: bytes) -> bytes | None:
+        own = self._transaction
+        own.check_read(key)
+        return await own.value(self._reads.get(key))
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        own = self._transaction
+        for key in only_keys(keys):
+            own.check_read(key)
+        futures = [self._reads.get(key) for key in keys]
+        return [await own.value(future) for future in futures]
+
+    async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
+        own = self._transaction
+        low, high = _selector(begin), _selector(end)
+        if type(begin) is bytes and type(end) is bytes and begin >= end:
+            high = low  # An inverted range is an error to the client, and empty to us.
+        check_range(limit, reverse)
+        if own.ended:
+            raise transaction_ended()
+        found: list[KeyValue] = []
+        iteration = 1
+        while True:
+            future = self._reads._get_range(
+                low, high, limit and limit - len(found), _EXACT if limit else _WANT_ALL, iteration, reverse
+            )
+            pairs, count, more = await own.pairs(future)
+            found += [(pair.key, pair.value) for pair in pairs]
+            if not more or not count or (limit and len(found) >= limit):
+                return found
+            iteration += 1
+            if reverse:
+                high = fdb.KeySelector.first_greater_or_equal(found[-1][0])
+            else:
+                low = fdb.KeySelector.first_greater_than(found[-1][0])
+
+
+class FdbTransaction(CheckedTransaction):
+    """One run of a transaction function.
+
+    Args:
+        transaction: the client's.
+        limits: what it may write.
+        read_only: whether writes are refused.
+        blocking: whether reads block the calling thread, and the client's errors come out as they are.
+
+    Attributes:
+        native: the client's transaction.
+        broken: the error that ended it, if another run may succeed: it must not commit.
+        watches: those that were asked for, to be made when it ends.
+    """
+
+    __slots__ = ("_blocking", "_plain", "_snapshot", "_stamped", "broken", "native", "stamp", "watches")
+
+    def __init__(self, transaction: Any, limits: Limits, *, read_only: bool = False, blocking: bool = False) -> None:
+        super().__init__(limits, read_only=read_only)
+        self.native = transaction
+        self.broken: StoreError | None = None
+        self.stamp = CommitStamp()
+        self.watches: list[Watch] = []
+        self._blocking = blocking
+        self._stamped: dict[bytes, tuple[bytes, bytes]] = {}
+        self._plain = _Reads(self, transaction)
+        self._snapshot = _Reads(self, transaction.snapshot)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._ended
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to commit."""
+        return self.size > 0
+
+    # Reads
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    async def get(self, key: bytes) -> bytes | None:
+        return await self._plain.get(key)
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return await self._plain.get_many(keys)
+
+    async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
+        return await self._plain.get_range(begin, end, limit=limit, reverse=reverse)
+
+    def check_read(self, key: bytes) -> None:
+        """Refuse to read what no key can be, and to read at all after the end."""
+        if type(key) is not bytes or key >= SYSTEM_KEYS:
+            raise not_readable(key)
+        if self._ended:
+            raise transaction_ended()
+
+    async def value(self, future: Any) -> bytes | None:
+        """Return the value of a future (of the client's class Value), None when the key has none."""
+        try:
+            if not self._blocking and not future.is_ready():
+                await Until(future)
+            value: bytes | None = future.value
+        except fdb.FDBError as error:
+            raise self._met(error) from None
+        return value
+
+    async def pairs(self, future: Any) -> Any:
+        """Return what a future of pairs has."""
+        try:
+            if not self._blocking and not future.is_ready():
+                await Until(future)
+            return future.wait()
+        except fdb.FDBError as error:
+            raise self._met(error) from None
+
+    def _met(self, error: Any) -> BaseException:
+        """Return the error to raise for one of the client's."""
+        if self._blocking:
+            found: BaseException = error
+            return found
+        ours = translated(error)
+        if ours.retryable:
+            self.broken = ours
+        return ours
+
+    # Writes
+
+    def set(self, key: bytes, value: bytes) -> None:
+        self._check(key, value)
+        self.native.set(key, value)
+
+    def clear(self, key: bytes) -> None:
+        self._check(key, b"")
+        self.native.clear(key)
+
+    def clear_range(self, begin: bytes, end: bytes) -> None:
+        self._check_clear(begin, end)
+        if begin < end:
+            self.native.clear_range(begin, end)
+
+    def add(self, key: bytes, operand: bytes) -> None:
+        self._check(key, operand)
+        self.native.add(key, operand)
+
+    def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
+        key = only_bytes(before, "key") + _PLACEHOLDER + only_bytes(after, "key")
+        self._check(key, value)
+        self.native.set_versionstamped_key(key + len(before).to_bytes(4, "little"), value)
+
+    def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
+        value = only_bytes(before, "value") + _PLACEHOLDER + only_bytes(after, "value")
+        self._check(key, value)
+        self._stamped[key] = before, after
+        self.native.set_versionstamped_value(key, value + len(before).to_bytes(4, "little"))
+
+    def add_read_conflict_key(self, key: bytes) -> None:
+        self.native.add_read_conflict_key(only_bytes(key, "key"))
+
+    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
+        if only_bytes(begin, "key") < only_bytes(end, "key"):
+            self.native.add_read_conflict_range(begin, end)
+
+    def watch(self, key: bytes) -> Watch:
+        self._check_watch(key)
+        watch = Watch(key)
+        self.watches.append(watch)
+        return watch
+
+    def stamped_value(self, key: bytes) -> bytes | None:
+        """Return what a key holds since this transaction has committed, if it was given a versionstamp."""
+        if key not in self._stamped or self.stamp.value is None:
+            return None
+        before, after = self._stamped[key]
+        return before + self.stamp.value + after
+
+    def too_long(self, seconds: float) -> TransactionTooOld:
+        """Return the error for a transaction whose function ran for so long."""
+        return TransactionTooOld(
+            f"transaction_too_old (1007): a transaction function ran for {seconds:.1f} s; "
+            f"the limit is {self.limits.seconds:g} s"
+        )
+
+
+def _selector(bound: Bound) -> Any:
+    """Return a range's bound as the client's selector."""
+    if type(bound) is bytes:
+        if bound > SYSTEM_KEYS:
+            raise system_key(bound)
+        return fdb.KeySelector.first_greater_or_equal(bound)
+    selector: KeySelector = check_selector(bound)
+    return fdb.KeySelector(selector.key, selector.or_equal, selector.offset)

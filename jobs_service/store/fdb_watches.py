@@ -1,0 +1,148 @@
+"""Watches of FoundationDB, bridged into the loop through one thread, however many there are. Floor: store.
+
+The client's thread only notes which watch has fired; the bridge's thread hands all that have to the loop at once. The
+client takes a limited number of watches; those beyond it are looked at now and then, all in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from queue import SimpleQueue
+from typing import Any
+
+import fdb
+
+from jobs_service.errors import StoreError
+from jobs_service.store.base import Watch
+from jobs_service.store.fdb_client import Network, translated
+
+
+class FdbWatches:
+    """The watches of one store.
+
+    Args:
+        network: the client.
+        loop: the loop that they fire on.
+        executor: lends the bridge its thread, until `close`.
+        limit: watches of the client at most; others are polled.
+        poll: seconds between two looks at those.
+        look: returns the present values of keys.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor,
+        *,
+        limit: int,
+        poll: float,
+        look: Callable[[list[bytes]], Awaitable[list[bytes | None]]],
+    ) -> None:
+        self._network = network
+        self._loop = loop
+        self._limit = limit
+        self._poll = poll
+        self._look = look
+        self._closed = False
+        self._native: dict[int, tuple[Watch, Any]] = {}
+        self._numbers: dict[Watch, int] = {}
+        self._polled: dict[Watch, None] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._fired: SimpleQueue[int | None] = SimpleQueue()
+        self._bridge = loop.run_in_executor(executor, self._carry)
+
+    @property
+    def full(self) -> bool:
+        """Whether the client takes no more of them."""
+        return len(self._native) >= self._limit
+
+    @property
+    def number(self) -> int:
+        """How many are alive."""
+        return len(self._native) + len(self._polled)
+
+    def add(self, watch: Watch, future: Any) -> None:
+        """Keep a watch that the client has made."""
+        if self._closed:
+            future.cancel()
+            watch.fire(StoreError("the watch was lost: its store was closed"))
+            return
+        number = self._network.tell(future, self._fired.put)
+        self._native[number] = (watch, future)
+        self._numbers[watch] = number
+        watch.attach(self._forget)
+
+    def add_polled(self, watch: Watch) -> None:
+        """Keep a watch that the client has no place for; its baseline is what its transaction saw or left."""
+        self._polled[watch] = None
+        watch.attach(self._forget)
+        if self._poller is None:
+            self._poller = self._loop.create_task(self._keep_looking())
+
+    async def close(self, why: str) -> None:
+        """Fail all watches and give the thread back."""
+        self._closed = True
+        watches = [watch for watch, _ in self._native.values()] + list(self._polled)
+        for watch in watches:
+            self._forget(watch)
+            watch.fire(StoreError(why))
+        self._fired.put(None)
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.wait([self._poller])
+        await asyncio.shield(self._bridge)
+
+    def _forget(self, watch: Watch) -> None:
+        number = self._numbers.pop(watch, None)
+        if number is not None:
+            _, future = self._native.pop(number)
+            future.cancel()
+        self._polled.pop(watch, None)
+
+    # The bridge
+
+    def _carry(self) -> None:
+        """Hand fired watches to the loop, all that there are at a time, until None comes; in the bridge's thread."""
+        while True:
+            numbers = [self._fired.get()]
+            while not self._fired.empty():
+                numbers.append(self._fired.get())
+            try:
+                self._loop.call_soon_threadsafe(self._deliver, [each for each in numbers if each is not None])
+            except RuntimeError:  # The loop was closed before the store.
+                return
+            if None in numbers:
+                return
+
+    def _deliver(self, numbers: list[int]) -> None:
+        for number in numbers:
+            # One that was canceled is not there any more.
+            native = self._native.pop(number, None)
+            if native is None:
+                continue
+            watch, future = native
+            del self._numbers[watch]
+            try:
+                future.wait()
+                watch.fire()
+            except fdb.FDBError as error:
+                watch.fire(StoreError(f"the watch was lost: {translated(error)}"))
+
+    # Those beyond the client's limit
+
+    async def _keep_looking(self) -> None:
+        while self._polled:
+            await asyncio.sleep(self._poll)
+            watches = list(self._polled)
+            try:
+                values = await self._look([watch.key for watch in watches])
+            except StoreError:
+                continue  # They are looked at again; whoever waits meets the store's trouble itself.
+            for watch, value in zip(watches, values, strict=True):
+                if watch in self._polled and value != watch.baseline:
+                    del self._polled[watch]
+                    watch.fire()
+        self._poller = None
