@@ -72,7 +72,8 @@ async def check_store(store: Store, *, now: float | None = None) -> list[str]:
     prefix = await store.prefix()
 
     async def everything(transaction: Transaction) -> list[KeyValue]:
-        return await transaction.get_range(prefix, prefix + b"\xff")
+        # What follows is the FoundationDB store's own.
+        return await transaction.get_range(prefix, prefix + b"\xfe")
 
     async def stamp(transaction: Transaction) -> CommitStamp:
         transaction.clear(b"nothing is here")  # a write, so that it gets a versionstamp

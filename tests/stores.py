@@ -52,7 +52,15 @@ class StoreKind:
         """Return the test's store, not yet open. Called while the loop runs that it will be used on."""
         if self.address is None:
             return _simulated()
-        return open_address(self.address(directory), plain_settings(), Sources(0))
+        return open_address(self.address(directory), plain_settings(), Sources(None if self.shared else 0))
+
+    def make_bare(self, directory: Path) -> Store:
+        """Return the same, but one that keeps nothing of its own among the keys: they are all the test's."""
+        if self.name != "fdb":
+            return self.make(directory)
+        from tests.fdb_stores import BareFdbStore
+
+        return BareFdbStore(os.environ[FDB_VARIABLE], settings=plain_settings(), sources=Sources())
 
     def where(self, directory: Path) -> str | Store:
         """Return what a service is given to use the test's store: its address, or itself."""

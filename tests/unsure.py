@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Literal
@@ -13,12 +14,12 @@ from jobs_service.sources import Sources
 from jobs_service.store import Store
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
-from tests.stores import plain_settings
+from tests.stores import FDB_VARIABLE, plain_settings
 
 Fate = Literal["answered", "unanswered", "lost", "conflict"]
 """What becomes of a commit: it happens; it happens, and nobody knows; it does not, and nobody knows; it does not."""
 
-UNSURE_KINDS: Final = ("memory", "simulated")
+UNSURE_KINDS: Final = ("memory", "simulated", *(["fdb"] if FDB_VARIABLE in os.environ else []))
 """The kinds of store that can be made to meet such commits here; the embedded one knows of each."""
 
 _HARD: Final = 0.5
@@ -127,6 +128,10 @@ def unsure_store(kind: str, fates: Fates, *, seed: int | str = 0, settings: Sett
         store = MemoryStore(settings=settings, sources=sources)
         store.faults = _MemoryFates(fates)
         return store
+    if kind == "fdb":
+        from tests.fdb_stores import UnsureFdbStore
+
+        return UnsureFdbStore(os.environ[FDB_VARIABLE], fates, settings=settings, sources=Sources())
     cluster = _UnsureCluster(asyncio.get_running_loop(), fates)
     return SimulatedStore(cluster, None, settings=settings, sources=sources)
 

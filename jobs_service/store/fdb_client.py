@@ -85,7 +85,10 @@ class Network:
             )
 
     def tell(self, future: Any, sink: Callable[[int], object]) -> int:
-        """Have `sink` called with the number returned here when a future is ready, at once or on the client's thread."""
+        """Have `sink` called with the number returned here when a future is ready.
+
+        On the client's thread, or before this returns.
+        """
         number = next(self._numbers)
         self._told[number] = sink
         future.capi.fdb_future_set_callback(future.fpointer, self._callback, number)

@@ -26,7 +26,7 @@ def store_kind(request: pytest.FixtureRequest) -> StoreKind:
 @pytest.fixture
 async def closed_store(store_kind: StoreKind, tmp_path: Path) -> Store:
     """A store that is not open yet."""
-    return store_kind.make(tmp_path)
+    return store_kind.make_bare(tmp_path)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def reopen(store_kind: StoreKind, store: Store, tmp_path: Path) -> AsyncIt
     async def again() -> Store:
         await opened[-1].close()
         if store_kind.persistent:
-            opened.append(store_kind.make(tmp_path))
+            opened.append(store_kind.make_bare(tmp_path))
         await opened[-1].open()
         return opened[-1]
 

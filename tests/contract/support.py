@@ -52,8 +52,12 @@ async def value_of(store: Store, key: bytes) -> bytes | None:
 
 
 async def contents(store: Store) -> dict[bytes, bytes]:
-    """Return everything in the store."""
-    return dict(await store.read(lambda tr: tr.get_range(b"", END)))
+    """Return everything in the store but what it keeps for itself."""
+    found = dict(await store.read(lambda tr: tr.get_range(b"", END)))
+    if store.address.startswith("fdb:") and found:
+        own = (b"\xfe\x01", b"\xfe\x15", await store.prefix())
+        return {key: value for key, value in found.items() if not key.startswith(own)}
+    return found
 
 
 @asynccontextmanager

@@ -1,0 +1,93 @@
+"""FoundationDB stores for tests: one that leaves all keys to the test, and one whose commits have chosen fates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fdb
+
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.fdb import FdbStore, _Slot
+from jobs_service.store.fdb_transaction import FdbTransaction
+from tests.unsure import Fates
+
+
+class _NoSlot(_Slot):
+    """Leaves no mark."""
+
+    def leave(self, transaction: Any) -> None:
+        """Do nothing."""
+
+
+class BareFdbStore(FdbStore):
+    """A FoundationDB store without directory and marks: the keys are those that a test writes."""
+
+    async def _locate(self) -> bytes:
+        self._prefix = b"\x15bare"
+        return self._prefix
+
+    async def _look_up(self) -> None:
+        """Stay where it is."""
+
+    def _new_slot(self) -> _Slot:
+        return _NoSlot(b"")
+
+    async def _clear_marks(self) -> None:
+        """There are none."""
+
+
+class _Fated:
+    """The future of a commit that comes out as a fate wants it.
+
+    Args:
+        commit: of the commit; None for one that is not to happen.
+        code: of the error that it ends with, if it does not end with one of its own.
+    """
+
+    def __init__(self, commit: Any, code: int) -> None:
+        self._commit = commit
+        self._code = code
+
+    @property
+    def capi(self) -> Any:
+        """The client's functions."""
+        return self._commit.capi
+
+    @property
+    def fpointer(self) -> Any:
+        """The client's future."""
+        return self._commit.fpointer
+
+    def is_ready(self) -> bool:
+        """Whether it has come out."""
+        return self._commit is None or bool(self._commit.is_ready())
+
+    def wait(self) -> None:
+        """Raise the error."""
+        if self._commit is not None:
+            self._commit.wait()
+        raise fdb.FDBError(self._code)
+
+
+class UnsureFdbStore(FdbStore):
+    """A FoundationDB store whose commits have the fates that a test wants."""
+
+    def __init__(self, cluster_file: str, fates: Fates, *, settings: Settings, sources: Sources) -> None:
+        super().__init__(cluster_file, settings=settings, sources=sources)
+        self._fates = fates
+
+    def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
+        if self._fates.take("lost"):
+            return _Fated(None, 1021), None
+        if self._fates.take("conflict"):
+            return _Fated(None, 1020), None
+        commit, stamp = super()._submit(transaction)
+        if self._fates.take("unanswered"):
+            return _Fated(commit, 1021), stamp
+        self._fates.take("answered")
+        return commit, stamp
+
+    async def _find_out(self, slot: _Slot) -> bytes | None:
+        await self._fates.others()
+        return await super()._find_out(slot)
