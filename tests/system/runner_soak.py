@@ -1,4 +1,4 @@
-"""Runners on one embedded store, one of which is killed again and again: every job ends, and takes effect once.
+"""Runners on one store, one of which is killed again and again: every job ends, and takes effect once.
 
 `python -m tests.system.runner_soak --jobs 10000` prints what happened, and exits 1 with the reason when something is
 not as it must be. The suite has a short form of it.
@@ -26,7 +26,7 @@ from jobs_service.runner.options import Options
 from tests.checker import assert_sound
 from tests.system.forking import ForkServer
 from tests.system.roles import quiet
-from tests.system.workloads import KIND, ONE, effect_key, effects
+from tests.system.workloads import KIND, ONE, effect_key, effects, empty
 
 SUM = b"sum"
 """The application's own key that counts all effects."""
@@ -133,15 +133,25 @@ class RunnerSoak:
         longest: seconds that a handler takes at most.
         timeout: the type's activity timeout in seconds.
         processes: how many run jobs at the same time.
+        address: of another store than an embedded one in that directory; it is emptied.
     """
 
     def __init__(
-        self, directory: Path, seed: int, *, jobs: int, every: float, longest: float, timeout: float, processes: int = 3
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        jobs: int,
+        every: float,
+        longest: float,
+        timeout: float,
+        processes: int = 3,
+        address: str | None = None,
     ) -> None:
         self.figures: Counter[str] = Counter()
         self.losses = Losses()
         self.seconds = 0.0
-        self._address = f"lmdb:{directory / 'store'}"
+        self._address = address or f"lmdb:{directory / 'store'}"
         self._seed = seed
         self._choose = random.Random(seed)
         self._jobs = jobs
@@ -161,6 +171,7 @@ class RunnerSoak:
         """
         with ForkServer("tests.system.runner_soak") as forks:
             async with JobsService(self._address) as jobs:
+                await empty(jobs)
                 await jobs.set_type_timeout(KIND, self._timeout)
                 began = time.monotonic()
                 for _ in range(self._processes):
@@ -269,7 +280,9 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two kills")
     parser.add_argument("--longest", type=float, default=1.0, help="seconds that a handler takes at most")
     parser.add_argument("--timeout", type=float, default=4.0, help="the type's activity timeout in seconds")
+    parser.add_argument("--processes", type=int, default=3, help="how many run jobs at the same time")
     parser.add_argument("--seed", type=int, default=None, help="of who is killed")
+    parser.add_argument("--store", help="an address, such as fdb:FILE; an embedded store by default. It is emptied")
     arguments = parser.parse_args()
     quiet()
     seed = random.randrange(1 << 32) if arguments.seed is None else arguments.seed
@@ -281,6 +294,8 @@ def main() -> None:
             every=arguments.every,
             longest=arguments.longest,
             timeout=arguments.timeout,
+            processes=arguments.processes,
+            address=arguments.store,
         )
         try:
             asyncio.run(soak.run())

@@ -1,4 +1,4 @@
-"""Processes that do everything to one embedded store at once, one of which is killed again and again.
+"""Processes that do everything to one store at once, one of which is killed again and again.
 
 `python -m tests.system.soak --minutes 5` prints what happened, and exits 1 with the reason at the first thing that must
 not be. The suite has a short form of it.
@@ -24,7 +24,7 @@ from jobs_service import JobsService, JobState, Settings, WorkerConflict
 from tests.checker import assert_sound
 from tests.system.forking import ForkServer
 from tests.system.roles import ACTIVITY_TIMEOUT, SETTINGS, follow, quiet
-from tests.system.workloads import KIND, effects, finish_with_effect
+from tests.system.workloads import KIND, effects, empty, finish_with_effect
 
 ROLES = ("creator", "creator", "worker", "worker", "canceler", "subscriber", "everything")
 CHECK_PERIOD = 5.0
@@ -133,13 +133,14 @@ class Soak:
         directory: for the store and the journals.
         seed: of who is killed when.
         every: seconds between two kills.
+        address: of another store than an embedded one in that directory; it is emptied.
     """
 
-    def __init__(self, directory: Path, seed: int, every: float) -> None:
+    def __init__(self, directory: Path, seed: int, every: float, address: str | None = None) -> None:
         self.account = Account()
         self.figures: Counter[str] = Counter()
         self._directory = directory
-        self._address = f"lmdb:{directory / 'store'}"
+        self._address = address or f"lmdb:{directory / 'store'}"
         self._seed = seed
         self._choose = random.Random(seed)
         self._every = every
@@ -153,6 +154,7 @@ class Soak:
         """
         with ForkServer("tests.system.roles") as forks:
             async with JobsService(self._address, settings=Settings(**SETTINGS)) as jobs:
+                await empty(jobs)
                 await jobs.set_type_timeout(KIND, ACTIVITY_TIMEOUT)
                 following: set[asyncio.Task[None]] = set()
                 async with asyncio.TaskGroup() as group:
@@ -260,11 +262,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long processes are killed")
     parser.add_argument("--every", type=float, default=0.2, help="seconds between two kills")
     parser.add_argument("--seed", type=int, default=None, help="of who is killed")
+    parser.add_argument("--store", help="an address, such as fdb:FILE; an embedded store by default. It is emptied")
     arguments = parser.parse_args()
     quiet()
     seed = random.randrange(1 << 32) if arguments.seed is None else arguments.seed
     with tempfile.TemporaryDirectory() as directory:
-        soak = Soak(Path(directory), seed, arguments.every)
+        soak = Soak(Path(directory), seed, arguments.every, arguments.store)
         try:
             asyncio.run(soak.run(60 * arguments.minutes))
         except (AssertionError, ExceptionGroup, TimeoutError) as error:

@@ -68,6 +68,18 @@ def effect_key(id: str) -> bytes:
     return b"effects/" + id.encode()
 
 
+async def empty(jobs: JobsService) -> None:
+    """Remove all jobs, and what their work has left: another soak may have used the store."""
+    prefix = await jobs.store.prefix()
+
+    async def clear(tr: Transaction) -> None:
+        for begin in (prefix, effect_key("")):
+            tr.clear_range(begin, begin + b"\xff")
+        tr.clear(b"sum")
+
+    await jobs.store.transact(clear)
+
+
 async def finish_with_effect(jobs: JobsService, job: RunningJob, data: Any) -> None:
     """Finish a job and count that in the same transaction."""
 
