@@ -110,7 +110,7 @@ class CommitUnknown(StoreError):
 
 
 class DirectoryMoved(StoreError):
-    """The directory that holds the jobs is another one since. Nothing was written; the same call works on the new one."""
+    """The jobs are in another directory since. Nothing was written; the same call works on that one."""
 
 
 class JobFailed(JobsError):
