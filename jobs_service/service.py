@@ -91,6 +91,7 @@ from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
 from jobs_service.store.base import Transaction, Watch, foreign_await, no_coroutine
 from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
+from jobs_service.within import Blocks, WithinTransaction
 
 T = TypeVar("T")
 
@@ -157,6 +158,7 @@ class JobsService:
         self._spreading = Spreading()
         self._operations = GroupCommit(self._context.transact, self._give_back, self._spreading)
         self._waiting: Waiting[_RunningJobs] = Waiting()
+        self._blocks = Blocks(self._sources, self, self.settings.pending_batch)
         self._owns_store = False
         self._entered = False
         self._usable = False
@@ -909,6 +911,44 @@ class JobsService:
         if self._types_touched != types_before:
             await self._look_at_types()
         return result
+
+    def within(self, transaction: object) -> WithinTransaction:
+        """Return a block over a transaction that the application drives itself, in plain code:
+
+            @fdb.transactional
+            def place_order(tr, order):
+                tr[b"orders/42"] = order
+                with jobs.within(tr) as tx:
+                    tx.add("email", "receipt-42", {"order": 42})
+
+        `tx` has the operations of JobTransaction as plain methods. They behave as if done one after the other; what
+        they write is handed to the transaction at the end of the block, nothing of it if the block raises, and takes
+        effect when the application commits. `tx.kv`, like the transaction itself, is written at once. A job that one
+        block has changed cannot be read by a later block on the same transaction (accessed_unreadable), so what
+        belongs together goes into one block; blocks are not nested.
+
+        Every read blocks the calling thread, which may be any: on the loop's own thread it holds up everybody there.
+
+        A running job that `tx.accept` returns is the caller's once the application has committed. Its own methods are
+        coroutines of this service, for its loop; plain code gives it to another block: `tx.update(job)`,
+        `tx.finish(job)`, `tx.release(job)`. Its `seq`, like that of all that a block returns, may stay None. A type
+        that is made in a block is watched over after `type_check_period` at the latest.
+
+        What `transact` promises about commits of unknown outcome is not promised here. The application's retry loop
+        runs the block again, with new ids and locks, and what has happened already is not recognised: `add` may raise
+        JobExists for the job that it has added (`if_exists="ignore"` accepts that), `enqueue` without an id may add a
+        second job, `finish` may raise WorkerConflict for what it has finished, and a job whose accept was run twice
+        may stay locked until its type's timeout. Where that matters, use `transact`.
+
+        Args:
+            transaction: an fdb.Transaction of the store's cluster; on a memory: store what its begin() returned.
+
+        Raises:
+            JobsError: the service is not open.
+            StoreError: no transaction of this store, or called by a function that `transact` runs.
+        """
+        self._check_open()
+        return WithinTransaction(self._blocks, transaction, self._store.adopt(transaction), self._context.keyspace)
 
     # Subscribing
 

@@ -321,6 +321,21 @@ class Store(ABC):
     async def read(self, function: TransactionFunction[T]) -> T:
         """Run the function in a transaction that only reads (and watches); it never waits for a writer."""
 
+    def adopt(self, transaction: object) -> Transaction:
+        """Return a transaction that the application drives itself as one of this store: whoever began it commits it.
+
+        Its reads block the calling thread and never suspend, so that `drive` runs the coroutines that use it, on any
+        thread. Errors of the application's transaction come out as they are: its retry loop must see them. The stamp
+        is not promised to be known after the commit.
+
+        Raises:
+            StoreError: the store has no such transactions, or this is none of its.
+        """
+        raise StoreError(
+            f"store {self.address}: within() needs an fdb: store and an fdb.Transaction of its cluster; "
+            "use transact() here"
+        )
+
     async def backup(self, path: str) -> int:
         """Write a consistent copy of the store to a new file while it is in use, and return its size in bytes.
 

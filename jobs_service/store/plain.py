@@ -1,0 +1,97 @@
+"""A store's transaction with plain methods, where no read suspends. Floor: store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jobs_service.store.base import Bound, KeyValue, Snapshot, Transaction, drive
+
+
+class PlainReads:
+    """The reads of a transaction: each blocks the calling thread until it is answered.
+
+    Args:
+        reads: returns what reads, or raises why it must not be used now.
+    """
+
+    def __init__(self, reads: Callable[[], Snapshot]) -> None:
+        self._reads = reads
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the key's value, None when it has none."""
+        return drive(self._reads().get(key))
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the keys' values in their order; the reads go out together."""
+        return drive(self._reads().get_many(keys))
+
+    def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
+        """Return the pairs from `begin` up to, not including, `end`, in key order.
+
+        Args:
+            begin, end: keys, or selectors resolved in this transaction.
+            limit: at most so many pairs; 0 for all.
+            reverse: from the end backwards.
+        """
+        return drive(self._reads().get_range(begin, end, limit=limit, reverse=reverse))
+
+
+class PlainTransaction(PlainReads):
+    """The reads and writes of a transaction, in FoundationDB's vocabulary. Writes go to the transaction at once.
+
+    There are no watches: ask for one where they are waited for.
+
+    Args:
+        transaction: returns the transaction, or raises why it must not be used now.
+    """
+
+    def __init__(self, transaction: Callable[[], Transaction]) -> None:
+        super().__init__(transaction)
+        self._transaction = transaction
+
+    @property
+    def snapshot(self) -> PlainReads:
+        """The same reads without read conflicts."""
+        return PlainReads(lambda: self._transaction().snapshot)
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Write a value."""
+        self._transaction().set(key, value)
+
+    def clear(self, key: bytes) -> None:
+        """Remove a key; nothing happens when it is not there."""
+        self._transaction().clear(key)
+
+    def clear_range(self, begin: bytes, end: bytes) -> None:
+        """Remove the keys from `begin` up to, not including, `end`."""
+        self._transaction().clear_range(begin, end)
+
+    def add(self, key: bytes, operand: bytes) -> None:
+        """Add a little-endian integer to the value (zero when missing) without reading it: adds never conflict."""
+        self._transaction().add(key, operand)
+
+    def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
+        """Write under a key in which 10 bytes become the transaction's versionstamp.
+
+        Args:
+            key: the key with a placeholder, then 4 bytes: the placeholder's offset, little-endian.
+        """
+        self._transaction().set_versionstamped_key(key, value)
+
+    def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
+        """Write a value in which 10 bytes become the transaction's versionstamp (offset as for the key)."""
+        self._transaction().set_versionstamped_value(key, value)
+
+    def add_read_conflict_key(self, key: bytes) -> None:
+        """Fail if another transaction changes this key, as if it had been read."""
+        self._transaction().add_read_conflict_key(key)
+
+    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
+        """Fail if another transaction changes a key in this range, as if it had been read."""
+        self._transaction().add_read_conflict_range(begin, end)
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self._transaction()[key] = value
+
+    def __delitem__(self, key: bytes | slice) -> None:
+        del self._transaction()[key]

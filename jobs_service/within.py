@@ -1,0 +1,210 @@
+"""Operations on jobs over a transaction that the application drives itself, as plain methods for plain code.
+
+Floor: below the service, above the layer. Nothing here touches an event loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+from jobs_service.errors import JobsError
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.transaction import JobTransaction, Listing
+from jobs_service.layer.unit import Unit
+from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
+from jobs_service.sources import Sources
+from jobs_service.store.base import Transaction, drive
+from jobs_service.store.held import HeldBack
+from jobs_service.store.plain import PlainTransaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Inside a class that has a method `list`, the builtin goes by this name.
+_Jobs: TypeAlias = list[Job]
+
+_ANEW: Final = 0x8000
+"""Moves after which counting begins anew: half of what a transaction can have, and more than fits into one."""
+
+
+def _plain(
+    operation: Callable[Concatenate[JobTransaction, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[WithinTransaction, P], T]:
+    """Return an operation as a method that returns what the coroutine would."""
+
+    @functools.wraps(operation)
+    def method(within: WithinTransaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(operation(within._operations(), *args, **kwargs))
+
+    return method
+
+
+class WithinTransaction:
+    """The operations of JobTransaction as plain methods, over a transaction of the application: see JobsService.within.
+
+    Arguments, results and errors are those of JobTransaction's coroutines. Every read blocks the calling thread.
+    A block is entered once, and used by one thread at a time, whichever that is.
+
+    Attributes:
+        kv: the transaction, for the application's own keys.
+    """
+
+    def __init__(self, blocks: Blocks, application: object, transaction: Transaction, keyspace: Keyspace) -> None:
+        self._blocks = blocks
+        self._application = application
+        self._transaction = transaction
+        self._keyspace = keyspace
+        self._held = HeldBack(transaction)
+        self._unit: _Unit | None = None
+        self._jobs: JobTransaction | None = None
+
+    def __enter__(self) -> Self:
+        if self._unit is not None:
+            raise JobsError("this block was entered before; call jobs.within(tr) for each block")
+        blocks = self._blocks
+        self._unit = _Unit(self._held, self._keyspace, blocks.sources, blocks.enter(self._application))
+        self._jobs = JobTransaction(self._unit, blocks.worker, blocks.make_ready)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._operations()
+        unit = self._unit
+        assert unit is not None
+        self._jobs = None
+        try:
+            if kind is None:
+                self._held.hand_over()
+                unit.flush()
+        finally:
+            self._blocks.leave(self._application, unit.moves)
+
+    @property
+    def kv(self) -> PlainTransaction:
+        """The transaction itself: your own keys, in FoundationDB's vocabulary; written at once, not at the end."""
+        return PlainTransaction(self._entered)
+
+    # Types
+
+    set_type_timeout = _plain(JobTransaction.set_type_timeout)
+    get_type_timeout = _plain(JobTransaction.get_type_timeout)
+    clear_type_timeout = _plain(JobTransaction.clear_type_timeout)
+    types = _plain(JobTransaction.types)
+    pause = _plain(JobTransaction.pause)
+    resume = _plain(JobTransaction.resume)
+    paused = _plain(JobTransaction.paused)
+    set_retention = _plain(JobTransaction.set_retention)
+
+    # Creating and watching over jobs
+
+    add = _plain(JobTransaction.add)
+    add_many = _plain(JobTransaction.add_many)
+    enqueue = _plain(JobTransaction.enqueue)
+    remove = _plain(JobTransaction.remove)
+    get = _plain(JobTransaction.get)
+    active_ids = _plain(JobTransaction.active_ids)
+    pending_count = _plain(JobTransaction.pending_count)
+
+    def list(self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000) -> _Jobs:
+        """Return jobs as this transaction sees them, in key order; see JobsService.list."""
+        return drive(_all(self._operations().list(type, state=state, page_size=page_size)))
+
+    # Running jobs
+
+    accept = _plain(JobTransaction.accept)
+    accept_many = _plain(JobTransaction.accept_many)
+    update = _plain(JobTransaction.update)
+    finish = _plain(JobTransaction.finish)
+    release = _plain(JobTransaction.release)
+
+    @overload
+    def resubmit(
+        self, type: RunningJob, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> RunningJob: ...
+
+    @overload
+    def resubmit(
+        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job: ...
+
+    def resubmit(
+        self, type: Any, id: Any = None, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job:
+        """Have a job run again: `resubmit(type, id)` as a creator, `resubmit(job)` as the running job's worker.
+
+        See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
+        """
+        return drive(self._operations().resubmit(type, id, data=data, priority=priority, run_at=run_at))
+
+    def _operations(self) -> JobTransaction:
+        if self._jobs is None:
+            raise JobsError(
+                "this block is not entered yet: write `with jobs.within(tr) as tx:`"
+                if self._unit is None
+                else "this block has ended; call jobs.within(tr) for another one"
+            )
+        return self._jobs
+
+    def _entered(self) -> Transaction:
+        self._operations()
+        return self._transaction
+
+
+class Blocks:
+    """The blocks of one service: at most one at a time on each of the application's transactions.
+
+    A later block on the same transaction goes on counting moves where the one before has ended, so that no two jobs get
+    the same place. Whether the transaction was begun anew in between, as retry loops do, makes no difference to that.
+
+    Args:
+        sources: wall-clock time and randomness.
+        worker: what running jobs call that are accepted in a block.
+        make_ready: how many due jobs one accept makes ready at most.
+    """
+
+    def __init__(self, sources: Sources, worker: Worker, make_ready: int) -> None:
+        self.sources = sources
+        self.worker = worker
+        self.make_ready = make_ready
+        self._moves: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._open: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def enter(self, application: object) -> int:
+        """Note that a block on this transaction begins; return from where it counts moves.
+
+        Raises:
+            JobsError: another one has not ended yet.
+        """
+        if application in self._open:
+            raise JobsError("a block on this transaction is open already: hand its `tx` on, or end it first")
+        self._open.add(application)
+        return self._moves.get(application, 0) % _ANEW
+
+    def leave(self, application: object, moves: int) -> None:
+        """Note that a block has ended, after so many moves."""
+        self._open.discard(application)
+        self._moves[application] = moves
+
+
+class _Unit(Unit):
+    """A unit of work that does not count moves from zero on."""
+
+    __slots__ = ()
+
+    def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources, moves: int) -> None:
+        super().__init__(transaction, keyspace, sources)
+        self._orders = moves
+
+    @property
+    def moves(self) -> int:
+        """How many there were, those of earlier blocks counted."""
+        return self._orders
+
+
+async def _all(listing: Listing) -> list[Job]:
+    return await listing

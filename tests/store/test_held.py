@@ -1,0 +1,120 @@
+"""Writes that are held back: read as if they were written, there when they are handed over, and not before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service.errors import StoreError
+from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction, drive
+from jobs_service.store.buffer import SET, BufferedTransaction, Reads
+from jobs_service.store.held import HeldBack
+from jobs_service.store.versions import Versions, View
+
+KEY = st.integers(0, 9).map(lambda number: b"%d" % number)
+WRITES = st.lists(st.tuples(KEY, st.none() | st.sampled_from([b"x", b"y"])), max_size=8)
+RANGES = st.lists(st.tuples(KEY, KEY, st.integers(0, 4), st.booleans(), st.booleans()), min_size=1, max_size=6)
+
+
+def over(stored: dict[bytes, bytes]) -> BufferedTransaction:
+    """Return a transaction over these keys and values."""
+    versions = Versions()
+    versions.apply([(SET, key, value, None) for key, value in stored.items()])
+    return BufferedTransaction(View(versions, versions.enter()), Limits())
+
+
+def write(transaction: Transaction, writes: list[tuple[bytes, bytes | None]]) -> None:
+    for key, value in writes:
+        if value is None:
+            transaction.clear(key)
+        else:
+            transaction.set(key, value)
+
+
+def seen(reads: Snapshot, begin: bytes, end: bytes, limit: int, reverse: bool) -> object:
+    return (
+        drive(reads.get_range(begin, end, limit=limit, reverse=reverse)),
+        drive(reads.get(begin)),
+        drive(reads.get_many([end, begin, end])),
+    )
+
+
+@given(stored=st.dictionaries(KEY, st.just(b"s")), before=WRITES, writes=WRITES, ranges=RANGES)
+def test_reads_are_those_of_a_transaction_that_has_the_writes(
+    stored: dict[bytes, bytes],
+    before: list[tuple[bytes, bytes | None]],
+    writes: list[tuple[bytes, bytes | None]],
+    ranges: list[tuple[bytes, bytes, int, bool, bool]],
+) -> None:
+    plain, under = over(stored), over(stored)
+    write(plain, before + writes)
+    write(under, before)
+    held = HeldBack(under)
+    write(held, writes)
+    for begin, end, limit, reverse, snapshot in ranges:
+        wanted = seen(plain, begin, end, limit, reverse)
+        assert seen(held.snapshot if snapshot else held, begin, end, limit, reverse) == wanted
+    held.hand_over()
+    for reads in (held, under):
+        assert drive(reads.get_range(b"", b"\xff")) == drive(plain.get_range(b"", b"\xff"))
+
+
+def test_nothing_is_written_before_it_is_handed_over() -> None:
+    under = over({b"a": b"1"})
+    held = HeldBack(under)
+    held[b"b"] = b"2"
+    del held[b"a"]
+    assert under.log == []
+    held.hand_over()
+    held.hand_over()
+    assert len(under.log) == 2
+    held.clear(b"b")
+    assert drive(under.get(b"b")) is None
+
+
+def test_everything_else_goes_to_the_transaction_at_once() -> None:
+    under = over({b"a": b"1", b"b": b"2"})
+    held = HeldBack(under)
+    held.clear_range(b"a", b"b")
+    held.add(b"c", b"\1")
+    held.stamp_key(b"d", b"", b"")
+    held.stamp_value(b"e", b"", b"")
+    watch = held.watch(b"f")
+    assert len(under.log) == 4
+    assert under.watches == [watch]
+    assert held.stamp is under.stamp
+    assert held.limits is under.limits
+    assert drive(held.get_range(b"", b"d")) == [(b"b", b"2"), (b"c", b"\1")]
+
+
+def test_selectors_are_refused_while_writes_are_held_back() -> None:
+    held = HeldBack(over({b"a": b"1"}))
+    after = KeySelector.first_greater_or_equal(b"")
+    assert drive(held.get_range(after, b"z")) == [(b"a", b"1")]
+    held.set(b"b", b"2")
+    with pytest.raises(StoreError, match="bounds must be keys"):
+        drive(held.get_range(after, b"z"))
+
+
+@pytest.mark.parametrize("read", ["get", "get_many", "get_range", "key", "range", None])
+def test_reads_conflict_unless_they_are_snapshots(read: str | None) -> None:
+    reads = Reads()
+    versions = Versions()
+    held = HeldBack(BufferedTransaction(View(versions, versions.enter()), Limits(), reads=reads))
+    held.set(b"own", b"")
+    drive(held.snapshot.get(b"a"))
+    drive(held.snapshot.get_many([b"a"]))
+    drive(held.snapshot.get_range(b"a", b"b"))
+    if read == "get":
+        drive(held.get(b"a"))
+    elif read == "get_many":
+        drive(held.get_many([b"own", b"a"]))
+    elif read == "get_range":
+        drive(held.get_range(b"a", b"b"))
+    elif read == "key":
+        held.add_read_conflict_key(b"a")
+    elif read == "range":
+        held.add_read_conflict_range(b"a", b"b")
+    assert any(begin <= b"a" < end for begin, end in reads.ranges) == (read is not None)
+    assert not any(begin <= b"own" < end for begin, end in reads.ranges)
