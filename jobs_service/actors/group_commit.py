@@ -262,6 +262,10 @@ class GroupCommit:
             self._turns.begin(key)
         return future
 
+    def is_crowded(self, keys: TypeKeys) -> bool:
+        """Whether those who accept jobs of a type have collided with others of late."""
+        return self._spreading.is_crowded(keys)
+
     async def drain(self) -> None:
         """Return when every operation that was begun has ended."""
         while self._queue or self._running:

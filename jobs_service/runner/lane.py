@@ -16,7 +16,7 @@ from jobs_service.errors import StoreError, WorkerConflict, in_one_line
 from jobs_service.layer import activity, processing
 from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.processing import Holding
-from jobs_service.layer.transaction import terms
+from jobs_service.layer.transaction import Spread, terms
 from jobs_service.layer.unit import FOR_EVER, Retention, Unit
 from jobs_service.model import JobError, JobId, RunningJob
 from jobs_service.runner import scheduling
@@ -42,6 +42,9 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 500_000
 _MOST_LOGGED: Final = 300
 _MOST_ACCEPTED: Final = 1000
+
+_LONGEST_GATHERING: Final = 0.1
+"""Seconds that free slots wait for others at most."""
 _LOST_TO_OTHERS: Final = (Why.CANCELED, Why.TAKEN)
 _WHY: Final = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
 
@@ -116,6 +119,7 @@ class Lane(Actor):
         self._some = asyncio.Event()
         self._none = asyncio.Event()
         self._none.set()
+        self._look_took = 0.0
         self._queue_watch: Watch | None = None
         self._cancel_watch: Watch | None = None
         self._ends: list[tuple[Run, End]] = []
@@ -207,6 +211,7 @@ class Lane(Actor):
         """Keep the slots taken as long as there are jobs."""
         while not self._draining:
             await self._room.wait()
+            await self._gather()
             free = min(self.options.slots - self._busy, _MOST_ACCEPTED)
             if free <= 0:
                 self._room.clear()
@@ -228,11 +233,24 @@ class Lane(Actor):
                 for job in found:
                     self._begin(job)
 
+    async def _gather(self) -> None:
+        """On a crowded queue, have what few slots are free wait for more, as long as the last look has taken.
+
+        So there are fewer looks that can collide, and each takes more jobs.
+        """
+        free = self.options.slots - self._busy
+        if 0 < 2 * free < self.options.slots and self._host.operations.is_crowded(self._keys):
+            await asyncio.sleep(min(self._look_took, _LONGEST_GATHERING))
+
     async def _accept(self, limit: int) -> list[RunningJob] | Nothing:
         context = self._context
+        spread: Spread = 1 if self.options.fifo else "adaptive"
         most = self.options.max_history
-        wanted = terms(limit, None, None, 1, context.settings.pending_batch, context.sources.worker, most)
-        return await context.retried(lambda: self._host.accept(self._keys, wanted), type=self._keys.type)
+        wanted = terms(limit, None, None, spread, context.settings.pending_batch, context.sources.worker, most)
+        began = self._loop.time()
+        found = await context.retried(lambda: self._host.accept(self._keys, wanted), type=self._keys.type)
+        self._look_took = self._loop.time() - began
+        return found
 
     async def _wait_for_jobs(self, nothing: Nothing) -> None:
         watch = nothing.watch

@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     jitter: float
     max_history: int
     continuous: Continuous
+    fifo: bool
     interval: float
     max_churn: int
     grace: float
@@ -58,6 +59,8 @@ class HandlerOptions:
         jitter: up to this share of the pause is added to it at random, 0 to 1.
         max_history: events that a job's history keeps.
         continuous: whether its jobs hold a slot for long, and so take turns; may be a function of the RunningJob.
+        fifo: whether jobs are accepted in exact order even where processes collide on the queue; otherwise they spread
+            over it then.
         interval: between two rotations of continuous jobs.
         max_churn: continuous jobs that one rotation stops at most for others that wait.
         grace: what a stopped or canceled handler may take to end.
@@ -77,6 +80,7 @@ class HandlerOptions:
     jitter: float = 0.0
     max_history: int = 20
     continuous: Continuous = False
+    fifo: bool = False
     interval: float = 60.0
     max_churn: int = 20
     grace: float = 10.0
@@ -89,6 +93,8 @@ class HandlerOptions:
             value = getattr(self, field.name)
             if field.name == "continuous":
                 _check_continuous(value)
+            elif field.name == "fifo":
+                _check_fifo(value)
             else:
                 object.__setattr__(self, field.name, _RANGES[field.name].checked(field.name, value))
 
@@ -160,3 +166,8 @@ def _check_continuous(value: Any) -> None:
         raise InvalidSettings(
             f"option continuous={shown(value)}: a {kind_of(value)}; allowed are True, False and a function of the job"
         )
+
+
+def _check_fifo(value: Any) -> None:
+    if value is not True and value is not False:
+        raise InvalidSettings(f"option fifo={shown(value)}: a {kind_of(value)}; allowed are True and False")
