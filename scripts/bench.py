@@ -1,6 +1,7 @@
 """Measures what the README promises: prints a table for people, or one JSON line per figure.
 
-Every figure is measured through the public interface only. `--against DIR` measures another checkout of this
+Every figure is measured through the public interface only. `--store fdb:FILE` measures on a cluster, with other goals;
+the jobs that are in a given store are removed. `--against DIR` measures another checkout of this
 repository as well, in turn with this one, and prints the ratio: so a change is shown before and after in one run.
 The garbage collector is set as `jobs-service serve` sets it.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -19,8 +21,9 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import structlog
 
@@ -29,6 +32,23 @@ from jobs_service.cli.daemon import GC_THRESHOLDS
 
 TYPE = "bench"
 TIMEOUT = 300.0
+
+GOALS_ON_A_CLUSTER = {
+    "add_concurrent": 6000,
+    "add_many": 30_000,
+    "accept_finish": 1500,
+    "accept_many_finish": 1500,
+    "add_median_ms": 2,
+    "add_p99_ms": 10,
+    "finish_to_event_ms": 10,
+    "subscriptions_10k_s": 10,
+    "accept_other_process_ms": 15,
+    "runner": 5000,
+    "runner_two_processes": 5000,
+    "runner_types": 4000,
+}
+"""Of one server process that shares the machine with what is measured."""
+CONTENDERS = (1, 8, 32, 128)
 
 
 @dataclass(frozen=True)
@@ -68,6 +88,26 @@ class Bench:
     def __init__(self, store: str | None, scale: float) -> None:
         self._store = store
         self._scale = scale
+        self._cluster = store is not None and store.startswith("fdb:")
+
+    async def measure(self, name: str) -> list[Figure]:
+        """Return the figures of one measurement."""
+        await self._fresh()
+        figures: list[Figure] = await getattr(self, name)()
+        goals = GOALS_ON_A_CLUSTER if self._cluster else {}
+        return [replace(figure, goal=goals.get(figure.name, figure.goal)) for figure in figures]
+
+    async def _fresh(self) -> None:
+        """Remove all jobs of a store that was given."""
+        if self._store is None:
+            return
+        async with JobsService(self._store, supervise=False) as jobs:
+            prefix = await jobs.store.prefix()
+
+            async def clear(tx: JobTransaction) -> None:
+                tx.kv.clear_range(prefix, prefix + b"\xff")
+
+            await jobs.transact(clear)
 
     def count(self, jobs: int) -> int:
         """Return how many jobs to measure with."""
@@ -88,9 +128,9 @@ class Bench:
             yield JobsService(address, settings=Settings(**settings))
 
     async def add_concurrent(self) -> list[Figure]:
-        """`add` by 1,000 callers at once."""
+        """`add` by 1,000 callers at once; on a cluster by 256."""
         total = self.count(60_000)
-        callers = min(1000, total)
+        callers = min(256 if self._cluster else 1000, total)
         with self.service() as service:
             async with service as jobs:
                 await jobs.set_type_timeout(TYPE, TIMEOUT)
@@ -100,7 +140,7 @@ class Bench:
                         await jobs.add(TYPE, f"job-{number}", {"n": number})
 
                 seconds = await _timed(lambda: _together(caller(first) for first in range(callers)))
-        return [Figure("add_concurrent", total / seconds, "/s", 40_000, True, "add by 1,000 concurrent callers")]
+        return [Figure("add_concurrent", total / seconds, "/s", 40_000, True, f"add by {callers:,} concurrent callers")]
 
     async def add_many(self) -> list[Figure]:
         """`add_many` of 100,000."""
@@ -113,14 +153,35 @@ class Bench:
         return [Figure("add_many", total / seconds, "/s", 80_000, True, "add_many of 100,000")]
 
     async def accept_finish(self) -> list[Figure]:
-        """`accept` and `finish` by 200 hand-written workers."""
+        """`accept` and `finish` by 200 hand-written workers; on a cluster by 64."""
         total = self.count(20_000)
+        workers = 64 if self._cluster else 200
         with self.service() as service:
             async with service as jobs:
                 await jobs.set_type_timeout(TYPE, TIMEOUT)
                 await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
-                seconds = await _timed(lambda: _work(jobs, 200))
-        return [Figure("accept_finish", total / seconds, "/s", 12_000, True, "accept + finish by 200 workers, jobs")]
+                seconds = await _timed(lambda: _work(jobs, workers, spread="adaptive" if self._cluster else 1))
+        what = f"accept + finish by {workers} workers, jobs"
+        return [Figure("accept_finish", total / seconds, "/s", 12_000, True, what)]
+
+    async def contention(self) -> list[Figure]:
+        """Workers that collide: each a service of its own, in up to four processes, all on one type."""
+        total = self.count(4000)
+        figures = []
+        with self._address() as address:
+            for workers in CONTENDERS:
+                for spread in ("1", "adaptive"):
+                    await self._fresh()
+                    async with JobsService(address, supervise=False) as jobs:
+                        await jobs.set_type_timeout(TYPE, TIMEOUT)
+                        await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+                    seconds, conflicts = await _contend(address, workers, spread)
+                    name, what = f"contention_{workers}_{spread}", f"{workers} workers, spread {spread}"
+                    figures += [
+                        Figure(name, total / seconds, "/s", 0, True, f"{what}, jobs"),
+                        Figure(f"{name}_conflicts", conflicts / total, "", 100, False, f"{what}, conflicts per job"),
+                    ]
+        return figures
 
     async def accept_many_finish(self) -> list[Figure]:
         """`accept_many` of 100, one concurrent `finish` each."""
@@ -210,6 +271,7 @@ class Bench:
         sample = self.count(5000)
         rates: list[float] = []
         for pending in (1000, self.count(1_000_000)):
+            await self._fresh()
             with self.service() as service:
                 async with service as jobs:
                     await jobs.set_type_timeout(TYPE, TIMEOUT)
@@ -446,7 +508,35 @@ async def _together(works: Iterator[Awaitable[object]]) -> None:
     await asyncio.gather(*works)
 
 
-async def _work(jobs: JobsService, workers: int, most: int | None = None) -> None:
+async def _contend(address: str, workers: int, spread: str) -> tuple[float, int]:
+    """Return the seconds that workers need for all jobs, and how many of their commits conflicted."""
+    count = min(workers, 4)
+    command = [sys.executable, __file__, "--contender", address, spread, str(workers // count)]
+    pipe = subprocess.PIPE
+    processes = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(count)]
+    for process in processes:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+    began = time.perf_counter()
+    said = await asyncio.gather(*(process.communicate(b"\n") for process in processes))
+    return time.perf_counter() - began, sum(int(out) for out, _ in said)
+
+
+async def _contender(address: str, spread: str, workers: int) -> None:
+    """One of the processes: as many services, with a worker each."""
+    async with contextlib.AsyncExitStack() as stack:
+        services = [await stack.enter_async_context(JobsService(address, supervise=False)) for _ in range(workers)]
+        await _together(jobs.get_type_timeout(TYPE) for jobs in services)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        wanted: int | Literal["adaptive"] = "adaptive" if spread == "adaptive" else int(spread)
+        await _together(_work(jobs, 1, spread=wanted) for jobs in services)
+        print(sum(getattr(jobs.store, "conflicts", 0) for jobs in services), flush=True)
+
+
+async def _work(
+    jobs: JobsService, workers: int, most: int | None = None, spread: int | Literal["adaptive"] = 1
+) -> None:
     """Accept and finish jobs until there are none, or `most` are done."""
     left = most
 
@@ -455,7 +545,7 @@ async def _work(jobs: JobsService, workers: int, most: int | None = None) -> Non
         while left is None or left > 0:
             if left is not None:
                 left -= 1
-            job = await jobs.accept(TYPE, timeout=0)
+            job = await jobs.accept(TYPE, timeout=0, spread=spread)
             if job is None:
                 return
             await job.finish()
@@ -466,7 +556,7 @@ async def _work(jobs: JobsService, workers: int, most: int | None = None) -> Non
 def _measure(names: list[str], store: str | None, scale: float) -> Iterator[Figure]:
     bench = Bench(store, scale)
     for name in names:
-        yield from asyncio.run(getattr(bench, name)())
+        yield from asyncio.run(bench.measure(name))
 
 
 def _measure_there(checkout: Path, names: list[str], arguments: argparse.Namespace) -> list[Figure]:
@@ -487,6 +577,7 @@ MEASUREMENTS = [
     "add_many",
     "accept_finish",
     "accept_many_finish",
+    "contention",
     "add_single",
     "finish_to_event",
     "subscriptions",
@@ -515,6 +606,7 @@ def main() -> None:
     )
     parser.add_argument("--other", metavar="ADDRESS", help=argparse.SUPPRESS)
     parser.add_argument("--runner", metavar="ADDRESS", help=argparse.SUPPRESS)
+    parser.add_argument("--contender", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.other:
         asyncio.run(_other(arguments.other))
@@ -528,7 +620,12 @@ def main() -> None:
     if arguments.runner:
         asyncio.run(_run_no_ops(arguments.runner))
         return
-    names = arguments.measurements or MEASUREMENTS
+    if arguments.contender:
+        address, spread, workers = arguments.contender
+        asyncio.run(_contender(address, spread, int(workers)))
+        return
+    on_a_cluster = str(arguments.store).startswith("fdb:")
+    names = arguments.measurements or [name for name in MEASUREMENTS if name != "contention" or on_a_cluster]
     if not arguments.json:
         print(f"{'figure':22} {'value':>12}     {'goal':>10}   what")
     for name in names:
