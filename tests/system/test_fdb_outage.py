@@ -90,7 +90,8 @@ class Work:
             except JobNotFound:
                 raise AssertionError(f"{id} is gone") from None
             except StoreError as error:
-                assert last is None, f"a subscription to {id} ended with {error!r}"
+                if last is not None:
+                    raise AssertionError(f"a subscription to {id} ended with {error!r}") from error
                 self.refusals[type(error).__name__] += 1
 
     async def _work(self) -> None:
