@@ -23,6 +23,13 @@ def _run(program: str, directory: Path) -> str:
     return done.stdout
 
 
+def _below(heading: str) -> str:
+    """Return the first program below a heading."""
+    found = re.search(r"```python\n(.*?)```", README[README.index(heading) :], re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
 def test_the_ten_lines_run_as_they_are(tmp_path: Path) -> None:
     assert _run(BLOCKS[0], tmp_path) == "sending to ada@example.org\nfinished\n"
     assert (tmp_path / "jobs-data" / "data.mdb").exists()
@@ -34,7 +41,8 @@ def test_the_ten_lines_run_again_on_the_store_they_left(tmp_path: Path) -> None:
 
 
 def test_the_transaction_and_the_subscription_run_as_they_are(tmp_path: Path) -> None:
-    body = "\n".join(BLOCKS[1:3]).replace("\n", "\n        ")
+    blocks = _below("### A job and your data in one transaction"), _below("### Waiting for a job")
+    body = "\n".join(blocks).replace("\n", "\n        ")
     program = f"""
 import asyncio
 from jobs_service import JobsService

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, assert_type, cast
 
+import fdb
 import pytest
 from hypothesis import given, settings
 
@@ -96,11 +97,14 @@ class FoundationApplication:
     """Has a transaction of the cluster, over a connection of its own."""
 
     def __init__(self, jobs: JobsService) -> None:
-        import fdb
-
-        fdb.api_version(730)
+        self.tr: Any = self.cluster().create_transaction()
         self.conflict: type[Exception] = fdb.FDBError
-        self.tr: Any = fdb.open(os.environ[FDB_VARIABLE]).create_transaction()
+
+    @staticmethod
+    def cluster() -> Any:
+        """Return the connection, an fdb.Database."""
+        fdb.api_version(730)
+        return fdb.open(os.environ[FDB_VARIABLE])
 
     def commit(self) -> None:
         """Commit it."""
@@ -500,7 +504,37 @@ async def test_blocks_of_several_transactions_are_open_at_the_same_time(quiet: J
     assert await drained(quiet) == [J2, J1]
 
 
-# threads, the loop, other workers
+# threads, the loop, other workers, retry loops
+
+
+@pytest.mark.parametrize(
+    "store_kind",
+    [each for kind, each in zip(ADDRESSED, EVERY_STORE, strict=True) if kind.name == "fdb"],
+    indirect=True,
+)
+async def test_a_transactional_function_runs_its_blocks_again_until_it_commits(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs("a", "b", "c"))
+    runs: list[object] = []
+    cluster = FoundationApplication.cluster()
+
+    def work(tr: Any) -> None:
+        tr[b"own/run"] = b"%d" % len(runs)
+        with quiet.within(tr) as tx:
+            job = taken(tx)
+            runs.append(job.id)
+        with quiet.within(tr) as tx:
+            tx.finish(taken(tx))
+            tx.add(T2, job.id)
+        if len(runs) == 1:
+            with committed(quiet) as other:
+                taken(other)
+
+    fdb.transactional(work)(cluster)
+    assert runs == ["a", "b"]
+    assert await own_keys(quiet) == {b"own/run": b"1"}
+    assert await quiet.active_ids(T1) == ["a", "b"]
+    assert [job.state for job in await listed(quiet, T1)] == [RUNNING, RUNNING, FINISHED]
+    assert await drained(quiet, T2) == ["b"]
 
 
 async def test_a_block_works_in_a_thread_while_the_loop_stands_still(quiet: JobsService) -> None:
