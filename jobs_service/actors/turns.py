@@ -1,4 +1,4 @@
-"""Looks at a crowded queue take turns: one process then collides with others, not with itself. Floor: actors.
+"""Looks at a queue take turns: a service collides with others then, not with itself. Floor: actors.
 
 Those who ask for jobs while a look is under way share the next one: fewer transactions, more jobs in each.
 """
@@ -27,7 +27,7 @@ class Turns(Generic[L]):
     """The looks that wait for their turn.
 
     Args:
-        spreading: tells which queues are crowded.
+        spreading: tells at which queues turns are taken.
         begin: called with a look whose turn has come.
     """
 
@@ -40,7 +40,7 @@ class Turns(Generic[L]):
 
     def must_wait(self, keys: TypeKeys) -> bool:
         """Whether a look at the type's queue has to wait for another one."""
-        return keys in self._under_way and self._spreading.is_crowded(keys)
+        return keys in self._under_way and self._spreading.takes_turns(keys)
 
     def waiting(self, key: LookKey) -> L | None:
         """Return the look that waits, None when none does."""

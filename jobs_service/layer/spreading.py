@@ -17,6 +17,9 @@ from jobs_service.model import JobId
 _CLEAN_LOOKS: Final = 8
 """Looks without a collision that undo what one collision has done."""
 
+_MEMORY: Final = 1000
+"""Looks without a collision after which a service's workers take turns no longer."""
+
 _MOST_DOUBLINGS: Final = 10
 _WIDEST: Final = 1024
 """Jobs at the front that a look chooses among at most, as far as it does not take many itself."""
@@ -31,6 +34,15 @@ class Spreading:
     def __init__(self) -> None:
         # How often the spread has been doubled; types that nobody collides on are not in it.
         self._doublings: dict[TypeKeys, float] = {}
+        # For how many looks its own workers still take turns.
+        self._turns: dict[TypeKeys, int] = {}
+
+    def takes_turns(self, keys: TypeKeys) -> bool:
+        """Whether the service's own workers look at the type's queue one after the other: then none are in vain.
+
+        That costs next to nothing, so it goes on for long after workers have collided.
+        """
+        return keys in self._turns
 
     def is_crowded(self, keys: TypeKeys) -> bool:
         """Whether workers have collided on the type's queue of late."""
@@ -49,13 +61,15 @@ class Spreading:
 
     def learn(self, keys: TypeKeys, collisions: int) -> None:
         """Widen the spread after a look that met collisions, and narrow it after one that met none."""
-        doublings = self._doublings.get(keys, 0.0)
+        doublings, turns = self._doublings.pop(keys, 0.0), self._turns.pop(keys, 0)
         if collisions:
-            self._doublings[keys] = min(doublings + collisions, _MOST_DOUBLINGS)
-        elif doublings > 1 / _CLEAN_LOOKS:
-            self._doublings[keys] = doublings - 1 / _CLEAN_LOOKS
-        elif doublings:
-            del self._doublings[keys]
+            doublings, turns = min(doublings + collisions, _MOST_DOUBLINGS), _MEMORY
+        else:
+            doublings, turns = doublings - 1 / _CLEAN_LOOKS, turns - 1
+        if doublings > 0:
+            self._doublings[keys] = doublings
+        if turns > 0:
+            self._turns[keys] = turns
 
 
 class _Look:

@@ -56,6 +56,7 @@ def test_the_defaults_are_the_seeds_and_the_designs() -> None:
         "jitter": 0,
         "max_history": 20,
         "continuous": False,
+        "fifo": False,
         "interval": 60,
         "max_churn": 20,
         "grace": 10,
@@ -66,7 +67,7 @@ def test_the_defaults_are_the_seeds_and_the_designs() -> None:
 
 
 def test_every_option_that_is_a_number_is_in_these_tests() -> None:
-    assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous"}
+    assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous", "fifo"}
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -120,6 +121,13 @@ def test_continuous_is_a_bool_or_a_function_of_the_job() -> None:
         assert complaint(continuous=value).startswith("option continuous=")
 
 
+def test_fifo_is_a_bool() -> None:
+    assert HandlerOptions(fifo=True).fifo is True
+    for value in (1, 0, None, "yes", bool, [True]):
+        assert complaint(fifo=value).endswith("allowed are True and False")
+        assert complaint(fifo=value).startswith("option fifo=")
+
+
 def test_options_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         HandlerOptions().slots = 3  # type: ignore[misc]
@@ -134,7 +142,7 @@ def test_four_options_can_change_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*NUMBERS, "continuous", "nonsense"} - {"slots", "max_churn", "interval", "max_history"})
+    "name", sorted({*NUMBERS, "continuous", "fifo", "nonsense"} - {"slots", "max_churn", "interval", "max_history"})
 )
 def test_no_other_option_can_change(name: str) -> None:
     changes: Any = {name: 1}
