@@ -23,18 +23,15 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from jobs_service import JobsService, JobTransaction, Settings
+from jobs_service import JobsService, Settings
 from jobs_service.cli.app import application
 from jobs_service.cli.daemon import LAST_GRACE
-from jobs_service.sample import TOTAL
 from jobs_service.sample import jobs as sample
-from tests.cli.support import HANG, ROOT, Ended, arrange, environment, process, serving
+from tests.cli.support import HANG, ROOT, Ended, arrange, environment, serving
 from tests.stores import FDB_VARIABLE
 
 SERVERS = ("fdb1", "fdb2", "fdb3")
 OURS = ("daemon", "client")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## On a FoundationDB cluster") : README.index("## Command line")]
 CLIENT = "docker compose run --rm client "
 
 
@@ -192,12 +189,6 @@ def _parse(arguments: list[str]) -> None:
     verb.make_context(verb.name, rest, parent=context)
 
 
-def _readme_commands() -> list[list[str]]:
-    """Return what the README has the client run."""
-    found = re.findall(re.escape(CLIENT) + r"(.*?)(?:\s+#.*)?$", SECTION, re.MULTILINE)
-    return [shlex.split(line) for line in found if line != "VERB ..."]
-
-
 def test_every_command_is_one_that_the_program_takes(services: dict[str, Any]) -> None:
     header = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").partition("\nx-")[0]
     shown = re.findall(r"^#   " + re.escape(CLIENT) + "(.*)$", header, re.MULTILINE)
@@ -205,8 +196,7 @@ def test_every_command_is_one_that_the_program_takes(services: dict[str, Any]) -
     commands = [services[name]["command"] for name in OURS]
     commands += [shlex.split(line) for line in shown]
     commands += [shlex.split(line.removeprefix("jobs-service ")) for line in checks]
-    commands += _readme_commands()
-    assert len(commands) >= 9
+    assert len(commands) == 6
     for arguments in commands:
         _parse(arguments)
 
@@ -244,30 +234,6 @@ def served(services: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 def _store(directory: Path) -> dict[str, str]:
     return {"JOBS_SERVICE_STORE": f"lmdb:{directory / 'store'}"}
-
-
-def test_what_the_readme_has_the_client_run_works(served: Path) -> None:
-    ended = [process(*arguments, cwd=served, env=_store(served)) for arguments in _readme_commands()]
-    assert [command.code for command in ended] == [0] * len(ended), ended
-    (watched,) = [command.out for command in ended if "finished" in command.out and '"words":6' in command.out]
-    assert '"top":{"to":2,"be":2,"or":1}' in watched
-
-
-def test_the_sample_counts_every_text_once_and_tells_the_total(served: Path) -> None:
-    async def read_total(tx: JobTransaction) -> int:
-        return int.from_bytes(await tx.kv.get(TOTAL) or b"", "little")
-
-    async def count() -> None:
-        async with JobsService(_store(served)["JOBS_SERVICE_STORE"]) as jobs:
-            before = await jobs.transact(read_total)
-            for id, text in (("one", "a b A"), ("two", "d e"), ("three", "")):
-                await jobs.add("count-words", id, {"text": text, "top": 1})
-            results = [await jobs.result("count-words", id, timeout=HANG) for id in ("one", "two", "three")]
-            assert results == [{"words": 3, "top": {"a": 2}}, {"words": 2, "top": {"d": 1}}, {"words": 0, "top": {}}]
-            await jobs.add("word-total", "asked for")
-            assert await jobs.result("word-total", "asked for", timeout=HANG) == before + 5
-
-    asyncio.run(count())
 
 
 def test_the_health_check_passes_while_the_daemon_runs_also_after_others(
