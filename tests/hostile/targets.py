@@ -489,6 +489,11 @@ async def _transact_awaiting(world: World, value: Any) -> None:
             await world.jobs.get(WORK, "must not stay")
 
 
+async def _within(world: World, value: Any) -> None:
+    with world.jobs.within(value):
+        pytest.fail("no such value is a transaction")
+
+
 def _not_awaitable(error: TypeError) -> None:
     assert "await" in str(error)
 
@@ -512,6 +517,7 @@ SERVICE = [
     Target("function of transact", _transact, passes_on=True),
     Target("result of a transaction function", _transact_returning, passes_on=True),
     Target("awaited in a transaction function", _transact_awaiting, passes_on=True),
+    Target("transaction of within", _within),
     Target("type of result", lambda world, v: _result(world, v, "x", timeout=0.5)),
     Target("id of result", lambda world, v: _result(world, WORK, v, timeout=0.5)),
     Target("timeout of result", lambda world, v: _result(world, WORK, "finished", timeout=v)),
