@@ -17,6 +17,7 @@ from jobs_service.layer.unit import FOR_EVER, Retention
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store
 
+DEFAULT_BATCH: Final = Batch()
 _TELL_EVERY: Final = 200
 
 
@@ -49,7 +50,7 @@ async def copy_jobs(
     """
     if source is target:
         raise _same(target.address)
-    batch = batch or Batch()
+    batch = batch or DEFAULT_BATCH
     copy = _Copy(
         Source(source, await source.prefix(), batch),
         Target(target, await target.prefix(), sources, batch, force),

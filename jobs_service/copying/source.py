@@ -22,13 +22,13 @@ from jobs_service.layer.keyspace import (
     PERIODIC,
     READY,
     RETENTION,
-    STAMP_CODE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
     WATCH_PENDING,
     Keyspace,
+    TypeFinder,
     TypeKeys,
-    pack_id,
+    end_of_priority,
     unpack_id,
 )
 from jobs_service.layer.record import READY as IS_READY
@@ -51,7 +51,9 @@ _TELLING: Final = (
 SECTIONS: Final = {Phase.RUNNING: ACTIVITY, Phase.READY: READY, Phase.REST: DATA}
 """What is read in each phase of copying jobs."""
 
-_SEQ_BYTES: Final = 12
+STAMP_LENGTH: Final = 13
+"""Bytes of a versionstamp in a key: its code, the stamp, and the order within its transaction."""
+
 _DIGEST_BYTES: Final = 16
 
 
@@ -136,6 +138,7 @@ class Source:
         self.name = store.address
         self.keyspace = Keyspace(prefix, store.limits.key)
         self._batch = batch
+        self._types = TypeFinder(self.keyspace)
 
     def stream(self, section: int) -> Stream:
         """Return all rows of a section."""
@@ -178,9 +181,11 @@ class Source:
         Raises:
             StoreError: its record is damaged.
         """
-        keys, id = self.keyspace.split_data_key(key)
+        keys = self._types.keys_of(key[len(self.keyspace.sections[DATA]) :])
+        packed_id = key[len(keys.data) :]
+        id = unpack_id(packed_id)
         try:
-            return Found(keys.packed, id, pack_id(id), Record.decode(raw))
+            return Found(keys.packed, id, packed_id, Record.decode(raw))
         except StoreError as error:
             raise StoreError(f"job {job_name(keys.type, id)} of {self.name}: {error}", type=keys.type, id=id) from None
 
@@ -236,8 +241,14 @@ class Source:
 
     def _data_key(self, phase: Phase, key: bytes, value: bytes) -> bytes:
         """Return the DATA key of the job that an index entry points at."""
-        fields = fdb.tuple.unpack(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
-        return self.keyspace.stored(fields[0]).data + (value if phase is Phase.RUNNING else pack_id(fields[-1]))
+        keys = self._types.keys_of(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
+        return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
+
+    def place_in_queue(self, key: bytes) -> tuple[bytes, bytes]:
+        """Return what is before and what is after the versionstamp of a READY key, without the section's prefix."""
+        section = len(self.keyspace.sections[READY])
+        stamp = end_of_priority(self._types.keys_of(key[section:]), key)
+        return key[section:stamp], key[stamp + STAMP_LENGTH :]
 
     async def _require_unchanged(self, transaction: Snapshot, jobs: Sequence[Found], unchanged: Look) -> None:
         types = list(dict.fromkeys(job.type for job in jobs))
@@ -254,13 +265,6 @@ def changed(name: str, keys: TypeKeys | None = None) -> CopyRefused:
         f"{name} has changed since its copy began{what}: end the programs that use it and copy again with "
         "--start-over, or go on with --force"
     )
-
-
-def ready_order(keyspace: Keyspace, key: bytes) -> tuple[bytes, bytes]:
-    """Return type and priority, and id, as packed, of a READY key: all of it but the section and the versionstamp."""
-    rest = key[len(keyspace.sections[READY]) :]
-    packed_id = pack_id(fdb.tuple.unpack(rest)[-1])
-    return rest[: -(len(STAMP_CODE) + _SEQ_BYTES + len(packed_id))], packed_id
 
 
 def counted(counts: dict[bytes, Counts], keyspace: Keyspace, job: Found) -> None:

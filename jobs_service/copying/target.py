@@ -13,9 +13,9 @@ from jobs_service import notes
 from jobs_service.copying.note import HAD_JOBS, WAS_PAUSED, Mark, Note, Phase, mark_key, note_key, set_mark
 from jobs_service.copying.results import CopyRefused
 from jobs_service.copying.rows import Batch, Pace, Stream, read_rows
-from jobs_service.copying.source import Found, TypeSettings
+from jobs_service.copying.source import STAMP_LENGTH, Found, TypeSettings
 from jobs_service.errors import JobTooLarge, job_name, shown
-from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, STAMP_CODE, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys, unpack_id
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Retention, Unit, run
@@ -27,7 +27,6 @@ from jobs_service.store.base import Snapshot, Store, Transaction
 T = TypeVar("T")
 
 _ONE: Final = (1).to_bytes(8, "little")
-_SEQ_BYTES: Final = 12
 
 
 class Target:
@@ -96,7 +95,7 @@ class Target:
         keys = self.keyspace.of_packed(found.type)
         record = found.record
         priority = max(len(record.priority), 0 if record.next is None else len(record.next[0]))
-        size = len(keys.ready) + priority + len(STAMP_CODE) + _SEQ_BYTES + len(found.packed_id)
+        size = len(keys.ready) + priority + STAMP_LENGTH + len(found.packed_id)
         if size > self.store.limits.key:
             raise JobTooLarge(
                 f"job {job_name(keys.type, found.id)}: type, priority and id make a key of {size} bytes; "

@@ -57,6 +57,11 @@ AFTER: Final = b"\xff"
 
 _DOUBLE = struct.Struct(">d")
 _SIGN = 0x80
+_GOES_ON: Final = 0xFF
+# The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
+_SMALLEST_INT: Final = 0x0C
+_ZERO: Final = 0x14
+_LARGEST_INT: Final = 0x1C
 _ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
 _MAX_TYPES = 100_000
 MAX_NESTING: Final = 50
@@ -175,6 +180,35 @@ class Keyspace:
         packed = key[len(self.sections[DATA]) :]
         type, id = fdb.tuple.unpack(packed)
         return self.stored(type), id
+
+
+class TypeFinder:
+    """Finds the types of many keys, one after the other: those of one type mostly come together.
+
+    Args:
+        keyspace: of the keys.
+    """
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self._keys: TypeKeys | None = None
+
+    def keys_of(self, rest: bytes) -> TypeKeys:
+        """Return the keys of the type that the rest of a key, behind its section, begins with; more must follow it."""
+        keys = self._keys
+        # A string goes on behind a zero byte if 0xff follows; nothing else that begins alike is another element.
+        if keys is None or not rest.startswith(keys.packed) or rest[len(keys.packed)] == _GOES_ON:
+            keys = self._keys = self._keyspace.stored(fdb.tuple.unpack(rest)[0])
+        return keys
+
+
+def end_of_priority(keys: TypeKeys, key: bytes) -> int:
+    """Return where in a READY key the priority ends, and the versionstamp begins."""
+    start = len(keys.ready)
+    code = key[start]
+    if _SMALLEST_INT <= code <= _LARGEST_INT:
+        return start + 1 + abs(code - _ZERO)
+    return start + len(fdb.tuple.pack(fdb.tuple.unpack(key[start:])[:1]))
 
 
 def pack_type(type: Any) -> bytes:
@@ -389,7 +423,9 @@ __all__ = [
     "Keyspace",
     "Place",
     "Priority",
+    "TypeFinder",
     "TypeKeys",
+    "end_of_priority",
     "exact_int",
     "exact_seconds",
     "id_at_end",

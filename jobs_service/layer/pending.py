@@ -6,10 +6,8 @@ import heapq
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-import fdb.tuple
-
 from jobs_service import notes
-from jobs_service.layer.keyspace import AFTER, TypeKeys, pack_seconds, unpack_id, unpack_seconds
+from jobs_service.layer.keyspace import AFTER, TypeKeys, end_of_priority, pack_seconds, unpack_id, unpack_seconds
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq
 from jobs_service.layer.unit import Entry, Unit, ready_key
 from jobs_service.model import JobId
@@ -26,10 +24,6 @@ ADAPTIVE: Final = 0
 _PAGE: Final = 256
 _LONG_PAGE: Final = 2000
 _CLOCK_CHECK: Final = 5.0
-# The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
-_SMALLEST_INT: Final = 0x0C
-_ZERO: Final = 0x14
-_LARGEST_INT: Final = 0x1C
 
 
 class Terms(NamedTuple):
@@ -314,11 +308,7 @@ def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> li
 def _place(keys: TypeKeys, key: bytes) -> tuple[_Rank, JobId]:
     """Return rank and id of a READY key."""
     start = len(keys.ready)
-    code = key[start]
-    if _SMALLEST_INT <= code <= _LARGEST_INT:
-        stamp = start + 1 + abs(code - _ZERO)
-    else:
-        stamp = start + len(fdb.tuple.pack(fdb.tuple.unpack(key[start:])[:1]))
+    stamp = end_of_priority(keys, key)
     after = stamp + 1 + _SEQ_BYTES
     return (key[start:stamp], 0, key[stamp:after]), unpack_id(key[after:])
 

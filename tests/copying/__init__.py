@@ -1,0 +1,1 @@
+"""Copies of all jobs from one store into another."""
