@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import tomllib
@@ -18,6 +19,7 @@ PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"
 
 _LONGEST = 300
+_MOST_NAMED = 10
 _HANDLERS = "handlers"
 
 
@@ -177,7 +179,10 @@ def _range_of(place: tuple[str, ...]) -> str:
     fields = (HandlerSettings if len(place) > 1 else Settings).model_fields
     field = fields.get(place[-1])
     if field is None:
-        return f"; known are {', '.join(sorted(fields))}"
+        names = sorted(fields)
+        if len(names) > _MOST_NAMED:
+            names = difflib.get_close_matches(place[-1].lower(), names) or [*names[:_MOST_NAMED], "..."]
+        return f"; known are {', '.join(names)}"
     if field.annotation is bool:
         return "; allowed are true and false"
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import coverage
+import fdb.six
 import pytest
 from hypothesis import HealthCheck, settings
+
+# pytest asks every importer for find_spec, which the one of foundationdb's six does not have; nobody needs that one.
+sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != fdb.six.__name__]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -210,7 +210,8 @@ class FdbStore(Store):
 
     def adopt(self, transaction: object) -> Transaction:
         self._check_usable()
-        if not isinstance(transaction, _native_class()):
+        # What an object says of its class may be a lie.
+        if not issubclass(type(transaction), _native_class()):
             raise StoreError(
                 f"within() needs an fdb.Transaction, not {kind_of(transaction)}; "
                 "an fdb.Database is made one by @fdb.transactional"
