@@ -52,6 +52,11 @@ def accept_reads_the_queue_by_snapshot() -> Defect:
     )
 
 
+def accept_claims_no_part_of_a_queue_that_it_empties() -> Defect:
+    """Exact order, but who takes all there are claims nothing: one that comes in before these is overlooked."""
+    return changed(pending._claim_front, ("elif taken:", "elif taken and not all_taken:"))
+
+
 def the_activity_monitor_reads_by_snapshot() -> Defect:
     """A job that is updated or finished while it is taken for lost is no conflict."""
     return changed(
@@ -215,6 +220,9 @@ ALL = (
     Mutant(accept_claims_nothing_that_it_takes),
     Mutant(accept_reads_records_by_snapshot, workloads=("creators", "resubmitters", "workers", "crowds")),
     Mutant(accept_reads_the_queue_by_snapshot, workloads=("creators", "resubmitters", "workers", "crowds")),
+    Mutant(
+        accept_claims_no_part_of_a_queue_that_it_empties, workloads=("creators", "resubmitters", "workers", "crowds")
+    ),
     Mutant(the_activity_monitor_reads_by_snapshot, workloads=("creators", "heartbeats", "workers")),
     Mutant(records_are_read_by_snapshot),
     Mutant(activity_entry_is_not_cleared),

@@ -32,7 +32,7 @@ class Crowds(Workload):
     def _call(self, client: Client, type: JobType) -> Callable[[], Awaitable[object]]:
         name = self.random.choice(["add", "add", "resubmit", "remove", "accept", "accept"])
         if name == "accept":
-            terms = {"spread": self.random.choice([1, 1, 3]), "timeout": self.random.choice([0, 0, 2.0])}
+            terms = {"spread": self.random.choice([1, 1, 3, "adaptive"]), "timeout": self.random.choice([0, 0, 2.0])}
             return partial(_work, client, type, **terms)
         id, options = self.some_id(), self.some_options(client)
         if name == "remove":

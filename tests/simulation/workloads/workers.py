@@ -23,7 +23,7 @@ class Workers(Workload):
     async def step(self, client: Client) -> None:
         limit = self.random.choice([1, 1, 1, 3])
         terms = {
-            "spread": self.random.choice([1, 1, 2, 5]),
+            "spread": self.random.choice([1, 1, 2, 5, "adaptive"]),
             "timeout": self.random.choice([0, 0, 0.5, 5.0]),
             "max_priority": self.random.choice([None, None, None, 0]),
         }
