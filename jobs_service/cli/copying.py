@@ -134,10 +134,13 @@ def _bar() -> Iterator[Progress | None]:
 
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
+        tasks = {"": bar.add_task("", total=None)}
 
         def show(step: str, done: int, total: int | None) -> None:
-            bar.update(task, description=step, completed=done, total=total)
+            if step not in tasks:
+                bar.remove_task(tasks.popitem()[1])
+                tasks[step] = bar.add_task(step, total=total)
+            bar.update(tasks[step], completed=done)
 
         yield show
 
@@ -172,9 +175,9 @@ def _summary(source: str, target: str, copied: Copied) -> str:
     if copied.running:
         what.append(f"{copied.running} of them ran and are pending now")
     if copied.skipped:
-        what.append(f"{_many(copied.skipped, 'job')} stayed as they were in {printable(target)}")
+        what.append(f"{_many(copied.skipped, 'job')} stayed as before in {printable(target)}")
     if copied.differing:
-        what.append(f"{_many(copied.differing, 'job')} not as in {printable(source)}, which was in use")
+        what.append(f"{_many(copied.differing, 'job')} not as in {printable(source)}")
     else:
         what.append("compared")
     return "; ".join(what) + f". Now have your programs use {printable(target)}; {printable(source)} is as it was"

@@ -173,6 +173,7 @@ class _Copy:
         found = await compare(
             self._source, self._target, whole=not note.forced, progress=partial(self._tell, Step.COMPARING, total)
         )
+        self._progress(Step.COMPARING, total, total)
         if found.differing and not note.forced:
             await self._require_unchanged(note)
             raise CopyRefused(

@@ -11,6 +11,7 @@ import fdb.tuple
 
 from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
 from jobs_service.copying import Batch, Copied, Step, copy_jobs
+from jobs_service.copying.note import Note
 from jobs_service.errors import StoreError, TransactionTooOld
 from jobs_service.layer import processing
 from jobs_service.layer.keyspace import (
@@ -29,7 +30,7 @@ from jobs_service.layer.keyspace import (
 from jobs_service.layer.unit import Unit, run
 from jobs_service.model import Priority
 from jobs_service.sources import Sources
-from jobs_service.store import Store, Transaction
+from jobs_service.store import Store, Transaction, Watch
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound, unpacked
 from tests.service.support import FAR_AWAY, LONG_AGO, pass_moment
@@ -200,6 +201,30 @@ async def accepted(store: Store, type: Any) -> list[Any]:
         return ids
 
     return await with_jobs(store, drain)
+
+
+async def note_of(store: Store) -> Note | None:
+    """Return the note of an unfinished copy, None when there is none."""
+    key = Keyspace(await store.prefix()).sections[COPYING]
+    raw = await store.read(lambda tr: tr.get(key))
+    return None if raw is None else Note.decode(raw)
+
+
+async def reached(store: Store, jobs: int) -> None:
+    """Return when a copy has come so far, or has ended."""
+    key = Keyspace(await store.prefix()).sections[COPYING]
+    begun = False
+
+    async def look(tr: Transaction) -> tuple[bytes | None, Watch]:
+        return await tr.get(key), tr.watch(key)
+
+    while True:
+        raw, watch = await store.read(look)
+        begun = begun or raw is not None
+        if (raw is None and begun) or (raw is not None and Note.decode(raw).jobs >= jobs):
+            watch.cancel()
+            return
+        await watch.wait()
 
 
 class Stopped(Exception):

@@ -331,4 +331,5 @@ async def test_progress_is_told_step_by_step() -> None:
         (Step.COPYING, 450, 450),
         (Step.COMPARING, 200, 450),
         (Step.COMPARING, 400, 450),
+        (Step.COMPARING, 450, 450),
     ]

@@ -11,11 +11,9 @@ import pytest
 
 from jobs_service import JobsService, NewJob
 from jobs_service.copying import Batch, Copied, CopyRefused, copy_jobs
-from jobs_service.copying.note import Note
 from jobs_service.errors import StoreError
-from jobs_service.layer.keyspace import COPYING, Keyspace
 from jobs_service.sources import Sources
-from jobs_service.store.base import Store, Transaction, Watch
+from jobs_service.store.base import Store
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.memory import MemoryStore
 from jobs_service.testing import Process, World
@@ -29,9 +27,11 @@ from tests.copying.support import (
     copied,
     everything,
     memory,
+    note_of,
     opened,
     populate,
     portrait,
+    reached,
     stop_at,
     with_jobs,
 )
@@ -196,16 +196,16 @@ def test_killed_at_random_moments_the_command_goes_on_and_nothing_is_missing_twi
         async with opened(source, target):
             await with_jobs(source, _fill)
             before = await everything(source)
-            note = await _note(target)
+            note = await note_of(target)
             while note is not None or not await everything(target):
                 wanted = (0 if note is None else note.jobs) + choose.randrange(JOBS // 4)
                 pid = forks.start(
                     "copy", source=str(source.path), target=str(target.path), jobs=choose.randrange(5, 40)
                 )
-                await _reached(target, wanted)
+                await reached(target, wanted)
                 forks.kill(pid)
                 await assert_sound(target)
-                note = await _note(target)
+                note = await note_of(target)
                 deaths.append(JOBS if note is None else note.jobs)
             assert await everything(source) == before
             assert await portrait(target) == await portrait(source)
@@ -227,26 +227,3 @@ async def _fill(jobs: JobsService) -> None:
         await jobs.add_many(type, [NewJob(name, {"n": n}, n % 3) for n, name in enumerate(names)])
     for job in await jobs.accept_many("a", 100, timeout=0):
         await job.finish(result=1)
-
-
-async def _note(store: Store) -> Note | None:
-    key = Keyspace(await store.prefix()).sections[COPYING]
-    raw = await store.read(lambda tr: tr.get(key))
-    return None if raw is None else Note.decode(raw)
-
-
-async def _reached(store: Store, jobs: int) -> None:
-    """Return when a copy has come so far, or has ended."""
-    key = Keyspace(await store.prefix()).sections[COPYING]
-    begun = False
-
-    async def look(tr: Transaction) -> tuple[bytes | None, Watch]:
-        return await tr.get(key), tr.watch(key)
-
-    while True:
-        raw, watch = await store.read(look)
-        begun = begun or raw is not None
-        if (raw is None and begun) or (raw is not None and Note.decode(raw).jobs >= jobs):
-            watch.cancel()
-            return
-        await watch.wait()
