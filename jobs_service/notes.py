@@ -70,7 +70,7 @@ class HistoryKind(enum.StrEnum):
 
 
 _KINDS: Final = tuple(HistoryKind)
-_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
+"""What an event's kind is packed as: its place here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def started_anew(notes: bytes, now: float) -> bytes:
     if not notes:
         return _NEW + _EVENT.pack(0, now, 0)
     history, count = _history(notes)
-    return _packed(0, 0, count, history, _NAN, b"", HistoryKind.ADDED, now, "", kept_by_others(notes))
+    return _packed(0, 0, count, len(history), history, HistoryKind.ADDED, now, "", kept_by_others(notes))
 
 
 def noted(
@@ -152,11 +152,8 @@ def noted(
     """
     if most is None:
         most = kept_by_others(notes)
-    if not notes:
-        return _packed(0, attempts, 0, b"", _NAN, b"", kind, now, detail, most)
     bits, before, count, size, _ = _head(notes)
-    end = HEAD_BYTES + size
-    return _packed(bits, before + attempts, count, notes[HEAD_BYTES:end], _NAN, notes[end:], kind, now, detail, most)
+    return _packed(bits, before + attempts, count, size, notes[HEAD_BYTES:], kind, now, detail, most)
 
 
 def with_no_attempts(notes: bytes) -> bytes:
@@ -314,24 +311,25 @@ def _packed(
     bits: int,
     attempts: int,
     count: int,
-    history: bytes,
-    expires: float,
-    tail: bytes,
+    size: int,
+    rest: bytes,
     kind: HistoryKind,
     now: float,
     detail: str,
     most: int,
 ) -> bytes:
+    """Pack one more event before the rest: a history of so many events and bytes, and what follows it."""
+    if count >= most:
+        count = most - 1
+        end = _end_of(rest[:size], count)
+        rest = rest[:end] + rest[size:]
+        size = end
     said = detail.encode(errors="replace")
     if len(said) > _MOST_DETAIL:
         said = said[:_MOST_DETAIL].decode(errors="ignore").encode()
-    history = _EVENT.pack(_CODES[kind], now, len(said)) + said + history
-    count += 1
-    if count > most:
-        count = most
-        history = history[: _end_of(history, most)]
+    event = _EVENT.pack(_KINDS.index(kind), now, len(said)) + said
     attempts = 0 if attempts < 0 else _MOST_ATTEMPTS if attempts > _MOST_ATTEMPTS else attempts
-    return _HEAD.pack(bits, attempts, count, len(history), expires) + history + tail
+    return _HEAD.pack(bits, attempts, count + 1, size + len(event), _NAN) + event + rest
 
 
 def _end_of(history: bytes, count: int) -> int:

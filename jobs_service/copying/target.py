@@ -15,7 +15,7 @@ from jobs_service.copying.results import CopyRefused
 from jobs_service.copying.rows import Batch, Pace, Stream, read_rows
 from jobs_service.copying.source import STAMP_LENGTH, Found, TypeSettings
 from jobs_service.errors import JobTooLarge, job_name, shown
-from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Retention, Unit, run
@@ -326,7 +326,7 @@ class Target:
             transaction = unit.transaction
             flags = await self._flags(transaction, keys) or 0
             rows, last = await read_rows(transaction, keys.data, keys.data + AFTER, size, self.batch.bytes)
-            for entry in await unit.load_many(keys, [unpack_id(key[len(keys.data) :]) for key, _ in rows]):
+            for entry in await unit.load_many(keys, [key[len(keys.data) :] for key, _ in rows]):
                 unit.remove(entry)
             if not last:
                 set_mark(transaction, self.keyspace, keys, flags)

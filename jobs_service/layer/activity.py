@@ -123,7 +123,7 @@ async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> li
     # A job that is updated meanwhile changes its record, which is read: that is a conflict, and it stays its worker's.
     found = await unit.transaction.snapshot.get_range(*_until(keys, until), limit=limit)
     lost: list[JobId] = []
-    for entry in await unit.load_many(keys, [unpack_id(packed) for _, packed in found]):
+    for entry in await unit.load_many(keys, [packed_id for _, packed_id in found]):
         record = entry.record
         if record is not None and record.lock is not None:
             await lose(unit, entry, record)
@@ -186,7 +186,7 @@ async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -
         keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
     )
     offset = len(keys.expiring) + _TIME_BYTES
-    entries = unit.fitting(await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found]))
+    entries = unit.fitting(await unit.load_many(keys, [key[offset:] for key, _ in found]))
     removed = 0
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record

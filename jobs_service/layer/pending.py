@@ -7,10 +7,9 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from jobs_service import notes
-from jobs_service.layer.keyspace import AFTER, TypeKeys, end_of_priority, pack_seconds, unpack_id, unpack_seconds
+from jobs_service.layer.keyspace import AFTER, TypeKeys, end_of_priority, pack_seconds, unpack_seconds
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq
 from jobs_service.layer.unit import Entry, Unit, ready_key
-from jobs_service.model import JobId
 from jobs_service.notes import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import Snapshot, Watch
@@ -72,19 +71,15 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
         _claim(unit, taken)
     else:
         _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
-    for entry in taken:
-        lock = unit.new_lock()
+    for entry, lock in zip(taken, unit.new_locks(len(taken)), strict=True):
         record = entry.record
         assert record is not None
-        accepted = record.running(lock, unit.new_seq())
-        accepted.notes = notes.noted(
-            record.notes, HistoryKind.STARTED, now, terms.worker, attempts=1, most=terms.max_history
-        )
-        unit.replace(entry, accepted)
+        told = notes.noted(record.notes, HistoryKind.STARTED, now, terms.worker, attempts=1, most=terms.max_history)
+        unit.replace(entry, record.running(lock, unit.new_seq(), told))
     return taken, len(taken) < len(chosen) or moved > 0
 
 
-def _some_of(ids: list[JobId], skipped: int, limit: int, sources: Sources) -> list[JobId]:
+def _some_of(ids: list[bytes], skipped: int, limit: int, sources: Sources) -> list[bytes]:
     """Return the wanted number of ids, those in front skipped; where there are too few for that, fewer are skipped.
 
     They are neighbours in the queue: two who take many each rarely meet then, whereas of two who pick each of many at
@@ -138,7 +133,7 @@ async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> in
         return 0
     offset = len(keys.scheduled) + _TIME_BYTES
     moved = 0
-    for entry in unit.fitting(await unit.load_many(keys, [unpack_id(key[offset:]) for key, _ in found])):
+    for entry in unit.fitting(await unit.load_many(keys, [key[offset:] for key, _ in found])):
         record = entry.record
         if record is not None and record.place == SCHEDULED:
             unit.replace(
@@ -228,42 +223,38 @@ async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: in
     return min(counted, limit)
 
 
-async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[JobId]:
-    """Return the first due jobs in order, those that this transaction made pending among them."""
+async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[bytes]:
+    """Return the packed ids of the first due jobs in order, those that this transaction made pending among them."""
     ranked = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
     later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
     if own or later:
         ranked = sorted(ranked + own + later, key=lambda item: item[0])
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
-    return [id for _, id in ranked[:wanted]]
+    return [packed_id for _, packed_id in ranked[:wanted]]
 
 
-_Rank = tuple[bytes, int, bytes]
-"""(packed priority, 0 ready before / 1 made ready here / 2 scheduled, place within)."""
+_Ranked = tuple[tuple[bytes, int, bytes], bytes]
+"""((packed priority, 0 ready before / 1 made ready here / 2 scheduled, place within), packed id)."""
 
 
-async def _ready_in_store(
-    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
-) -> list[tuple[_Rank, JobId]]:
+async def _ready_in_store(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[_Ranked]:
     # What of this must not change meanwhile is claimed when it is known what is taken.
     reads = unit.transaction.snapshot
     begin = keys.ready
     end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
     limit = wanted
-    places: list[tuple[_Rank, JobId]] = []
+    places: list[_Ranked] = []
     while True:
         found = await reads.get_range(begin, end, limit=limit)
-        places += [_place(keys, key) for key, value in found if _due(value, due_by)]
+        places += [_ranked(keys, key) for key, value in found if _due(value, due_by)]
         if len(found) < limit or len(places) >= wanted:
             return places[:wanted]
         begin = found[-1][0] + b"\x00"
         limit = _PAGE
 
 
-async def _scheduled_by(
-    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
-) -> list[tuple[_Rank, JobId]]:
+async def _scheduled_by(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[_Ranked]:
     """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
 
     They are stored in the order of time, not of priority: all of them must be looked at.
@@ -272,11 +263,11 @@ async def _scheduled_by(
     begin = keys.scheduled
     end = keys.scheduled + pack_seconds(due_by) + AFTER
     offset = len(keys.scheduled)
-    first: list[tuple[_Rank, JobId]] = []
+    first: list[_Ranked] = []
     while True:
         found = await reads.get_range(begin, end, limit=_LONG_PAGE)
         ranked = [
-            ((priority, 2, key[offset:]), unpack_id(key[offset + _TIME_BYTES :]))
+            ((priority, 2, key[offset:]), key[offset + _TIME_BYTES :])
             for key, priority in found
             if terms.max_priority is None or priority <= terms.max_priority
         ]
@@ -286,9 +277,9 @@ async def _scheduled_by(
         begin = found[-1][0] + b"\x00"
 
 
-def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[tuple[_Rank, JobId]]:
+def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[_Ranked]:
     """Return the jobs that this transaction has made pending: their index entries are not written yet."""
-    own: list[tuple[_Rank, JobId]] = []
+    own: list[_Ranked] = []
     for entry in unit.entries.values():
         record = entry.record
         if (
@@ -301,16 +292,16 @@ def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> li
         ):
             continue
         place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.order
-        own.append(((record.priority, 1 if record.place == READY else 2, place), entry.id))
+        own.append(((record.priority, 1 if record.place == READY else 2, place), entry.packed_id))
     return own
 
 
-def _place(keys: TypeKeys, key: bytes) -> tuple[_Rank, JobId]:
-    """Return rank and id of a READY key."""
+def _ranked(keys: TypeKeys, key: bytes) -> _Ranked:
+    """Return rank and packed id of a READY key."""
     start = len(keys.ready)
     stamp = end_of_priority(keys, key)
     after = stamp + 1 + _SEQ_BYTES
-    return (key[start:stamp], 0, key[stamp:after]), unpack_id(key[after:])
+    return (key[start:stamp], 0, key[stamp:after]), key[after:]
 
 
 def _due(packed_run_at: bytes, due_by: float | None) -> bool:

@@ -74,19 +74,19 @@ async def finish(
     entry, record = await _held(unit, place, lock)
     if json is not None:
         record = record.with_json(json)
-    record = _with_told(record, told)
+    said = _with_told(record.notes, told)
     if told.reason:
-        record = record.noted(HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
+        said = notes.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
     if record.cancel:
         # A worker that saw the flag ends with a plain finish(): that is no success.
-        await _end(unit, entry, record, Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome, told.max_history)
+        outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
     elif record.next is not None:
         priority, run_at = record.next
-        record = record.with_next(None).noted(HistoryKind.FINISHED, unit.now, most=told.max_history)
-        record.notes = notes.with_no_attempts(record.notes)
-        unit.replace(entry, record.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
-    else:
-        await _end(unit, entry, record, outcome, told.max_history)
+        said = notes.noted(said, HistoryKind.FINISHED, unit.now, most=told.max_history)
+        again = record.with_next(None).with_notes(notes.with_no_attempts(said))
+        unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
+        return entry
+    await _end(unit, entry, record, said, outcome, told.max_history)
     return entry
 
 
@@ -134,8 +134,9 @@ async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float
         WorkerConflict: the lock is not the job's.
     """
     entry, record = await _held(unit, place, lock)
-    record = _with_told(record, told).noted(HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
-    await _give_back(unit, entry, record, run_at)
+    said = _with_told(record.notes, told)
+    said = notes.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
+    await _give_back(unit, entry, record, said, run_at)
     return entry
 
 
@@ -146,8 +147,8 @@ async def stop(unit: Unit, place: Place, lock: bytes, run_at: float | None, max_
         WorkerConflict: the lock is not the job's.
     """
     entry, record = await _held(unit, place, lock)
-    record = record.noted(HistoryKind.STOPPED, unit.now, attempts=-1, most=max_history)
-    await _give_back(unit, entry, record, record.run_at if run_at is None else run_at)
+    said = notes.noted(record.notes, HistoryKind.STOPPED, unit.now, attempts=-1, most=max_history)
+    await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)
     return entry
 
 
@@ -179,27 +180,31 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
 async def lose(unit: Unit, entry: Entry, record: Record) -> None:
     """Take a running job from a worker that fell silent: pending, or finished if it is canceled."""
     unit.take_away(entry.keys)
-    await _give_back(unit, entry, record.noted(HistoryKind.LOST, unit.now), record.run_at)
+    await _give_back(unit, entry, record, notes.noted(record.notes, HistoryKind.LOST, unit.now), record.run_at)
 
 
-async def _give_back(unit: Unit, entry: Entry, record: Record, run_at: float | None) -> None:
+async def _give_back(unit: Unit, entry: Entry, record: Record, said: bytes, run_at: float | None) -> None:
     if record.cancel:
-        await _end(unit, entry, record, Outcome.CANCELED, None)
+        await _end(unit, entry, record, said, Outcome.CANCELED, None)
     else:
-        unit.replace(entry, record.pending(unit.place_for(run_at), unit.new_seq(), record.priority, run_at))
+        place = unit.place_for(run_at)
+        unit.replace(entry, record.with_notes(said).pending(place, unit.new_seq(), record.priority, run_at))
 
 
-async def _end(unit: Unit, entry: Entry, record: Record, outcome: Outcome, max_history: int | None) -> None:
+async def _end(
+    unit: Unit, entry: Entry, record: Record, said: bytes, outcome: Outcome, max_history: int | None
+) -> None:
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
-    await unit.finish(entry, record.noted(kind, unit.now, most=max_history), outcome)
+    await unit.finish(entry, record, notes.noted(said, kind, unit.now, most=max_history), outcome)
 
 
-def _with_told(record: Record, told: Told) -> Record:
+def _with_told(said: bytes, told: Told) -> bytes:
+    """Return the notes with what the worker says."""
     if told.result is not None:
-        record = record.with_notes(notes.with_part(record.notes, RESULT, told.result))
+        said = notes.with_part(said, RESULT, told.result)
     if told.error is not None:
-        record = record.with_notes(notes.with_part(record.notes, ERROR, told.error))
-    return record
+        said = notes.with_part(said, ERROR, told.error)
+    return said
 
 
 async def _held(unit: Unit, place: Place, lock: bytes) -> tuple[Entry, Record]:

@@ -52,7 +52,6 @@ _NAN = math.nan
 _VERSION_BYTE: Final = bytes((VERSION,))
 
 _OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
-_OUTCOME_CODES: Final = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 
 
 class NewSeq:
@@ -191,7 +190,7 @@ class Record:
         if self.cancel:
             flags |= CANCEL
         if self.outcome is not None:
-            flags |= _OUTCOME_CODES[self.outcome] << _OUTCOME_SHIFT
+            flags |= _OUTCOMES.index(self.outcome) << _OUTCOME_SHIFT
         seq = self.seq
         run_at = self.run_at
         priority = self.priority
@@ -254,13 +253,15 @@ class Record:
         """Return it waiting, its flags as they are."""
         return Record(None, place, seq, priority, run_at, None, False, self.next, self.json, self.notes)
 
-    def running(self, lock: bytes, seq: NewSeq) -> Record:
-        """Return it in the hands of the lock's holder; also when it was there already."""
-        return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, self.notes)
+    def running(self, lock: bytes, seq: NewSeq, notes: bytes | None = None) -> Record:
+        """Return it in the hands of the lock's holder, with other notes if given; also when it was there already."""
+        told = self.notes if notes is None else notes
+        return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, told)
 
-    def finished(self, seq: NewSeq, outcome: Outcome) -> Record:
-        """Return it ended; every flag is cleared."""
-        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, self.notes)
+    def finished(self, seq: NewSeq, outcome: Outcome, notes: bytes | None = None) -> Record:
+        """Return it ended, with other notes if given; every flag is cleared."""
+        told = self.notes if notes is None else notes
+        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, told)
 
     def with_json(self, json: bytes) -> Record:
         """Return it with other data."""

@@ -14,7 +14,7 @@ import fdb.tuple
 
 from jobs_service import notes
 from jobs_service.errors import JobTooLarge, TransactionTooLarge, job_name
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_seconds
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_seconds, unpack_id
 from jobs_service.layer.keyspace import Place as Place
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
 from jobs_service.model import JobId, Outcome
@@ -153,17 +153,18 @@ class Unit:
             for (data_key, (keys, id, packed_id)), raw in zip(missing.items(), raws, strict=True):
                 entries[data_key] = Entry(keys, id, packed_id, raw)
 
-    async def load_many(self, keys: TypeKeys, ids: Sequence[JobId]) -> list[Entry]:
+    async def load_many(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
         """Return the jobs' entries in their order; the reads go out together."""
-        jobs = [(keys, id, pack_id(id)) for id in ids]
-        await self.prefetch(jobs)
+        await self.prefetch([(keys, unpack_id(packed_id), packed_id) for packed_id in packed_ids])
         entries = self.entries
         data = keys.data
-        return [entries[data + packed_id] for _, _, packed_id in jobs]
+        return [entries[data + packed_id] for packed_id in packed_ids]
 
-    def new_lock(self) -> bytes:
-        """Return a lock that nobody has had."""
-        return self.sources.token(LOCK_BYTES)
+    def new_locks(self, count: int) -> list[bytes]:
+        """Return locks that nobody has had."""
+        # One draw for all: the system's randomness has its price.
+        drawn = self.sources.token(count * LOCK_BYTES)
+        return [drawn[start : start + LOCK_BYTES] for start in range(0, len(drawn), LOCK_BYTES)]
 
     def new_seq(self) -> NewSeq:
         """Return the next seq of this transaction."""
@@ -224,13 +225,12 @@ class Unit:
         """Whether this transaction has made a job of the type pending: a watch that it sets does not fire for that."""
         return keys in self._woken
 
-    async def finish(self, entry: Entry, record: Record, outcome: Outcome) -> None:
-        """Make the job be finished: until it expires, if finished jobs of its type do."""
-        ended = record.finished(self.new_seq(), outcome)
+    async def finish(self, entry: Entry, record: Record, said: bytes, outcome: Outcome) -> None:
+        """Make the job be finished, with these notes: until it expires, if finished jobs of its type do."""
         keep = (await self.retention(entry.keys)).seconds(outcome)
         if keep is not None:
-            ended.notes = notes.expiring(ended.notes, self.now + keep)
-        self.replace(entry, ended)
+            said = notes.expiring(said, self.now + keep)
+        self.replace(entry, record.finished(self.new_seq(), outcome, said))
 
     def take_away(self, keys: TypeKeys) -> None:
         """Have it noticed at once that a running job of the type is its worker's no more, or is to end."""

@@ -66,7 +66,7 @@ def test_the_id_is_found_behind_any_kind_of_priority(priority: Any, id: str | by
     seq = b"\x33\x00\xff" * 4
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert pending._place(keys, key) == ((packed, 0, STAMP_CODE + seq), id)
+    assert pending._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 @given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
@@ -74,7 +74,7 @@ def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: An
     keys = Keyspace(b"").of(type)
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert pending._place(keys, key) == ((packed, 0, STAMP_CODE + seq), id)
+    assert pending._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 async def accepted(found: Layer, terms: Terms = ALL) -> list[Any]:

@@ -187,7 +187,7 @@ def test_no_move_changes_the_record_that_it_begins_with(record: Record) -> None:
     moved = [
         record.pending(READY, seq, b"\x14", None),
         record.running(b"l" * 16, seq),
-        record.finished(seq, Outcome.FAILED),
+        record.finished(seq, Outcome.FAILED, b"noted"),
         record.with_json(b"[]"),
         record.with_notes(b"noted"),
         record.with_next((b"\x14", 1.0)),
@@ -209,10 +209,18 @@ def test_a_move_changes_what_it_names_and_nothing_else(record: Record) -> None:
 @given(RECORDS)
 def test_a_finished_job_has_no_flag_left(record: Record) -> None:
     seq = NewSeq(CommitStamp(), b"\x00\x00")
-    ended = record.finished(seq, Outcome.SUCCEEDED)
+    ended = record.finished(seq, Outcome.SUCCEEDED, b"noted")
     assert ended.state is JobState.FINISHED
+    assert ended.notes == b"noted"
     assert (ended.cancel, ended.next) == (False, None)
     assert (ended.json, ended.priority, ended.run_at) == (record.json, record.priority, record.run_at)
+
+
+@given(RECORDS)
+def test_a_running_job_has_the_notes_that_it_is_given_or_those_that_it_had(record: Record) -> None:
+    seq = NewSeq(CommitStamp(), b"\x00\x00")
+    assert record.running(b"l" * 16, seq).notes == record.notes
+    assert record.running(b"l" * 16, seq, b"").notes == b""
 
 
 # notes

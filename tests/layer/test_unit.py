@@ -163,7 +163,7 @@ async def test_a_job_is_read_once_however_often_it_is_touched() -> None:
 
         async def work(unit: Unit) -> bool:
             one = await unit.load(found.place("a"))
-            [two] = await unit.load_many(found.keys, ["a"])
+            [two] = await unit.load_many(found.keys, [pack_id("a")])
             await unit.prefetch([found.place("a")])
             return one is two is await unit.load(found.place("a"))
 

@@ -81,12 +81,12 @@ def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
 
 
 def test_a_defect_is_gone_when_it_is_left() -> None:
-    original = Unit.new_lock.__code__
-    with changed(Unit.new_lock, ("self.sources.token(LOCK_BYTES)", "made"), made=b"l"):
-        assert Unit.new_lock.__code__ is not original
-        assert Unit.new_lock(None) == b"l"  # type: ignore[arg-type]
-    assert Unit.new_lock.__code__ is original
-    assert "made" not in Unit.new_lock.__globals__
+    original = Unit.new_locks.__code__
+    with changed(Unit.new_locks, ("self.sources.token(count * LOCK_BYTES)", "made"), made=b"l"):
+        assert Unit.new_locks.__code__ is not original
+        assert Unit.new_locks(None, 1) == [b"l"]  # type: ignore[arg-type]
+    assert Unit.new_locks.__code__ is original
+    assert "made" not in Unit.new_locks.__globals__
 
 
 @pytest.mark.parametrize("words", ["no such words", "self"])

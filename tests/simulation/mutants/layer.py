@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs_service.layer import activity, creation, pending, processing
-from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.keyspace import TypeKeys, unpack_id
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Unit
-from jobs_service.model import JobId
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 
-async def by_snapshot(unit: Unit, keys: TypeKeys, ids: Sequence[JobId]) -> list[Entry]:
+async def by_snapshot(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
     """Do what Unit.load_many does, without read conflicts."""
-    wanted = {keys.data + pack_id(id): id for id in ids}
+    wanted = {keys.data + packed_id: packed_id for packed_id in packed_ids}
     missing = [data_key for data_key in wanted if data_key not in unit.entries]
     raws = await unit.transaction.snapshot.get_many(missing)
     for data_key, raw in zip(missing, raws, strict=True):
-        unit.entries[data_key] = Entry(keys, wanted[data_key], pack_id(wanted[data_key]), raw)
+        unit.entries[data_key] = Entry(keys, unpack_id(wanted[data_key]), wanted[data_key], raw)
     return [unit.entries[data_key] for data_key in wanted]
 
 
@@ -136,7 +135,7 @@ def finish_ignores_resubmit() -> Defect:
 
 def finish_keeps_the_resubmit_flag() -> Defect:
     """A job that was resubmitted once runs again and again."""
-    return changed(processing.finish, ("record.with_next(None).noted(", "record.noted("))
+    return changed(processing.finish, ("record.with_next(None).with_notes(", "record.with_notes("))
 
 
 def finish_keeps_the_cancel_flag() -> Defect:
@@ -154,7 +153,7 @@ def release_keeps_the_lock() -> Defect:
     return changed(
         processing.stop,
         (
-            "await _give_back(unit, entry, record, record.run_at if run_at is None else run_at)",
+            "await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)",
             "unit.replace(entry, record.running(lock, unit.new_seq()))",
         ),
     )
@@ -183,7 +182,7 @@ def resubmit_loses_the_place_in_the_queue() -> Defect:
 
 def locks_are_given_again() -> Defect:
     """Every job of a type has the same lock: a worker that has lost its job is not told so."""
-    return changed(Unit.new_lock, ("self.sources.token(LOCK_BYTES)", 'b"l" * LOCK_BYTES'))
+    return changed(Unit.new_locks, ("self.sources.token(count * LOCK_BYTES)", 'b"l" * (count * LOCK_BYTES)'))
 
 
 # The queue
