@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -54,12 +53,14 @@ def copy(
     start_over: StartOverOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy all types and jobs into another store, with everything that is known of them and in the same order.
+    """Copy all types and jobs into another store.
 
-    End the programs that use FROM first; it is only read. TO must have no jobs. Until all is copied and compared,
-    nobody gets one of the jobs in TO. A copy that was interrupted goes on where it stopped when the command is run
-    again.
+    The copy has everything that is known of them, and the queues are in the same order. End the programs that use FROM
+    first; it is only read. TO must have no jobs. Until all is copied and compared, nobody gets one of the jobs in TO.
+    A copy that was interrupted goes on where it stopped when the command is run again.
     """
+    import asyncio
+
     addresses = _absolute(source, "FROM"), _absolute(target, "TO")
     if addresses[0] == addresses[1]:
         raise typer.BadParameter(f"{target} is the store that is copied; name another", param_hint="TO")
@@ -92,6 +93,8 @@ def _surroundings() -> tuple[Settings, Sources]:
 
 
 async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> Copied:
+    import asyncio
+
     from jobs_service.copying import copy_jobs
     from jobs_service.errors import StoreError
 

@@ -20,7 +20,7 @@ class Comparison(NamedTuple):
     """What two stores have in common.
 
     Attributes:
-        differing: jobs that are in one only, or not the same.
+        differing: jobs that are in one only, or not the same; 1 when the order is not the same.
         first: says of one of them what is wrong; empty when there is none.
     """
 
@@ -33,8 +33,8 @@ async def compare(source: Source, target: Target, *, whole: bool, progress: Call
 
     Args:
         source, target: not written to meanwhile.
-        whole: whether the target is to have nothing else, and running jobs none; else others may be there and the order
-            is not compared.
+        whole: whether the target is to have nothing else, in the same order, so that one difference is enough; else
+            others may be there, and all differences are counted.
         progress: called now and then with the number of jobs that are compared.
     """
     found = await _compare_jobs(source, target, whole, progress)
@@ -94,6 +94,8 @@ async def _compare_jobs(source: Source, target: Target, whole: bool, progress: C
             assert other is not None
             keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + other)
             first = first or f"job {job_name(keys.type, id)} {problem} {target.name}"
+            if whole:
+                break
     return Comparison(differing, first)
 
 

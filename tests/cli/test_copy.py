@@ -156,15 +156,21 @@ def test_a_target_that_cannot_be_written_to_is_code_3(full: str, other: str, tmp
     assert (refused.code, len(refused.err.splitlines())) == (3, 1)
 
 
-def test_a_killed_command_is_gone_on_with(invoke: Invoke, full: str, other: str, tmp_path: Path) -> None:
-    async def kill_it_on_its_way() -> None:
-        target = LmdbStore(other.removeprefix("lmdb:"), settings=Settings())
-        async with opened(target):
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_was_killed_or_interrupted_is_gone_on_with(
+    invoke: Invoke, full: str, other: str, tmp_path: Path, signal_number: int
+) -> None:
+    async def end_it_on_its_way() -> tuple[int, str]:
+        async with opened(target := LmdbStore(other.removeprefix("lmdb:"), settings=Settings())):
             with started("copy", full, other, cwd=tmp_path) as copying:
                 await reached(target, 500)
-                os.kill(copying.pid, signal.SIGKILL)
+                os.kill(copying.pid, signal_number)
+                _, said = copying.communicate()
+                return copying.returncode, said
 
-    asyncio.run(kill_it_on_its_way())
+    code, said = asyncio.run(end_it_on_its_way())
+    if signal_number == signal.SIGINT and code != 0:
+        assert (code, said) == (130, "jobs-service: interrupted; the same command goes on where it stopped\n")
     told = invoke("copy", full, other, "--json").json
     assert told["resumed"] or told["complete_before"]
     assert invoke("copy", full, other, "--json").json["complete_before"]
