@@ -118,7 +118,7 @@ async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None
 
         async def work(jobs: JobsService) -> set[Any]:
             await jobs.resubmit("email", "failed", priority=b"")
-            for job in await jobs.accept_many("email", 3, timeout=0):
+            for job in await jobs.accept_many("email", 4, timeout=0):
                 await job.finish()
             await jobs.remove("email", "succeeded")
             await jobs.resume("paused")
@@ -129,6 +129,7 @@ async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None
 
         assert await with_jobs(target, work) == {
             "released",
+            "crashes",
             "failed",
             "canceled",
             "again succeeded",
