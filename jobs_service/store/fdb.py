@@ -203,7 +203,7 @@ class FdbStore(Store):
         return found
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
-        return await self._call(self._transact(function, abandoned))
+        return await self._call(self._transact(function, abandoned), "a write may still take effect")
 
     async def read(self, function: TransactionFunction[T]) -> T:
         return await self._call(self._read(function))
@@ -241,8 +241,8 @@ class FdbStore(Store):
             raise StoreError(f"store {self.address} is not open")
         self._network.check()
 
-    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a transaction within its time limit."""
+    async def _call(self, work: Coroutine[Any, Any, T], otherwise: str = "try again later") -> T:
+        """Wait for a transaction within its time limit; the error for that says what may be otherwise."""
         try:
             self._check_usable()
             if asyncio.get_running_loop() is not self._loop:
@@ -261,7 +261,7 @@ class FdbStore(Store):
             if not timer.expired():
                 raise  # The function's own.
             raise StoreUnavailable(
-                f"store {self.address} did not answer within {limit:g} s; a write may still take effect"
+                f"store {self.address} did not answer within {limit:g} s; {otherwise}"
             ) from error
         finally:
             self._leave()
