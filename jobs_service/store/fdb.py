@@ -260,9 +260,7 @@ class FdbStore(Store):
         except TimeoutError as error:
             if not timer.expired():
                 raise  # The function's own.
-            raise StoreUnavailable(
-                f"store {self.address} did not answer within {limit:g} s; {otherwise}"
-            ) from error
+            raise StoreUnavailable(f"store {self.address} did not answer within {limit:g} s; {otherwise}") from error
         finally:
             self._leave()
 
