@@ -262,6 +262,17 @@ async def test_a_target_that_is_used_while_it_is_copied_to_is_refused(use: str) 
         assert await portrait(target) == await portrait(source)
 
 
+async def test_jobs_that_others_add_of_a_type_that_is_not_copied_are_found_by_comparing() -> None:
+    async with two_stores() as (source, target):
+        await half_copied(source, target)
+        await with_jobs(target, lambda jobs: jobs.set_type_timeout("others", 5))
+        await add(target, "theirs", "others")
+        assert await refusal(source, target) == (
+            "lmdb:to differs from lmdb:from: job 'others'/'theirs' is not from the source, but in lmdb:to; was it changed "
+            "meanwhile? Copy again with --start-over"
+        )
+
+
 @pytest.mark.parametrize("call", range(1, 44, 3))
 async def test_a_use_of_the_target_is_found_whenever_it_comes(call: int) -> None:
     async with two_stores() as (source, target):
