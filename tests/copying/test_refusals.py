@@ -268,8 +268,8 @@ async def test_jobs_that_others_add_of_a_type_that_is_not_copied_are_found_by_co
         await with_jobs(target, lambda jobs: jobs.set_type_timeout("others", 5))
         await add(target, "theirs", "others")
         assert await refusal(source, target) == (
-            "lmdb:to differs from lmdb:from: job 'others'/'theirs' is not from the source, but in lmdb:to; was it changed "
-            "meanwhile? Copy again with --start-over"
+            "lmdb:to differs from lmdb:from: job 'others'/'theirs' is not from the source, but in lmdb:to; was it "
+            "changed meanwhile? Copy again with --start-over"
         )
 
 
