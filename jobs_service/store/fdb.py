@@ -80,11 +80,12 @@ class _Slot:
     def leave(self, transaction: Any) -> None:
         """Have a mark written with the transaction, and nobody else's commit come in between."""
         self.number += 1
+        # Whoever finds out what became of the commit writes here, and it can happen no more. The client ignores such a
+        # claim on what the transaction has written already, so it comes first.
+        transaction.add_read_conflict_key(self.key)
         transaction.set_versionstamped_value(
             self.key, bytes(STAMP_BYTES) + self.number.to_bytes(_NUMBER_BYTES, "little") + bytes(4)
         )
-        # Whoever finds out what became of the commit writes here, and it can happen no more.
-        transaction.add_read_conflict_key(self.key)
 
     def stamp(self, value: bytes | None) -> bytes | None:
         """Return the versionstamp of the present transaction if this is its mark."""
