@@ -529,9 +529,9 @@ class Lane(Actor):
             await self._some.wait()
             await asyncio.sleep(_SETTLED)
             settled = self._loop.time() - _SETTLED
-            unwritten = [run for run in self._runs.values() if not run.written]
-            runs = [run for run in unwritten if run.at <= settled]
-            if unwritten and not runs:
+            alive = [run for run in self._runs.values() if _can_be_asked(run)]
+            runs = [run for run in alive if run.at <= settled]
+            if alive and not runs:
                 continue
             watch = await self._look(runs)
             # What was canceled before this look, the watch does not tell.
@@ -540,7 +540,7 @@ class Lane(Actor):
                 self._cancel_watch = watch
                 if young:
                     await asyncio.sleep(_SETTLED)
-                    left = [run for run in young if not run.written and not _has_ended(run)]
+                    left = [run for run in young if _can_be_asked(run)]
                     if left:
                         (await self._look(left)).cancel()
                 if self._runs:
@@ -637,3 +637,8 @@ def candidates(runs: Iterable[Run]) -> list[Candidate]:
 
 def _has_ended(run: Run) -> bool:
     return run.task is None or run.task.done()
+
+
+def _can_be_asked(run: Run) -> bool:
+    """Whether there is a handler that can be asked to end its job."""
+    return not run.written and not _has_ended(run)
