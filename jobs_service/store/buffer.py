@@ -6,12 +6,11 @@ for every such store because they are here; a store gives the base reads and app
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from jobs_service.store.base import (
-    STAMP_BYTES,
     SYSTEM_KEYS,
     Bound,
     CommitStamp,
@@ -31,6 +30,7 @@ from jobs_service.store.checks import (
     system_key,
     transaction_ended,
 )
+from jobs_service.store.ranges import LOWEST_STAMP, Ranges, Stamped
 
 SET: Final = 0
 CLEAR: Final = 1
@@ -44,8 +44,6 @@ Write = tuple[int, bytes, Any, Any]
 (STAMPED_KEY, before, after, value) and (STAMPED_VALUE, key, before, after)."""
 
 _MISSING: Final = object()
-_LOWEST_STAMP = b"\x00" * STAMP_BYTES
-_HIGHEST_STAMP = b"\xff" * STAMP_BYTES
 
 
 class BaseState(Protocol):
@@ -87,57 +85,6 @@ class _Operands:
             self.operands.append(operand)
 
 
-class _Ranges:
-    """A set of keys, as disjoint ranges in order."""
-
-    __slots__ = ("_begins", "_ends")
-
-    def __init__(self) -> None:
-        self._begins: list[bytes] = []
-        self._ends: list[bytes] = []
-
-    def __contains__(self, key: bytes) -> bool:
-        place = bisect_right(self._begins, key) - 1
-        return place >= 0 and key < self._ends[place]
-
-    def add(self, begin: bytes, end: bytes) -> None:
-        """Add the keys from begin up to, not including, end (> begin)."""
-        first = bisect_left(self._ends, begin)
-        last = bisect_right(self._begins, end)
-        if first < last:
-            begin = min(begin, self._begins[first])
-            end = max(end, self._ends[last - 1])
-        self._begins[first:last] = [begin]
-        self._ends[first:last] = [end]
-
-    def remove(self, begin: bytes, end: bytes) -> None:
-        """Take out the keys from begin up to, not including, end (> begin)."""
-        first = bisect_right(self._ends, begin)
-        last = bisect_left(self._begins, end)
-        if first < last:
-            lowest, highest = self._begins[first], self._ends[last - 1]
-            self._begins[first:last] = [lowest] * (lowest < begin) + [end] * (end < highest)
-            self._ends[first:last] = [begin] * (lowest < begin) + [highest] * (end < highest)
-
-    def first_within(self, begin: bytes, end: bytes) -> bytes | None:
-        """Return the lowest of the set's keys from begin up to, not including, end."""
-        place = bisect_right(self._ends, begin)
-        if place == len(self._begins) or self._begins[place] >= end:
-            return None
-        return max(begin, self._begins[place])
-
-    def gaps(self, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        """Return what is not in the set between begin and end, in order."""
-        gaps = []
-        for place in range(bisect_right(self._ends, begin), bisect_left(self._begins, end)):
-            if begin < self._begins[place]:
-                gaps.append((begin, self._begins[place]))
-            begin = self._ends[place]
-        if begin < end:
-            gaps.append((begin, end))
-        return gaps
-
-
 def added(value: bytes | None, operand: bytes) -> bytes:
     """Return the little-endian sum, as long as the operand, wrapping on overflow."""
     size = len(operand)
@@ -160,7 +107,6 @@ class BufferedTransaction(CheckedTransaction):
         "_cleared",
         "_reads",
         "_stamped",
-        "_unreadable",
         "_written",
         "_written_keys",
         "log",
@@ -174,10 +120,8 @@ class BufferedTransaction(CheckedTransaction):
         self._reads = reads
         self._written: dict[bytes, Any] = {}
         self._written_keys: list[bytes] | None = None
-        self._cleared: _Ranges | None = None
-        # The keys that get a versionstamp or a versionstamped value: as written, and, once somebody reads, as ranges.
-        self._stamped: list[tuple[bytes, bytes | None]] = []
-        self._unreadable: _Ranges | None = None
+        self._cleared: Ranges | None = None
+        self._stamped = Stamped()
         self.log: list[Write] = []
         self.stamp = CommitStamp()
         self.watches: list[Watch] = []
@@ -209,7 +153,7 @@ class BufferedTransaction(CheckedTransaction):
         if type(key) is not bytes:
             raise not_readable(key)
         if self.log:
-            unreadable = self._unreadable_keys()
+            unreadable = self._stamped.unreadable()
             if unreadable is not None and key in unreadable:
                 raise not_readable_yet(key)
             value = self._written.get(key, _MISSING)
@@ -249,7 +193,7 @@ class BufferedTransaction(CheckedTransaction):
                 else:
                     end = pair[0] + b"\x00"
                 break
-        unreadable = self._unreadable_keys()
+        unreadable = self._stamped.unreadable()
         if unreadable is not None and (key := unreadable.first_within(begin, end)) is not None:
             raise not_readable_yet(key)
         if reads is not None:
@@ -266,7 +210,7 @@ class BufferedTransaction(CheckedTransaction):
 
     def clear(self, key: bytes) -> None:
         self._check(key, b"")
-        if (unreadable := self._unreadable_keys()) is not None:
+        if (unreadable := self._stamped.unreadable()) is not None:
             unreadable.remove(key, key + b"\x00")
         self._written[key] = None
         self._written_keys = None
@@ -276,13 +220,13 @@ class BufferedTransaction(CheckedTransaction):
         self._check_clear(begin, end)
         if begin >= end:
             return
-        if (unreadable := self._unreadable_keys()) is not None:
+        if (unreadable := self._stamped.unreadable()) is not None:
             unreadable.remove(begin, end)
         for key in [key for key in self._written if begin <= key < end]:
             del self._written[key]
         self._written_keys = None
         if self._cleared is None:
-            self._cleared = _Ranges()
+            self._cleared = Ranges()
         self._cleared.add(begin, end)
         self.log.append((CLEAR_RANGE, begin, end, None))
 
@@ -300,13 +244,13 @@ class BufferedTransaction(CheckedTransaction):
         self.log.append((ADD, key, operand, None))
 
     def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
-        self._check(only_bytes(before, "key") + _LOWEST_STAMP + only_bytes(after, "key"), value)
-        self._stamped.append((before, after))
+        self._check(only_bytes(before, "key") + LOWEST_STAMP + only_bytes(after, "key"), value)
+        self._stamped.add_key(before, after)
         self.log.append((STAMPED_KEY, before, after, value))
 
     def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
-        self._check(key, only_bytes(before, "value") + _LOWEST_STAMP + only_bytes(after, "value"))
-        self._stamped.append((key, None))
+        self._check(key, only_bytes(before, "value") + LOWEST_STAMP + only_bytes(after, "value"))
+        self._stamped.add_value(key)
         self.log.append((STAMPED_VALUE, key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -337,25 +281,11 @@ class BufferedTransaction(CheckedTransaction):
 
         A key that is to get a versionstamp has no value yet: the store sets its watch's baseline as it applies the log.
         """
-        self._stamped.clear()
-        self._unreadable = None
+        self._stamped.forget()
         for watch in self.watches:
             watch.baseline = self.get_now(watch.key, None)
 
     # How the transaction sees the base state
-
-    def _unreadable_keys(self) -> _Ranges | None:
-        """Return the keys that get a versionstamp; None while there are none."""
-        if self._stamped:
-            if self._unreadable is None:
-                self._unreadable = _Ranges()
-            for key, after in self._stamped:
-                if after is None:
-                    self._unreadable.add(key, key + b"\x00")
-                else:
-                    self._unreadable.add(key + _LOWEST_STAMP + after, key + _HIGHEST_STAMP + after + b"\x00")
-            self._stamped.clear()
-        return self._unreadable
 
     def _sum(self, key: bytes, adds: _Operands, reads: Reads | None) -> bytes:
         """Return the base's value with the adds; they stay adds, because a later read may have to be noted."""

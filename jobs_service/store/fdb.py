@@ -52,7 +52,6 @@ _MARKS: Final = b"\xfe"
 """Follows the directory's prefix; no tuple begins with it."""
 _TOKEN_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
-_UNREADABLE: Final = 1036
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.5
 _VERSIONS_PER_SECOND: Final = 1_000_000
@@ -419,7 +418,7 @@ class FdbStore(Store):
             transaction.stamp.value = stamp.value
         except fdb.FDBError as error:
             failure = translated(error)
-            if isinstance(failure, CommitUnknown) or fdb.predicates.maybe_committed(error):
+            if isinstance(failure, CommitUnknown) or fdb.predicates.is_maybe_committed(error):
                 transaction.stamp.value = await self._find_out(slot)
                 return failure if transaction.stamp.value is None else None
             if isinstance(failure, TransactionConflict):
@@ -448,7 +447,7 @@ class FdbStore(Store):
                 done.wait()
                 return None
             except fdb.FDBError as error:
-                if not fdb.predicates.retryable(error):
+                if not fdb.predicates.is_retryable(error):
                     raise translated(error) from None
             finally:
                 native.cancel()
@@ -586,16 +585,15 @@ class FdbStore(Store):
 
     async def _baselines(self, transaction: FdbTransaction) -> list[bytes | None]:
         """Return what the watched keys hold at the end of a transaction, None also for what gets a versionstamp."""
-        futures = [transaction.native.snapshot.get(watch.key) for watch in transaction.watches]
+        unreadable = transaction.unreadable()
         baselines: list[bytes | None] = []
-        for future in futures:
-            await self._bridge.until(future)
-            try:
-                baselines.append(future.value)
-            except fdb.FDBError as error:
-                if error.code != _UNREADABLE:
-                    raise
+        for watch in transaction.watches:
+            if unreadable is not None and watch.key in unreadable:
                 baselines.append(None)
+                continue
+            value = transaction.native.snapshot.get(watch.key)
+            await self._bridge.until(value)
+            baselines.append(value.value)
         return baselines
 
     def _watch_behind(self, transaction: FdbTransaction, baselines: list[bytes | None]) -> None:

@@ -149,7 +149,7 @@ def translated(error: Any) -> StoreError:
     text = description.decode() if isinstance(description, bytes) else str(description)
     found = _KINDS.get(error.code, StoreError)(f"{text[:1].lower()}{text[1:]} ({error.code})")
     if type(found) is StoreError:
-        found.retryable = bool(fdb.predicates.retryable(error))
+        found.retryable = bool(fdb.predicates.is_retryable(error))
     return found
 
 

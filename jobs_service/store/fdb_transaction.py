@@ -28,12 +28,14 @@ from jobs_service.store.checks import (
     check_range,
     check_selector,
     not_readable,
+    not_readable_yet,
     only_bytes,
     only_keys,
     system_key,
     transaction_ended,
 )
 from jobs_service.store.fdb_client import translated
+from jobs_service.store.ranges import Ranges, Stamped
 
 _PLACEHOLDER: Final = bytes(STAMP_BYTES)
 # The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
@@ -87,6 +89,27 @@ class _Reads(Snapshot):
         check_range(limit, reverse)
         if own.ended:
             raise transaction_ended()
+        if type(begin) is bytes and type(end) is bytes:
+            return await self._readable(begin, end, low, high, limit, reverse)
+        return await self._pairs(low, high, limit, reverse)
+
+    async def _readable(
+        self, begin: bytes, end: bytes, low: Any, high: Any, limit: int, reverse: bool
+    ) -> list[KeyValue]:
+        """Read a range up to the first key that cannot be read back; the client would refuse the commit as well."""
+        unreadable = self._transaction.unreadable()
+        key = unreadable and (unreadable.last_within if reverse else unreadable.first_within)(begin, end)
+        if not key:
+            return await self._pairs(low, high, limit, reverse)
+        border = fdb.KeySelector.first_greater_or_equal(key)
+        found = await self._pairs(border if reverse else low, high if reverse else border, limit, reverse)
+        if not limit or len(found) < limit:
+            raise not_readable_yet(key)
+        return found
+
+    async def _pairs(self, low: Any, high: Any, limit: int, reverse: bool) -> list[KeyValue]:
+        """Read a range, in as many replies as it takes."""
+        own = self._transaction
         found: list[KeyValue] = []
         iteration = 1
         while True:
@@ -119,7 +142,17 @@ class FdbTransaction(CheckedTransaction):
         watches: those that were asked for, to be made when it ends.
     """
 
-    __slots__ = ("_blocking", "_plain", "_snapshot", "_stamped", "broken", "native", "stamp", "watches")
+    __slots__ = (
+        "_blocking",
+        "_plain",
+        "_snapshot",
+        "_stamped",
+        "_stamped_values",
+        "broken",
+        "native",
+        "stamp",
+        "watches",
+    )
 
     def __init__(self, transaction: Any, limits: Limits, *, read_only: bool = False, blocking: bool = False) -> None:
         super().__init__(limits, read_only=read_only)
@@ -128,7 +161,8 @@ class FdbTransaction(CheckedTransaction):
         self.stamp = CommitStamp()
         self.watches: list[Watch] = []
         self._blocking = blocking
-        self._stamped: dict[bytes, tuple[bytes, bytes]] = {}
+        self._stamped = Stamped()
+        self._stamped_values: dict[bytes, tuple[bytes, bytes]] = {}
         self._plain = _Reads(self, transaction)
         self._snapshot = _Reads(self, transaction.snapshot)
 
@@ -163,6 +197,13 @@ class FdbTransaction(CheckedTransaction):
             raise not_readable(key)
         if self._ended:
             raise transaction_ended()
+        unreadable = self._stamped.unreadable()
+        if unreadable is not None and key in unreadable:
+            raise not_readable_yet(key)
+
+    def unreadable(self) -> Ranges | None:
+        """Return the keys that cannot be read back, None if there are none."""
+        return self._stamped.unreadable()
 
     async def value(self, future: Any) -> bytes | None:
         """Return the value of a future (of the client's class Value), None when the key has none."""
@@ -201,12 +242,19 @@ class FdbTransaction(CheckedTransaction):
 
     def clear(self, key: bytes) -> None:
         self._check(key, b"")
+        if (unreadable := self._stamped.unreadable()) is not None:
+            unreadable.remove(key, key + b"\x00")
         self.native.clear(key)
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
+        size = self.size
         self._check_clear(begin, end)
-        if begin < end:
-            self.native.clear_range(begin, end)
+        if begin >= end:
+            self.size = size  # Nothing is written.
+            return
+        if (unreadable := self._stamped.unreadable()) is not None:
+            unreadable.remove(begin, end)
+        self.native.clear_range(begin, end)
 
     def add(self, key: bytes, operand: bytes) -> None:
         self._check(key, operand)
@@ -215,12 +263,14 @@ class FdbTransaction(CheckedTransaction):
     def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
         key = only_bytes(before, "key") + _PLACEHOLDER + only_bytes(after, "key")
         self._check(key, value)
+        self._stamped.add_key(before, after)
         self.native.set_versionstamped_key(key + len(before).to_bytes(4, "little"), value)
 
     def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
         value = only_bytes(before, "value") + _PLACEHOLDER + only_bytes(after, "value")
         self._check(key, value)
-        self._stamped[key] = before, after
+        self._stamped.add_value(key)
+        self._stamped_values[key] = before, after
         self.native.set_versionstamped_value(key, value + len(before).to_bytes(4, "little"))
 
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -238,9 +288,9 @@ class FdbTransaction(CheckedTransaction):
 
     def stamped_value(self, key: bytes) -> bytes | None:
         """Return what a key holds since this transaction has committed, if it was given a versionstamp."""
-        if key not in self._stamped or self.stamp.value is None:
+        if key not in self._stamped_values or self.stamp.value is None:
             return None
-        before, after = self._stamped[key]
+        before, after = self._stamped_values[key]
         return before + self.stamp.value + after
 
     def too_long(self, seconds: float) -> TransactionTooOld:
