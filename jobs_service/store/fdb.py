@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import fdb
@@ -47,6 +48,7 @@ T = TypeVar("T")
 DIRECTORY: Final = ("jobs_service",)
 """Where in the directory layer the jobs' keys are."""
 
+_CLUSTER: Final = re.compile(r"\w+:\w+@[^\s,@]+:\d+(:tls)?(,[^\s,@]+:\d+(:tls)?)*")
 _METADATA_VERSION: Final = b"\xff/metadataVersion"
 _MARKS: Final = b"\xfe"
 """Follows the directory's prefix; no tuple begins with it."""
@@ -125,6 +127,7 @@ class FdbStore(Store):
     async def open(self) -> None:
         if self._opened:
             raise StoreError(f"store {self.address} is open already")
+        Network.check_process()
         self._loop = loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="fdb-store")
         try:
@@ -156,8 +159,8 @@ class FdbStore(Store):
 
     def _connect(self) -> Network:
         """Start the client and make the database's handle, which connects when it is used; in a thread."""
-        if self._cluster_file and not os.path.isfile(self._cluster_file):
-            raise StoreError(f"store {shown(self.address)}: there is no such cluster file")
+        if self._cluster_file:
+            _check_cluster_file(self._cluster_file)
         network = Network.started(self._settings.fdb_library)
         try:
             self._database = fdb.open(self._cluster_file or None)
@@ -671,6 +674,21 @@ class _Attempts:
         self._left -= 1
         await self._store.pause(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+
+def _check_cluster_file(path: str) -> None:
+    """Refuse a file that cannot be one: the client would wait for the cluster that it does not name."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise StoreError(f"store {shown(f'fdb:{path}')}: the cluster file cannot be read: {error.strerror}") from None
+    except ValueError:
+        lines = []
+    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    if len(said) != 1 or not _CLUSTER.fullmatch(said[0]):
+        raise StoreError(
+            f"store {shown(f'fdb:{path}')}: not a cluster file; one has the line DESCRIPTION:ID@ADDRESS:PORT,..."
+        )
 
 
 def _native_class() -> type:

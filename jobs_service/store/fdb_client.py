@@ -76,6 +76,12 @@ class Network:
             cls._only.check()
             return cls._only
 
+    @classmethod
+    def check_process(cls) -> None:
+        """Raise StoreError in a process that was forked from one that has started the client."""
+        if cls._only is not None:
+            cls._only.check()
+
     def check(self) -> None:
         """Raise StoreError in a process that was forked from the one that started the client."""
         if os.getpid() != self._pid:
