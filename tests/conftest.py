@@ -13,6 +13,8 @@ import fdb.six
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.stores import FDB_VARIABLE
+
 # pytest asks every importer for find_spec, which the one of foundationdb's six does not have; nobody needs that one.
 sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != fdb.six.__name__]
 
@@ -64,6 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         again = "simulated" in item.name or ("lmdb" in item.name and item.path.is_relative_to(TESTS / "service"))
         if again or any(item.path.is_relative_to(path) for path in UNMEASURED):
             item.add_marker("unmeasured")
+
+
+@pytest.fixture(autouse=True)
+def _empty_cluster(request: pytest.FixtureRequest) -> None:
+    """Begin every test on a FoundationDB cluster without what others have left there."""
+    if FDB_VARIABLE in os.environ and "fdb" in request.node.name:
+        from tests.fdb_stores import clear_cluster
+
+        clear_cluster(os.environ[FDB_VARIABLE])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,8 +9,23 @@ import fdb
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.fdb import FdbStore, _Slot
+from jobs_service.store.fdb_client import Network
 from jobs_service.store.fdb_transaction import FdbTransaction
+from tests.stores import plain_settings
 from tests.unsure import Fates
+
+
+def clear_cluster(cluster_file: str) -> None:
+    """Remove all keys; blocks."""
+    Network.started(plain_settings().fdb_library)
+    transaction = fdb.open(cluster_file).create_transaction()
+    while True:
+        try:
+            transaction.clear_range(b"", b"\xff")
+            transaction.commit().wait()
+            return
+        except fdb.FDBError as error:
+            transaction.on_error(error).wait()
 
 
 class _NoSlot(_Slot):

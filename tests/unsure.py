@@ -129,8 +129,9 @@ def unsure_store(kind: str, fates: Fates, *, seed: int | str = 0, settings: Sett
         store.faults = _MemoryFates(fates)
         return store
     if kind == "fdb":
-        from tests.fdb_stores import UnsureFdbStore
+        from tests.fdb_stores import UnsureFdbStore, clear_cluster
 
+        clear_cluster(os.environ[FDB_VARIABLE])
         return UnsureFdbStore(os.environ[FDB_VARIABLE], fates, settings=settings, sources=Sources())
     cluster = _UnsureCluster(asyncio.get_running_loop(), fates)
     return SimulatedStore(cluster, None, settings=settings, sources=sources)

@@ -25,7 +25,7 @@ STAMP_BYTES = 10
 """A versionstamp: 8 bytes of commit version, 2 bytes of place within the batch, both big-endian."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """What one transaction may be: FoundationDB's limits, on every store.
 

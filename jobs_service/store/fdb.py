@@ -52,6 +52,7 @@ _CLUSTER: Final = re.compile(r"\w+:\w+@[^\s,@]+:\d+(:tls)?(,[^\s,@]+:\d+(:tls)?)
 _METADATA_VERSION: Final = b"\xff/metadataVersion"
 _MARKS: Final = b"\xfe"
 """Follows the directory's prefix; no tuple begins with it."""
+_OFFSET_BYTES: Final = 4
 _TOKEN_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
 _FIRST_PAUSE: Final = 0.002
@@ -85,7 +86,7 @@ class _Slot:
         # claim on what the transaction has written already, so it comes first.
         transaction.add_read_conflict_key(self.key)
         transaction.set_versionstamped_value(
-            self.key, bytes(STAMP_BYTES) + self.number.to_bytes(_NUMBER_BYTES, "little") + bytes(4)
+            self.key, bytes(STAMP_BYTES) + self.number.to_bytes(_NUMBER_BYTES, "little") + bytes(_OFFSET_BYTES)
         )
 
     def stamp(self, value: bytes | None) -> bytes | None:
@@ -110,7 +111,8 @@ class FdbStore(Store):
 
     def __init__(self, cluster_file: str, *, settings: Settings, sources: Sources) -> None:
         self.address = f"fdb:{cluster_file}"
-        self.limits = Limits()
+        # Where a versionstamp goes is said in 4 bytes behind the key or value, and the client counts them.
+        self.limits = Limits(key=Limits.key - _OFFSET_BYTES, value=Limits.value - _OFFSET_BYTES)
         self.conflicts = 0
         self.commits = 0
         self._cluster_file = cluster_file
