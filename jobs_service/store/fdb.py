@@ -590,8 +590,10 @@ class FdbStore(Store):
 
     async def _baselines(self, transaction: FdbTransaction) -> list[bytes | None]:
         """Return what the watched keys hold at the end of a transaction, None also for what gets a versionstamp."""
-        unreadable = transaction.unreadable()
         baselines: list[bytes | None] = []
+        if not transaction.watches:
+            return baselines
+        unreadable = transaction.unreadable()
         for watch in transaction.watches:
             if unreadable is not None and watch.key in unreadable:
                 baselines.append(None)
