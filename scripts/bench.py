@@ -27,7 +27,7 @@ from typing import Literal
 
 import structlog
 
-from jobs_service import JobsService, JobTransaction, NewJob, Settings
+from jobs_service import JobsService, JobTransaction, NewJob, Settings, StoreUnavailable, WorkerConflict
 from jobs_service.cli.daemon import GC_THRESHOLDS
 
 TYPE = "bench"
@@ -530,8 +530,15 @@ async def _contender(address: str, spread: str, workers: int) -> None:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         wanted: int | Literal["adaptive"] = "adaptive" if spread == "adaptive" else int(spread)
-        await _together(_work(jobs, 1, spread=wanted) for jobs in services)
+        await _together(_work_stubbornly(jobs, wanted) for jobs in services)
         print(sum(getattr(jobs.store, "conflicts", 0) for jobs in services), flush=True)
+
+
+async def _work_stubbornly(jobs: JobsService, spread: int | Literal["adaptive"]) -> None:
+    """Accept and finish jobs until there are none, whoever gets in the way."""
+    while True:
+        with contextlib.suppress(StoreUnavailable, WorkerConflict):
+            return await _work(jobs, 1, spread=spread)
 
 
 async def _work(

@@ -208,10 +208,13 @@ class FdbStore(Store):
         return found
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
-        return await self._call(self._transact(function, abandoned), "a write may still take effect")
+        attempts = _Attempts(self)
+        work = self._transact(function, abandoned, attempts)
+        return await self._call(work, attempts, "a write may still take effect")
 
     async def read(self, function: TransactionFunction[T]) -> T:
-        return await self._call(self._read(function))
+        attempts = _Attempts(self)
+        return await self._call(self._read(function, attempts), attempts)
 
     def adopt(self, transaction: object) -> Transaction:
         self._check_usable()
@@ -246,7 +249,9 @@ class FdbStore(Store):
             raise StoreError(f"store {self.address} is not open")
         self._network.check()
 
-    async def _call(self, work: Coroutine[Any, Any, T], otherwise: str = "try again later") -> T:
+    async def _call(
+        self, work: Coroutine[Any, Any, T], attempts: _Attempts | None = None, otherwise: str = "try again later"
+    ) -> T:
         """Wait for a transaction within its time limit; the error for that says what may be otherwise."""
         try:
             self._check_usable()
@@ -265,7 +270,10 @@ class FdbStore(Store):
         except TimeoutError as error:
             if not timer.expired():
                 raise  # The function's own.
-            raise StoreUnavailable(f"store {self.address} did not answer within {limit:g} s; {otherwise}") from error
+            last = f": {attempts.failure}" if attempts is not None and attempts.failure is not None else ""
+            raise StoreUnavailable(
+                f"store {self.address} did not answer within {limit:g} s{last}; {otherwise}"
+            ) from error
         finally:
             self._leave()
 
@@ -278,11 +286,12 @@ class FdbStore(Store):
         if not self._calls:
             self._idle.set()
 
-    async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
+    async def _transact(
+        self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None, attempts: _Attempts
+    ) -> T:
         if self._prefix is None:
             await self._locate()
         told = self._told
-        attempts = _Attempts(self)
         while True:
             transaction, metadata = self._begin(read_only=False)
             live = False
@@ -312,9 +321,8 @@ class FdbStore(Store):
                 self._end_run(transaction, live)
             await attempts.again(failure)
 
-    async def _read(self, function: TransactionFunction[T]) -> T:
+    async def _read(self, function: TransactionFunction[T], attempts: _Attempts) -> T:
         told = self._told
-        attempts = _Attempts(self)
         while True:
             transaction, metadata = self._begin(read_only=True)
             live = False
@@ -652,15 +660,20 @@ class FdbStore(Store):
 
 
 class _Attempts:
-    """The runs of one call's function: how long to pause before the next, and when to give up."""
+    """The runs of one call's function: how long to pause before the next, and when to give up.
 
-    __slots__ = ("_left", "_pause", "_store", "_too_old")
+    Attributes:
+        failure: what ended the last run; None for the first.
+    """
+
+    __slots__ = ("_left", "_pause", "_store", "_too_old", "failure")
 
     def __init__(self, store: FdbStore) -> None:
         self._store = store
         self._left = store.retries
         self._pause = _FIRST_PAUSE
         self._too_old = False
+        self.failure: StoreError | None = None
 
     async def again(self, failure: StoreError) -> None:
         """Return when the function may be run again.
@@ -668,6 +681,7 @@ class _Attempts:
         Raises:
             StoreError: what ended the last run, if another one is of no use.
         """
+        self.failure = failure
         if isinstance(failure, TransactionTooOld):
             # Once may be the cluster's fault, which stood still.
             if self._too_old:
