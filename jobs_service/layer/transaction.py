@@ -59,6 +59,7 @@ _Entries: TypeAlias = list[Entry]
 
 
 _RANDOM_ID_BYTES = 16
+_WIDEST_SPREAD = 1_000_000
 _DIGEST_BYTES = 16
 
 
@@ -425,7 +426,7 @@ def check_spread(spread: Any) -> int:
     number = exact_int(spread)
     if number is None or number < 1:
         raise InvalidJob(f"spread={shown(spread)}: allowed are integers from 1 up and 'adaptive'")
-    return number
+    return min(number, _WIDEST_SPREAD)
 
 
 def told(job: Job, result: Any, error: JobError | None, max_history: int | None = None) -> processing.Told:

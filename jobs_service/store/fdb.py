@@ -209,12 +209,12 @@ class FdbStore(Store):
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         attempts = _Attempts(self)
-        work = self._transact(function, abandoned, attempts)
+        work = self._repeat(function, attempts, read_only=False, abandoned=abandoned)
         return await self._call(work, attempts, "a write may still take effect")
 
     async def read(self, function: TransactionFunction[T]) -> T:
         attempts = _Attempts(self)
-        return await self._call(self._read(function, attempts), attempts)
+        return await self._call(self._repeat(function, attempts, read_only=True), attempts)
 
     def adopt(self, transaction: object) -> Transaction:
         self._check_usable()
@@ -286,18 +286,25 @@ class FdbStore(Store):
         if not self._calls:
             self._idle.set()
 
-    async def _transact(
-        self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None, attempts: _Attempts
+    async def _repeat(
+        self,
+        function: TransactionFunction[T],
+        attempts: _Attempts,
+        *,
+        read_only: bool,
+        abandoned: Callable[[T], None] | None = None,
     ) -> T:
-        if self._prefix is None:
+        """Run the function until it has been read, or committed."""
+        if self._prefix is None and not read_only:
             await self._locate()
         told = self._told
         while True:
-            transaction, metadata = self._begin(read_only=False)
+            transaction, metadata = self._begin(read_only=read_only)
             live = False
             try:
                 result = await self._run(function, transaction)
-                if transaction.broken is None:
+                failure = transaction.broken
+                if failure is None:
                     await self._check_directory(metadata, told)
                     if not transaction.writes:
                         await self._arm(transaction)
@@ -309,31 +316,6 @@ class FdbStore(Store):
                     if failure is None:
                         self._watch_behind(transaction, baselines)
                         return result
-                else:
-                    failure = transaction.broken
-            except StoreError as error:
-                if error is not transaction.broken:
-                    raise
-                failure = error
-            except fdb.FDBError as error:
-                failure = translated(error)
-            finally:
-                self._end_run(transaction, live)
-            await attempts.again(failure)
-
-    async def _read(self, function: TransactionFunction[T], attempts: _Attempts) -> T:
-        told = self._told
-        while True:
-            transaction, metadata = self._begin(read_only=True)
-            live = False
-            try:
-                result = await self._run(function, transaction)
-                if transaction.broken is None:
-                    await self._check_directory(metadata, told)
-                    await self._arm(transaction)
-                    live = True
-                    return result
-                failure = transaction.broken
             except StoreError as error:
                 if error is not transaction.broken:
                     raise

@@ -12,7 +12,6 @@ from jobs_service.store import KeySelector, Store, Transaction, Watch
 from jobs_service.store.base import STAMP_BYTES
 from tests.contract.conftest import Reopen
 from tests.contract.support import END, contents, patience, placeholder, value_of, write
-from tests.stores import StoreKind
 
 Parts = list[tuple[bytes, bytes, bytes]]
 
@@ -234,7 +233,7 @@ READS: list[Callable[[Transaction], Awaitable[object]]] = [
 
 
 @pytest.mark.parametrize("then", ["nothing", "set", "add"])
-async def test_what_gets_a_stamp_cannot_be_read_back(store: Store, store_kind: StoreKind, then: str) -> None:
+async def test_what_gets_a_stamp_cannot_be_read_back(store: Store, then: str) -> None:
     inside = b"key/" + bytes(5) + b"\x01" + bytes(4)
     await write(store, {b"a": b"1", b"value": b"old", b"z": b"1"})
 
@@ -247,7 +246,7 @@ async def test_what_gets_a_stamp_cannot_be_read_back(store: Store, store_kind: S
             elif then == "add":
                 tr.add(key, b"1")
         for read in READS:
-            if store_kind.name == "fdb" and read is selecting:
+            if store.address.startswith("fdb:") and read is selecting:
                 continue  # The client resolves it, and refuses the commit as well.
             with pytest.raises(StoreError, match="1036"):
                 await read(tr)

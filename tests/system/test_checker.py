@@ -297,7 +297,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a negative timeout": (written(section_key(6, T1), fdb.tuple.pack((-1.0,))), "no positive"),
     "a timeout that is text": (written(section_key(6, T1), fdb.tuple.pack(("60",))), "no positive"),
     "a timeout that is no tuple": (written(section_key(6, T1), b"\x21"), "no seconds"),
-    "an unknown section": (written(section_key(13, T1), b""), "unknown section"),
+    "an unknown section": (written(section_key(99, T1), b""), "unknown section"),
     "a section that is no number": (written(section_key(True, T1), b""), "unknown section"),
     "a key that is no tuple": (written(lambda keyspace: keyspace.prefix + b"\x99", b""), "no tuple"),
     "a key with too many elements": (written(section_key(1, T1, "id", 3), b""), "elements"),
