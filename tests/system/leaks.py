@@ -24,7 +24,7 @@ from tests.system.workloads import KIND, empty
 TYPES = 20
 WORKERS = 40
 PENDING = 200
-LONGEST_WAIT = 0.05
+LONGEST_WAIT = 0.5
 
 
 @dataclass(frozen=True)
