@@ -106,7 +106,6 @@ class FdbStore(Store):
 
     Attributes:
         conflicts: how many commits failed so far because others had written what they had read.
-        commits: how many succeeded.
     """
 
     def __init__(self, cluster_file: str, *, settings: Settings, sources: Sources) -> None:
@@ -114,7 +113,6 @@ class FdbStore(Store):
         # Where a versionstamp goes is said in 4 bytes behind the key or value, and the client counts them.
         self.limits = Limits(key=Limits.key - _OFFSET_BYTES, value=Limits.value - _OFFSET_BYTES)
         self.conflicts = 0
-        self.commits = 0
         self._cluster_file = cluster_file
         self._settings = settings
         self._sources = sources
@@ -413,7 +411,7 @@ class FdbStore(Store):
             transaction.stamp.value = stamp.value
         except fdb.FDBError as error:
             failure = translated(error)
-            if isinstance(failure, CommitUnknown) or fdb.predicates.is_maybe_committed(error):
+            if isinstance(failure, CommitUnknown):
                 transaction.stamp.value = await self._find_out(slot)
                 return failure if transaction.stamp.value is None else None
             if isinstance(failure, TransactionConflict):
@@ -421,7 +419,6 @@ class FdbStore(Store):
             if not failure.retryable:
                 raise failure from None
             return failure
-        self.commits += 1
         return None
 
     async def _find_out(self, slot: _Slot) -> bytes | None:
@@ -529,7 +526,6 @@ class FdbStore(Store):
         native = self._database.create_transaction()
         native.options.set_timeout(int(self._settings.transaction_timeout * 1000))
         try:
-            # Under another prefix there may be other marks.
             found, self._metadata = await self._loop.run_in_executor(self._executor, _open_directory, native)
         except fdb.FDBError as error:
             raise translated(error) from None
@@ -538,7 +534,7 @@ class FdbStore(Store):
             raise
         if found != self._prefix:
             self._prefix = found
-            self._slots = []
+            self._slots = []  # Their marks are under the other prefix.
 
     async def _check_directory(self, metadata: Any, told: bytes | None) -> None:
         """See that the directory is where the caller was told that it is."""
