@@ -66,22 +66,25 @@ _THREADS: Final = 2
 
 
 class _Slot:
-    """Where one transaction at a time leaves its mark.
+    """Where one call at a time has its transactions leave their marks.
 
     Attributes:
         key: of the mark.
         number: what the present transaction's mark says, behind its versionstamp.
+        settled: whether it is known what became of that transaction.
     """
 
-    __slots__ = ("key", "number")
+    __slots__ = ("key", "number", "settled")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.number = 0
+        self.settled = True
 
     def leave(self, transaction: Any) -> None:
         """Have a mark written with the transaction, and nobody else's commit come in between."""
         self.number += 1
+        self.settled = False
         # Whoever finds out what became of the commit writes here, and it can happen no more. The client ignores such a
         # claim on what the transaction has written already, so it comes first.
         transaction.add_read_conflict_key(self.key)
@@ -210,6 +213,11 @@ class FdbStore(Store):
         work = self._repeat(function, attempts, read_only=False, abandoned=abandoned)
         return await self._call(work, attempts, "a write may still take effect")
 
+    async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
+        attempts = _Attempts(self)
+        work = self._repeat(function, attempts, read_only=False, before=before)
+        return await self._call(work, attempts, "a write may still take effect")
+
     async def read(self, function: TransactionFunction[T]) -> T:
         attempts = _Attempts(self)
         return await self._call(self._repeat(function, attempts, read_only=True), attempts)
@@ -291,26 +299,46 @@ class FdbStore(Store):
         *,
         read_only: bool,
         abandoned: Callable[[T], None] | None = None,
+        before: asyncio.Future[Any] | None = None,
     ) -> T:
-        """Run the function until it has been read, or committed."""
+        """Run the function until it has been read, or committed, which waits until another call has ended."""
         if self._prefix is None and not read_only:
             await self._locate()
         told = self._told
+        # Taken before there is a read version, so that whoever had the slot last is no conflict.
+        slot = None if read_only else self._take_slot()
+        try:
+            return await self._repeat_with(slot, function, attempts, told, abandoned, before)
+        finally:
+            if slot is not None:
+                self._give_back(slot)
+
+    async def _repeat_with(
+        self,
+        slot: _Slot | None,
+        function: TransactionFunction[T],
+        attempts: _Attempts,
+        told: bytes | None,
+        abandoned: Callable[[T], None] | None,
+        before: asyncio.Future[Any] | None,
+    ) -> T:
         while True:
-            transaction, metadata = self._begin(read_only=read_only)
+            transaction, metadata = self._begin(read_only=slot is None)
             live = False
             try:
                 result = await self._run(function, transaction)
+                if before is not None:
+                    await asyncio.shield(before)
                 failure = transaction.broken
                 if failure is None:
                     await self._check_directory(metadata, told)
-                    if not transaction.writes:
+                    if slot is None or not transaction.writes:
                         await self._arm(transaction)
                         live = True
                         return result
                     baselines = await self._baselines(transaction)
                     live = True
-                    failure = await self._commit(transaction, result, abandoned)
+                    failure = await self._commit(transaction, slot, result, abandoned)
                     if failure is None:
                         self._watch_behind(transaction, baselines)
                         return result
@@ -374,27 +402,21 @@ class FdbStore(Store):
     # Commits
 
     async def _commit(
-        self, transaction: FdbTransaction, result: T, abandoned: Callable[[T], None] | None
+        self, transaction: FdbTransaction, slot: _Slot, result: T, abandoned: Callable[[T], None] | None
     ) -> StoreError | None:
         """Commit; return why that did not happen and the function may be run again, None if it did.
 
         Raises:
             StoreError: it did not happen, and never will.
         """
-        slot = self._slots.pop() if self._slots else self._new_slot()
         slot.leave(transaction.native)
         commit = self._submit(transaction)
         try:
-            failure = await self._outcome(transaction, commit, slot)
+            return await self._outcome(transaction, commit, slot)
         except asyncio.CancelledError:
             # It is under way all the same; whoever called has gone, and hears of it otherwise.
             self._do_behind(self._come_late(transaction, commit, slot, result, abandoned))
             raise
-        except StoreError:
-            self._slots.append(slot)
-            raise
-        self._slots.append(slot)
-        return failure
 
     def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
         """Send a commit on its way, and return the futures of its outcome and its versionstamp."""
@@ -413,12 +435,15 @@ class FdbStore(Store):
             failure = translated(error)
             if isinstance(failure, CommitUnknown):
                 transaction.stamp.value = await self._find_out(slot)
+                slot.settled = True
                 return failure if transaction.stamp.value is None else None
+            slot.settled = True
             if isinstance(failure, TransactionConflict):
                 self.conflicts += 1
             if not failure.retryable:
                 raise failure from None
             return failure
+        slot.settled = True
         return None
 
     async def _find_out(self, slot: _Slot) -> bytes | None:
@@ -459,14 +484,22 @@ class FdbStore(Store):
             failure = await self._outcome(transaction, commit, slot)
         except StoreError as error:
             failure = error
-        self._slots.append(slot)
+        self._give_back(slot)
         if failure is None and abandoned is not None:
             abandoned(result)
 
-    def _new_slot(self) -> _Slot:
+    def _take_slot(self) -> _Slot:
+        if self._slots:
+            return self._slots.pop()
         assert self._prefix is not None
         self._made_slots += 1
         return _Slot(self._prefix + _MARKS + self._token + self._made_slots.to_bytes(4, "big"))
+
+    def _give_back(self, slot: _Slot) -> None:
+        """Let others have a slot, unless its mark may still be asked for, or is not in the directory any more."""
+        assert self._prefix is not None
+        if slot.settled and slot.key.startswith(self._prefix + _MARKS):
+            self._slots.append(slot)
 
     def _do_behind(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what no caller waits for; `close` does."""

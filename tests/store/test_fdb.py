@@ -266,6 +266,22 @@ async def test_marks_do_not_grow_and_are_gone_after_closing() -> None:
 
 
 @cluster_test
+async def test_transactions_that_overlap_and_share_no_key_never_conflict(store: FdbStore) -> None:
+    async def work(number: int) -> None:
+        key = OTHER + b"%03d" % number
+
+        async def increment(tr: Transaction) -> None:
+            tr.set(key, b"%d" % (int(await tr.get(key) or b"0") + 1))
+
+        for _ in range(10):
+            await store.transact(increment)
+        assert await value_of(store, key) == b"10"
+
+    await asyncio.gather(*[work(number) for number in range(30)])
+    assert store.conflicts == 0
+
+
+@cluster_test
 async def test_marks_of_processes_killed_long_ago_are_swept(store: FdbStore) -> None:
     marks = await store.prefix() + b"\xfe"
     killed, alive = marks + b"\x00" * 20, marks + b"\x01" * 20
