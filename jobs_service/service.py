@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
@@ -17,6 +18,7 @@ from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
 from jobs_service.actors.group_commit import Accepted, GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
+from jobs_service.actors.ordering import in_order
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
 from jobs_service.errors import (
@@ -103,7 +105,6 @@ _Jobs: TypeAlias = list[Job]
 _RunningJobs: TypeAlias = list[RunningJob]
 _Ids: TypeAlias = list[JobId]
 _Types: TypeAlias = list[JobType]
-_Entries: TypeAlias = list[Entry]
 _Specs: TypeAlias = list[Spec]
 _Places: TypeAlias = list[Place]
 _Page: TypeAlias = list[tuple[bytes, Job]]
@@ -366,14 +367,17 @@ class JobsService:
         """
         keys = self._keys(type)
         rule = check_if_exists(if_exists)
-        added: _Jobs = []
-        for places, specs in self._batches(keys, jobs):
 
-            async def write(unit: Unit, places: _Places = places, specs: _Specs = specs) -> _Entries:
-                return await creation.add_many(unit, keys, places, specs, rule)
+        def writing(batch: tuple[_Places, _Specs]) -> Callable[[Unit], Awaitable[_Jobs]]:
+            async def write(unit: Unit) -> _Jobs:
+                entries = await creation.add_many(unit, keys, *batch, rule)
+                return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
-            added += [Job(keys.type, entry.id, entry.record) for entry in await self._transact(write) if entry.record]
-        return added
+            return write
+
+        self._check_open()
+        added = await in_order(self._context, map(writing, self._batches(keys, jobs)))
+        return [*chain.from_iterable(added)]
 
     async def enqueue(
         self,

@@ -42,22 +42,26 @@ class Context:
 
     async def read(self, function: TransactionFunction[T]) -> T:
         """Run a function in a transaction that only reads."""
-        try:
-            return await self.store.read(function)
-        except DirectoryMoved:
-            await self.open_keyspace()
-            raise
+        return await self._locating(self.store.read(function))
 
     async def transact(
         self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
     ) -> T:
         """Run an operation on a unit of work in a transaction of its own; see Store.transact."""
+        return await self._locating(self.store.transact(self._function(operation), abandoned=abandoned))
+
+    async def transact_after(self, before: asyncio.Future[Any], operation: Callable[[Unit], Awaitable[T]]) -> T:
+        """Do `transact`, but only when another call has taken effect; see Store.transact_after."""
+        return await self._locating(self.store.transact_after(before, self._function(operation)))
+
+    def _function(self, operation: Callable[[Unit], Awaitable[T]]) -> TransactionFunction[T]:
         keyspace = self.keyspace
         sources = self.sources
+        return lambda transaction: run(transaction, keyspace, sources, operation)
+
+    async def _locating(self, call: Awaitable[T]) -> T:
         try:
-            return await self.store.transact(
-                lambda transaction: run(transaction, keyspace, sources, operation), abandoned=abandoned
-            )
+            return await call
         except DirectoryMoved:
             # Whoever asks again is served; an actor dies of it, and its successor begins with the new keys.
             await self.open_keyspace()

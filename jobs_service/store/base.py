@@ -317,6 +317,20 @@ class Store(ABC):
             Exception: whatever the function raised; nothing was written.
         """
 
+    async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
+        """Do `transact`, but write nothing before another call has ended, and nothing at all when that has failed.
+
+        Args:
+            before: the other call. A store on which functions wait for answers runs this one's meanwhile, which may
+                then see a state without what the other writes; what it reads of that makes it run again.
+            function: as for `transact`.
+
+        Raises:
+            BaseException: what the other call raised; else as `transact`.
+        """
+        await asyncio.shield(before)
+        return await self.transact(function)
+
     @abstractmethod
     async def read(self, function: TransactionFunction[T]) -> T:
         """Run the function in a transaction that only reads (and watches); it never waits for a writer."""

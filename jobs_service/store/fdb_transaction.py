@@ -35,12 +35,16 @@ from jobs_service.store.checks import (
     transaction_ended,
 )
 from jobs_service.store.fdb_client import translated
+from jobs_service.store.fdb_replies import Reply, pairs_of, values_of
 from jobs_service.store.ranges import Ranges, Stamped
 
 _PLACEHOLDER: Final = bytes(STAMP_BYTES)
 # The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
 _WANT_ALL: Final = -2
 _EXACT: Final = 0
+# Its atomic operations.
+_STAMPED_KEY: Final = 14
+_STAMPED_VALUE: Final = 15
 
 
 class Until:
@@ -63,23 +67,39 @@ class _Reads(Snapshot):
         reads: the client's object for them.
     """
 
-    __slots__ = ("_reads", "_transaction")
+    __slots__ = ("_is_snapshot", "_reads", "_transaction")
 
     def __init__(self, transaction: FdbTransaction, reads: Any) -> None:
         self._transaction = transaction
         self._reads = reads
+        self._is_snapshot = reads is not transaction.native
 
     async def get(self, key: bytes) -> bytes | None:
-        own = self._transaction
-        own.check_read(key)
-        return await own.value(self._reads.get(key))
+        self._transaction.check_read(key)
+        [value] = await self._values([key])
+        return value
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        own = self._transaction
+        check = self._transaction.check_read
         for key in only_keys(keys):
-            own.check_read(key)
-        futures = [self._reads.get(key) for key in keys]
-        return [await own.value(future) for future in futures]
+            check(key)
+        return await self._values(keys)
+
+    async def _values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read keys; the reads go out together."""
+        own, reads = self._transaction, self._reads
+        try:
+            if own.blocking:
+                return [value.value for value in [reads.get(key) for key in keys]]
+            capi, pointer, snapshot = reads.capi, reads.tpointer, self._is_snapshot
+            get = capi.fdb_transaction_get
+            replies = [Reply(capi, get(pointer, key, len(key), snapshot)) for key in keys]
+            for reply in replies:
+                if not reply.is_ready():
+                    await Until(reply)
+            return values_of(replies)
+        except fdb.FDBError as error:
+            raise own.met(error) from None
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         own = self._transaction
@@ -116,9 +136,16 @@ class _Reads(Snapshot):
             future = self._reads._get_range(
                 low, high, limit and limit - len(found), _EXACT if limit else _WANT_ALL, iteration, reverse
             )
-            pairs, count, more = await own.pairs(future)
-            found += [(pair.key, pair.value) for pair in pairs]
-            if not more or not count or (limit and len(found) >= limit):
+            try:
+                if own.blocking:
+                    future.block_until_ready()
+                elif not future.is_ready():
+                    await Until(future)
+                pairs, more = pairs_of(future)
+            except fdb.FDBError as error:
+                raise own.met(error) from None
+            found += pairs
+            if not more or not pairs or (limit and len(found) >= limit):
                 return found
             iteration += 1
             if reverse:
@@ -138,16 +165,17 @@ class FdbTransaction(CheckedTransaction):
 
     Attributes:
         native: the client's transaction.
+        blocking: whether reads block.
         broken: the error that ended it, if another run may succeed: it must not commit.
         watches: those that were asked for, to be made when it ends.
     """
 
     __slots__ = (
-        "_blocking",
         "_plain",
         "_snapshot",
         "_stamped",
         "_stamped_values",
+        "blocking",
         "broken",
         "native",
         "stamp",
@@ -160,7 +188,7 @@ class FdbTransaction(CheckedTransaction):
         self.broken: StoreError | None = None
         self.stamp = CommitStamp()
         self.watches: list[Watch] = []
-        self._blocking = blocking
+        self.blocking = blocking
         self._stamped = Stamped()
         self._stamped_values: dict[bytes, tuple[bytes, bytes]] = {}
         self._plain = _Reads(self, transaction)
@@ -205,28 +233,9 @@ class FdbTransaction(CheckedTransaction):
         """Return the keys that cannot be read back, None if there are none."""
         return self._stamped.unreadable()
 
-    async def value(self, future: Any) -> bytes | None:
-        """Return the value of a future (of the client's class Value), None when the key has none."""
-        try:
-            if not self._blocking and not future.is_ready():
-                await Until(future)
-            value: bytes | None = future.value
-        except fdb.FDBError as error:
-            raise self._met(error) from None
-        return value
-
-    async def pairs(self, future: Any) -> Any:
-        """Return what a future of pairs has."""
-        try:
-            if not self._blocking and not future.is_ready():
-                await Until(future)
-            return future.wait()
-        except fdb.FDBError as error:
-            raise self._met(error) from None
-
-    def _met(self, error: Any) -> BaseException:
+    def met(self, error: Any) -> BaseException:
         """Return the error to raise for one of the client's."""
-        if self._blocking:
+        if self.blocking:
             found: BaseException = error
             return found
         ours = translated(error)
@@ -264,14 +273,19 @@ class FdbTransaction(CheckedTransaction):
         key = only_bytes(before, "key") + _PLACEHOLDER + only_bytes(after, "key")
         self._check(key, value)
         self._stamped.add_key(before, after)
-        self.native.set_versionstamped_key(key + len(before).to_bytes(4, "little"), value)
+        self._operate(key + len(before).to_bytes(4, "little"), value, _STAMPED_KEY)
 
     def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
         value = only_bytes(before, "value") + _PLACEHOLDER + only_bytes(after, "value")
         self._check(key, value)
         self._stamped.add_value(key)
         self._stamped_values[key] = before, after
-        self.native.set_versionstamped_value(key, value + len(before).to_bytes(4, "little"))
+        self._operate(key, value + len(before).to_bytes(4, "little"), _STAMPED_VALUE)
+
+    def _operate(self, key: bytes, operand: bytes, operation: int) -> None:
+        """Do one of the client's atomic operations, without the package's detours."""
+        native = self.native
+        native.capi.fdb_transaction_atomic_op(native.tpointer, key, len(key), operand, len(operand), operation)
 
     def add_read_conflict_key(self, key: bytes) -> None:
         self.native.add_read_conflict_key(only_bytes(key, "key"))

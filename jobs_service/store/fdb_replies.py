@@ -1,0 +1,70 @@
+"""What the client answers, values and pairs, taken out of its memory without the package's objects for each.
+
+Floor: store.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from jobs_service.store.base import KeyValue
+
+_PAIR: Final = struct.Struct("=QiQi")
+"""The client's FDBKeyValue: where key and value are, each with its length, without padding."""
+
+
+class Reply:
+    """An answer that is on its way, of a transaction that runs on the loop.
+
+    Args:
+        capi: the client library.
+        fpointer: its future, which is let go with this.
+    """
+
+    __slots__ = ("capi", "fpointer")
+
+    def __init__(self, capi: Any, fpointer: int) -> None:
+        self.capi = capi
+        self.fpointer = fpointer
+
+    def __del__(self) -> None:
+        self.capi.fdb_future_destroy(self.fpointer)
+
+    def is_ready(self) -> bool:
+        """Whether it is there, be it an error."""
+        return bool(self.capi.fdb_future_is_ready(self.fpointer))
+
+
+def values_of(replies: Sequence[Reply]) -> list[bytes | None]:
+    """Return what replies to `get` say, all of them ready; None for what is not there.
+
+    Raises:
+        fdb.FDBError: what one of the reads met.
+    """
+    values: list[bytes | None] = []
+    present, length, start = ctypes.c_int(), ctypes.c_int(), ctypes.POINTER(ctypes.c_byte)()
+    at_present, at_length, at_start = ctypes.byref(present), ctypes.byref(length), ctypes.byref(start)
+    for reply in replies:
+        reply.capi.fdb_future_get_value(reply.fpointer, at_present, at_start, at_length)
+        values.append(ctypes.string_at(start, length.value) if present.value else None)
+    return values
+
+
+def pairs_of(reply: Reply) -> tuple[list[KeyValue], bool]:
+    """Return what a reply to a range read says, which is ready, and whether there is more.
+
+    Raises:
+        fdb.FDBError: what the read met.
+    """
+    get = reply.capi.fdb_future_get_keyvalue_array
+    start, count, more = get.argtypes[1]._type_(), ctypes.c_int(), ctypes.c_int()
+    get(reply.fpointer, ctypes.byref(start), ctypes.byref(count), ctypes.byref(more))
+    if not count.value:
+        return [], bool(more.value)
+    string_at = ctypes.string_at
+    found = _PAIR.iter_unpack(string_at(start, count.value * _PAIR.size))
+    pairs = [(string_at(key, key_size), string_at(value, size)) for key, key_size, value, size in found]
+    return pairs, bool(more.value)
