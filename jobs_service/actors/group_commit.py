@@ -25,6 +25,9 @@ T = TypeVar("T")
 _MOST_OPERATIONS: Final = 500
 _MOST_JOBS: Final = 1000
 _MOST_BYTES: Final = 2_000_000
+_ALONE: Final = 32
+"""Operations of one caller from which on they have a transaction of their own: on a cluster it commits while the others
+run, such as that which accepts the next jobs."""
 
 Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
 """What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
@@ -94,10 +97,11 @@ class _Single:
 class _Many:
     """What one caller asks of many jobs: as if each were asked alone, and answered together."""
 
-    __slots__ = ("_answer", "_calls", "place", "size")
+    __slots__ = ("_answer", "_calls", "count", "place", "size")
 
     def __init__(self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], size: int) -> None:
         self._calls = calls
+        self.count = len(calls)
         self._answer = answer
         self.place: Place | None = None
         self.size = size
@@ -282,9 +286,9 @@ class GroupCommit:
     def _send(self) -> None:
         """Begin what has come together, in transactions well within the limits."""
         # Accepts come last, and find what the others add.
-        queue = sorted((each for each in self._queue if not each.withdrawn()), key=_is_accept)
-        self._queue = []
+        begun, self._queue = self._queue, []
         self._accepts.clear()
+        queue = sorted((each for each in begun if not each.withdrawn() and not _is_alone(each)), key=_is_accept)
         first = size = 0
         for position, each in enumerate(queue):
             size += each.size
@@ -293,6 +297,9 @@ class GroupCommit:
                 first, size = position, each.size
         if first < len(queue):
             self._begin(queue[first:])
+        for each in begun:
+            if _is_alone(each):
+                self._begin([each])
 
     def _begin(self, batch: list[_Operation]) -> None:
         task = asyncio.get_running_loop().create_task(self._run(batch))
@@ -344,3 +351,7 @@ class GroupCommit:
 
 def _is_accept(operation: _Operation) -> bool:
     return isinstance(operation, _Accepts)
+
+
+def _is_alone(operation: _Operation) -> bool:
+    return isinstance(operation, _Many) and operation.count >= _ALONE

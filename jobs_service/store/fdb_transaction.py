@@ -247,13 +247,15 @@ class FdbTransaction(CheckedTransaction):
 
     def set(self, key: bytes, value: bytes) -> None:
         self._check(key, value)
-        self.native.set(key, value)
+        native = self.native
+        native.capi.fdb_transaction_set(native.tpointer, key, len(key), value, len(value))
 
     def clear(self, key: bytes) -> None:
         self._check(key, b"")
         if (unreadable := self._stamped.unreadable()) is not None:
             unreadable.remove(key, key + b"\x00")
-        self.native.clear(key)
+        native = self.native
+        native.capi.fdb_transaction_clear(native.tpointer, key, len(key))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         size = self.size

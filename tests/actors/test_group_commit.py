@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from jobs_service import InvalidJob, JobExists, StoreUnavailable
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import GroupCommit
+from jobs_service.actors.group_commit import Call, GroupCommit
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.layer import creation, pending
+from jobs_service.layer import creation, pending, processing
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.pending import Terms
@@ -102,6 +102,27 @@ async def test_what_is_asked_for_in_one_turn_is_one_transaction() -> None:
         assert [entry.id for entry in added] == [f"{number:03}" for number in range(400)]
         assert group.runs == 1
         assert await group.stored() == 400
+        await assert_sound(context.store, now=context.sources.wall_time())
+
+
+@pytest.mark.parametrize(("count", "transactions"), [(3, 1), (500, 2)])
+@in_virtual_time
+async def test_jobs_are_accepted_while_the_ends_of_many_others_commit(count: int, transactions: int) -> None:
+    async with opened() as context:
+        await set_timeout(context, "t", 60)
+        group = group_of(context)
+        await asyncio.gather(*(group.add(f"{number:03}") for number in range(count + 2)))
+        accepted = await group.accept(count)
+        met: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
+        calls: list[Call] = [(processing.release, group.place(entry.id), (entry.record.lock,)) for entry in accepted]
+        calls[1] = (explode, calls[1][1], ())
+        group.runs = 0
+        group.commit.operate_all(calls, met.set_result, size=0)
+        assert ids(await group.accept(2)) == [f"{count:03}", f"{count + 1:03}"]
+        assert [type(error) for error in await met] == [type(None), ZeroDivisionError, *[type(None)] * (count - 2)]
+        assert group.runs == transactions
+        assert await group.stored() == count - 1
+        await group.commit.drain()
         await assert_sound(context.store, now=context.sources.wall_time())
 
 
