@@ -157,7 +157,9 @@ class JobsService:
         self._context = Context(self._store, self.settings, self._sources)
         self._hub = Hub()
         self._spreading = Spreading()
-        self._operations = GroupCommit(self._context.transact, self._give_back, self._spreading)
+        self._operations = GroupCommit(
+            self._context.transact, self._give_back, self._spreading, overlaps=self._store.overlaps
+        )
         self._waiting: Waiting[_RunningJobs] = Waiting()
         self._blocks = Blocks(self._sources, self, self.settings.pending_batch)
         self._owns_store = False

@@ -26,8 +26,8 @@ _MOST_OPERATIONS: Final = 500
 _MOST_JOBS: Final = 1000
 _MOST_BYTES: Final = 2_000_000
 _ALONE: Final = 32
-"""Operations of one caller from which on they have a transaction of their own: on a cluster it commits while the others
-run, such as that which accepts the next jobs."""
+"""Operations of one caller from which on, on a cluster, they have a transaction of their own: it commits while others
+go on, such as that which accepts the next jobs."""
 
 Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
 """What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
@@ -202,12 +202,19 @@ class GroupCommit:
             its result when that comes after the call has failed (`abandoned` of Store.transact).
         give_back: called with a job that was accepted for somebody who has gone.
         spreading: what is learnt of the queues.
+        overlaps: see Store.
     """
 
     def __init__(
-        self, transact: Transact, give_back: Callable[[Entry], None], spreading: Spreading | None = None
+        self,
+        transact: Transact,
+        give_back: Callable[[Entry], None],
+        spreading: Spreading | None = None,
+        *,
+        overlaps: bool = False,
     ) -> None:
         self._transact = transact
+        self._overlaps = overlaps
         self._give_back = give_back
         self._spreading = Spreading() if spreading is None else spreading
         self._queue: list[_Operation] = []
@@ -288,7 +295,7 @@ class GroupCommit:
         # Accepts come last, and find what the others add.
         begun, self._queue = self._queue, []
         self._accepts.clear()
-        queue = sorted((each for each in begun if not each.withdrawn() and not _is_alone(each)), key=_is_accept)
+        queue = sorted((each for each in begun if not each.withdrawn() and not self._is_alone(each)), key=_is_accept)
         first = size = 0
         for position, each in enumerate(queue):
             size += each.size
@@ -298,8 +305,11 @@ class GroupCommit:
         if first < len(queue):
             self._begin(queue[first:])
         for each in begun:
-            if _is_alone(each):
+            if self._is_alone(each):
                 self._begin([each])
+
+    def _is_alone(self, operation: _Operation) -> bool:
+        return self._overlaps and isinstance(operation, _Many) and operation.count >= _ALONE
 
     def _begin(self, batch: list[_Operation]) -> None:
         task = asyncio.get_running_loop().create_task(self._run(batch))
@@ -351,7 +361,3 @@ class GroupCommit:
 
 def _is_accept(operation: _Operation) -> bool:
     return isinstance(operation, _Accepts)
-
-
-def _is_alone(operation: _Operation) -> bool:
-    return isinstance(operation, _Many) and operation.count >= _ALONE

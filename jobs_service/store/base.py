@@ -10,7 +10,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from jobs_service.errors import StoreError, kind_of, shown
 
@@ -280,6 +280,8 @@ class Store(ABC):
 
     address: str
     limits: Limits
+    overlaps: ClassVar[bool] = False
+    """Whether transactions go on at the same time, so that two small ones are sooner done than a large one."""
 
     @property
     @abstractmethod

@@ -111,6 +111,8 @@ class FdbStore(Store):
         conflicts: how many commits failed so far because others had written what they had read.
     """
 
+    overlaps = True
+
     def __init__(self, cluster_file: str, *, settings: Settings, sources: Sources) -> None:
         self.address = f"fdb:{cluster_file}"
         # Where a versionstamp goes is said in 4 bytes behind the key or value, and the client counts them.

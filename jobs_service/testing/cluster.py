@@ -441,6 +441,8 @@ class SimulatedStore(Store):
         context: what its watches fire in; None for the cluster's.
     """
 
+    overlaps = True
+
     def __init__(
         self,
         cluster: Cluster,

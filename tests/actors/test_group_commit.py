@@ -31,12 +31,12 @@ class Group:
         given_back: ids of the jobs that were accepted for somebody who has gone.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, overlaps: bool = False) -> None:
         self.context = context
         self.keys = context.keyspace.of("t")
         self.given_back: list[Any] = []
         self.runs = 0
-        self.commit = GroupCommit(self._transact, self._give_back)
+        self.commit = GroupCommit(self._transact, self._give_back, overlaps=overlaps)
 
     async def _transact(self, function: Callable[[Unit], Awaitable[Any]], abandoned: Callable[[Any], None]) -> Any:
         self.runs += 1
@@ -105,12 +105,14 @@ async def test_what_is_asked_for_in_one_turn_is_one_transaction() -> None:
         await assert_sound(context.store, now=context.sources.wall_time())
 
 
-@pytest.mark.parametrize(("count", "transactions"), [(3, 1), (500, 2)])
+@pytest.mark.parametrize(("count", "overlaps", "transactions"), [(3, True, 1), (500, False, 1), (500, True, 2)])
 @in_virtual_time
-async def test_jobs_are_accepted_while_the_ends_of_many_others_commit(count: int, transactions: int) -> None:
+async def test_on_a_cluster_jobs_are_accepted_while_the_ends_of_many_others_commit(
+    count: int, overlaps: bool, transactions: int
+) -> None:
     async with opened() as context:
         await set_timeout(context, "t", 60)
-        group = group_of(context)
+        group = Group(context, overlaps=overlaps)
         await asyncio.gather(*(group.add(f"{number:03}") for number in range(count + 2)))
         accepted = await group.accept(count)
         met: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
