@@ -20,6 +20,7 @@ KNOWN_SEEDS = {
     "accept reads the queue by snapshot": 14,
     "accept claims no part of a queue that it empties": 34,
     "the activity monitor reads by snapshot": 252,
+    "scheduled entry is not cleared": 3,
     "update is no activity": 6,
     "update keeps its seq": 6,
     "finish ignores cancel": 5,
@@ -49,8 +50,9 @@ KNOWN_SEEDS = {
     "pause is read by snapshot": 115,
     "a missed tick is not made up for": 34,
 }
-"""Seeds that have shown those mutants that few seeds show. They only save time: one that does so no longer, after a
-change of the service, is passed over for all seeds in turn (a mutant's test prints the one that shows it)."""
+"""Seeds that have shown those mutants that the first seeds do not show, or slowly. They only save time: one that does so
+no longer, after a change of the service, is passed over for all seeds in turn (a mutant's test prints the one that shows
+it, as does `-rP` for all)."""
 HANG = 600  # seconds; only ends a run that would never end
 BROKEN = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
