@@ -50,9 +50,9 @@ KNOWN_SEEDS = {
     "pause is read by snapshot": 115,
     "a missed tick is not made up for": 34,
 }
-"""Seeds that have shown those mutants that the first seeds do not show, or slowly. They only save time: one that does so
-no longer, after a change of the service, is passed over for all seeds in turn (a mutant's test prints the one that shows
-it, as does `-rP` for all)."""
+"""Seeds that have shown those mutants that the first seeds do not show, or slowly. They only save time: one that does
+so no longer, after a change of the service, is passed over for all seeds in turn (a mutant's test prints the one that
+shows it; `-rP` has pytest show that of a test that passed)."""
 HANG = 600  # seconds; only ends a run that would never end
 BROKEN = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
