@@ -44,6 +44,7 @@ UNMEASURED = tuple(
         "supervision/test_cancellation.py",
         "supervision/test_otp_model.py",
         "system/test_activity_bound.py",
+        "system/test_kill.py",
         "system/test_processes.py",
         "system/test_scale.py",
         "system/test_unsure_commits.py",
