@@ -44,6 +44,7 @@ UNMEASURED = tuple(
         "supervision/test_cancellation.py",
         "supervision/test_otp_model.py",
         "system/test_activity_bound.py",
+        "system/test_kill.py",
         "system/test_processes.py",
         "system/test_scale.py",
         "system/test_unsure_commits.py",
@@ -80,14 +81,19 @@ def _empty_cluster(request: pytest.FixtureRequest) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measure nothing of an unmeasured test: not its fixtures and processes either, as pytest-cov's own mark would."""
-    measuring = coverage.Coverage.current()
-    if measuring is None or item.get_closest_marker("unmeasured") is None:
+    if coverage.Coverage.current() is None or item.get_closest_marker("unmeasured") is None:
         return (yield)
     processes = os.environ.pop(MEASURED_PROCESSES, None)
-    measuring.stop()
+    # A worker of pytest-xdist is measured twice over, by pytest-cov and as a process that was started: the measurement
+    # that began last does it, and hands over to the one before when it is stopped.
+    stopped = []
+    while (measuring := coverage.Coverage.current()) is not None:
+        measuring.stop()
+        stopped.append(measuring)
     try:
         return (yield)
     finally:
-        measuring.start()
+        for measuring in reversed(stopped):
+            measuring.start()
         if processes is not None:
             os.environ[MEASURED_PROCESSES] = processes

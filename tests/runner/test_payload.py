@@ -224,6 +224,7 @@ def arrived(there: Codec, args: Any) -> Any:
 # round trips
 
 
+@pytest.mark.unmeasured
 @given(SHAPES)
 def test_a_dataclass_comes_back_equal(shape: Shape) -> None:
     arrived = through(Shape, shape)
@@ -232,6 +233,7 @@ def test_a_dataclass_comes_back_equal(shape: Shape) -> None:
     assert through(list[Shape], [shape, shape]) == [shape, shape]
 
 
+@pytest.mark.unmeasured
 @given(MOVIES)
 def test_a_typed_dict_comes_back_equal(movie: dict[str, Any]) -> None:
     assert through(Movie, movie) == movie
@@ -290,6 +292,7 @@ def test_tagged_structs_come_back_as_what_they_were() -> None:
         assert through(list[Cat | Dog] | None, [animal]) == [animal]
 
 
+@pytest.mark.unmeasured
 @given(JSON)
 def test_any_takes_every_json_value(value: Any) -> None:
     try:

@@ -280,6 +280,7 @@ def test_days_that_a_zone_skips_tick_once_as_they_are_skipped() -> None:
     ]
 
 
+@pytest.mark.unmeasured
 @given(cron=crons(), data=st.data())
 @FEW
 def test_a_cron_expression_ticks_as_somebody_does_who_looks_at_the_clock_every_minute(
@@ -511,6 +512,7 @@ def test_walking_in_any_steps_gives_exactly_the_ticks_of_the_schedule(
     assert walked == ticks(schedule, start, now)
 
 
+@pytest.mark.unmeasured
 @given(
     schedule=schedules(),
     start=moments(),

@@ -529,6 +529,7 @@ def test_gauges_of_no_jobs_are_zero_and_no_age_is_negative() -> None:
     assert gauges(jobs, NOW) == Gauges(3, 0, 0, 2.0, 0.0, 0.0)
 
 
+@pytest.mark.unmeasured
 def test_200_continuous_jobs_share_10_slots_fairly_for_10_hours() -> None:
     table = Table(Candidate(str(number), (added(NOW),), continuous=True, running=False) for number in range(200))
     intervals = Counter[JobId]()
@@ -629,6 +630,7 @@ def test_a_crashed_job_may_start_from_the_time_of_its_retry_and_not_before(
         assert not not_recently_crashed(after, math.nextafter(again, now), interval=interval)
 
 
+@pytest.mark.unmeasured
 @settings(deadline=None, max_examples=150)
 @given(job_sets(), st.integers(0, 8), st.integers(0, 6))
 def test_any_plan_fills_the_slots_and_does_no_more_than_it_must(
@@ -657,6 +659,7 @@ def test_any_plan_fills_the_slots_and_does_no_more_than_it_must(
         assert len(stop) == len(start) == min(len(waiting), max_churn, len(rotating))
 
 
+@pytest.mark.unmeasured
 @settings(deadline=None, max_examples=100)
 @given(job_sets(), st.integers(0, 8), st.integers(0, 6))
 def test_any_plan_spares_one_shot_jobs_and_takes_those_whose_turn_it_is(
@@ -681,6 +684,7 @@ def test_any_plan_spares_one_shot_jobs_and_takes_those_whose_turn_it_is(
     assert max(order, default=0.0) <= min((last_started(job.history) for job in left), default=math.inf)
 
 
+@pytest.mark.unmeasured
 @settings(deadline=None, max_examples=60)
 @given(job_sets(), st.integers(0, 8), st.integers(0, 6))
 def test_a_plan_stops_what_excess_and_rotation_choose(jobs: list[Candidate], slots: int, max_churn: int) -> None:

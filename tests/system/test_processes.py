@@ -19,6 +19,9 @@ from tests.system.forking import ForkServer
 from tests.system.workloads import KIND, effect_key, finish_with_effect
 
 PROCESSES = 4
+KILLS = 5
+SECONDS = 8.0
+"""How long each process adds jobs: thousands of them come together."""
 PATIENCE = 60.0
 """Seconds after which what should have happened at once has not."""
 
@@ -72,7 +75,9 @@ def test_of_the_jobs_that_four_processes_add_and_run_at_once_each_runs_once(
     forks: ForkServer, address: str, tmp_path: Path
 ) -> None:
     pids = [
-        forks.start("add_and_run", address=address, journal=str(tmp_path / f"journal {n}"), name=f"p{n}", seconds=30)
+        forks.start(
+            "add_and_run", address=address, journal=str(tmp_path / f"journal {n}"), name=f"p{n}", seconds=SECONDS
+        )
         for n in range(PROCESSES)
     ]
     assert [forks.wait(pid) for pid in pids] == [0] * PROCESSES
@@ -82,7 +87,7 @@ def test_of_the_jobs_that_four_processes_add_and_run_at_once_each_runs_once(
             said = journaled(tmp_path)
             added = set(said["added"])
             print(f"{len(added)} jobs")
-            assert len(added) == len(said["added"]) > 1000
+            assert len(added) == len(said["added"]) > 250
             assert await ended(jobs) == added
             assert await effects(jobs) == Counter(added)
             assert Counter(said["accepted"]) == Counter(said["ran"]) == Counter(added)
@@ -104,7 +109,7 @@ def test_the_jobs_of_workers_that_are_killed_run_again_and_take_effect_once(
         return forks.start("add_and_run_until_killed", address=address, journal=journal, name=f"p{number}")
 
     pids = [start(number) for number in range(PROCESSES)]
-    for kill in range(10):
+    for kill in range(KILLS):
         time.sleep(1.2)  # longer than a lost job's timeout, so that it comes back while others are killed
         victim = choose.randrange(PROCESSES)
         forks.kill(pids[victim])

@@ -1,4 +1,4 @@
-"""A hundred thousand jobs of one type, a thousand types: in bounded memory and within a transaction's limits."""
+"""Twenty thousand jobs of one type, a thousand types: in bounded memory and within a transaction's limits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ from tests.virtual_time import in_virtual_time
 T = TypeVar("T")
 
 T1 = "t1"
-MANY = 100_000
+MANY = 20_000
+"""Jobs of one type: some twenty times as many as go into one transaction."""
 MEGABYTE = 1 << 20
+MOST_WRITTEN = MEGABYTE
+"""Bytes that one transaction may write: far from its limit, and less than it takes to write to every job at once."""
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("scale")]
 
@@ -129,7 +132,7 @@ async def fill(path: Path) -> None:
         assert [job.id for job in added] == [id_of(number) for number in range(MANY)]
         assert len({job.seq for job in added}) == MANY
     assert store.refused == 0
-    assert store.largest < store.limits.transaction
+    assert store.largest < MOST_WRITTEN < store.limits.transaction
 
 
 @asynccontextmanager
@@ -139,35 +142,28 @@ async def copy_of(filled: Path, path: Path, *, supervise: bool) -> AsyncIterator
     store = MeasuredStore(path, settings=Settings())
     async with JobsService(store, supervise=supervise) as jobs:
         yield jobs, store
-    assert store.largest <= store.limits.transaction
+    assert store.largest < MOST_WRITTEN < store.limits.transaction
 
 
-async def test_a_hundred_thousand_jobs_are_listed_and_counted_in_little_memory(filled: Path, tmp_path: Path) -> None:
+async def test_twenty_thousand_jobs_are_listed_and_counted_in_little_memory(filled: Path, tmp_path: Path) -> None:
     async with copy_of(filled, tmp_path / "store", supervise=False) as (jobs, _):
         count = 0
-        listed = jobs.list(T1)
-        with at_most(5):
-            # So many jobs at once would take more; to trace the memory of all of them would only take longer.
-            async for job in listed:
+        with at_most(4):  # all jobs at once would take twice as much
+            async for job in jobs.list(T1):
                 assert job.id == id_of(count)
                 count += 1
-                if count == MANY // 4:
-                    break
-        async for job in listed:
-            assert job.id == id_of(count)
-            count += 1
         assert count == MANY
         with at_most(1):
             async for job in jobs.list(T1, page_size=100):
                 if job.id == id_of(MANY // 10):
                     break
-        with at_most(10):
+        with at_most(2):
             assert await jobs.pending_count(T1) == MANY
         with at_most(1):
             assert await jobs.pending_count(T1, limit=1000) == 1000
 
 
-async def test_a_hundred_thousand_jobs_lost_at_once_are_all_found(filled: Path, tmp_path: Path) -> None:
+async def test_twenty_thousand_jobs_lost_at_once_are_all_found(filled: Path, tmp_path: Path) -> None:
     async with copy_of(filled, tmp_path / "store", supervise=True) as (jobs, store):
         taken = 0
         while came := await jobs.accept_many(T1, 1000, timeout=0):
@@ -175,7 +171,7 @@ async def test_a_hundred_thousand_jobs_lost_at_once_are_all_found(filled: Path, 
             taken += len(came)
         assert taken == MANY
         assert len(await jobs.active_ids(T1)) == MANY
-        with growing_at_most(60):
+        with growing_at_most(12):
             await jobs.set_type_timeout(T1, 0.2)
             # Those silent for longest come first.
             await jobs.wait(T1, id_of(MANY - 1), JobState.PENDING)
@@ -184,7 +180,6 @@ async def test_a_hundred_thousand_jobs_lost_at_once_are_all_found(filled: Path, 
         assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
         again = await jobs.accept_many(T1, 10, timeout=0)
         assert [job.id for job in again] == [id_of(number) for number in range(10)]
-        assert store.largest <= store.limits.transaction
         await assert_sound(store)
 
 
@@ -273,9 +268,9 @@ async def test_a_thousand_idle_types_are_sampled_together() -> None:
         await make_types(jobs, 1000, timeout=60)
         await asyncio.sleep(60)
         store.faults = reads = Reads()
-        await asyncio.sleep(600)
-        # Alone, every type would take at least eight samples in each of the ten minutes.
-        assert reads.count < 1000 * 8 * 10 / 20
+        await asyncio.sleep(300)
+        # Alone, every type would take at least eight samples in each of the five minutes.
+        assert reads.count < 1000 * 8 * 5 / 20
 
 
 @in_virtual_time
