@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -210,17 +211,33 @@ async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: in
 
     Args:
         now: seconds since the epoch.
-        limit: jobs to count, and to look at.
+        limit: jobs to count.
         max_priority: packed; only up to and including this one. None for all.
     """
     end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
-    ready = await transaction.get_range(keys.ready, end, limit=limit)
-    counted = sum(_due(value, now) for _, value in ready)
+    counted = await _count(transaction, keys.ready, end, limit, lambda run_at: _due(run_at, now))
     if counted < limit:
         until = keys.scheduled + pack_seconds(now) + AFTER
-        scheduled = await transaction.get_range(keys.scheduled, until, limit=limit)
-        counted += sum(max_priority is None or priority <= max_priority for _, priority in scheduled)
-    return min(counted, limit)
+        counted += await _count(
+            transaction,
+            keys.scheduled,
+            until,
+            limit - counted,
+            lambda priority: max_priority is None or priority <= max_priority,
+        )
+    return counted
+
+
+async def _count(transaction: Snapshot, begin: bytes, end: bytes, limit: int, counts: Callable[[bytes], bool]) -> int:
+    """Count the values between two keys that count, up to a limit, however many there are that do not."""
+    counted = 0
+    page = max(limit, _PAGE)
+    while True:
+        found = await transaction.get_range(begin, end, limit=page)
+        counted += sum(counts(value) for _, value in found)
+        if counted >= limit or len(found) < page:
+            return min(counted, limit)
+        begin = found[-1][0] + b"\x00"
 
 
 async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[bytes]:

@@ -234,3 +234,26 @@ async def test_a_worker_that_goes_without_learns_when_the_next_job_is_due() -> N
         assert await found.transact(wait) == 30
         found.sources.wall_time = lambda: EPOCH + 31
         assert await found.transact(wait) is None
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@in_virtual_time
+async def test_what_is_not_counted_does_not_hide_what_is(limit: int) -> None:
+    async with layer() as found:
+
+        def counting(now: float, priority: int | None) -> Any:
+            packed = None if priority is None else pack_priority(priority)
+            return found.store.read(lambda tr: pending.count_due(tr, found.keys, now, limit, packed))
+
+        for number in range(600):
+            await found.add(f"early {number}", run_at=EPOCH + 10, priority=5)
+        await found.add("urgent", run_at=EPOCH + 20)
+        assert await counting(EPOCH + 30, None) == limit
+        assert await counting(EPOCH + 30, 0) == 1, "those that are due before it are less urgent"
+        # Made ready by somebody whose clock is ahead.
+        while await found.transact(lambda unit: pending.make_ready(unit, found.keys, EPOCH + 15, 1000)):
+            pass
+        await found.add("late", priority=7)
+        assert await counting(EPOCH, None) == 1, "those in front of it are not due yet"
+        assert await counting(EPOCH, 6) == 0
+        assert await counting(EPOCH + 30, None) == limit
