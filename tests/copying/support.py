@@ -92,9 +92,9 @@ async def with_jobs(store: Store, body: Callable[[JobsService], Awaitable[T]]) -
 
 
 async def everything(store: Store) -> dict[bytes, bytes]:
-    """Return all keys of the jobs, without the prefix, and their values."""
+    """Return all keys of the jobs, without the prefix, and their values; not what a store keeps for itself."""
     prefix = await store.prefix()
-    rows = await store.read(lambda tr: tr.get_range(prefix, prefix + b"\xff"))
+    rows = await store.read(lambda tr: tr.get_range(prefix, prefix + b"\xfe"))
     return {key[len(prefix) :]: value for key, value in rows}
 
 
