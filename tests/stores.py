@@ -109,3 +109,6 @@ EVERY_STORE = [_parameter(kind) for kind in ADDRESSED]
 
 EVERY_KIND = [_parameter(kind) for kind in KINDS]
 """The same with the simulated store."""
+
+EVERY_LASTING_STORE = [_parameter(kind) for kind in ADDRESSED if kind.persistent]
+"""The parameters of one that runs once per kind of store that processes can share."""

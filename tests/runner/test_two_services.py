@@ -1,4 +1,4 @@
-"""Runners on the embedded store, in real time: two services on one store, which know of each other by it alone."""
+"""Runners on stores that last, in real time: two services on one store, which know of each other by it alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ from jobs_service.model import HistoryKind, JobState
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
 from tests.runner.support import PATIENCE_OF_THREADS, TYPE, add, all_ended, ended, stopped, story
+from tests.stores import EVERY_LASTING_STORE, StoreKind
+
+
+@pytest.fixture(params=EVERY_LASTING_STORE)
+def kind(request: pytest.FixtureRequest) -> StoreKind:
+    """Every kind of store that lasts, one after the other."""
+    found = request.param
+    assert isinstance(found, StoreKind)
+    return found
 
 
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[JobsService, JobsService]]:
-    """Two services on one embedded store."""
-    address = f"lmdb:{tmp_path / 'store'}"
+async def pair(kind: StoreKind, tmp_path: Path) -> AsyncIterator[tuple[JobsService, JobsService]]:
+    """Two services on one store."""
+    address = kind.address_in(tmp_path)
     with capture_logs():
         async with (
             asyncio.timeout(PATIENCE_OF_THREADS),
