@@ -308,7 +308,7 @@ class FdbStore(Store):
             await self._locate()
         told = self._told
         # Taken before there is a read version, so that whoever had the slot last is no conflict.
-        slot = None if read_only else self._take_slot()
+        slot = None if read_only else self._slots.pop() if self._slots else self._new_slot()
         try:
             return await self._repeat_with(slot, function, attempts, told, abandoned, before)
         finally:
@@ -490,9 +490,7 @@ class FdbStore(Store):
         if failure is None and abandoned is not None:
             abandoned(result)
 
-    def _take_slot(self) -> _Slot:
-        if self._slots:
-            return self._slots.pop()
+    def _new_slot(self) -> _Slot:
         assert self._prefix is not None
         self._made_slots += 1
         return _Slot(self._prefix + _MARKS + self._token + self._made_slots.to_bytes(4, "big"))
