@@ -43,7 +43,8 @@ async def in_order(context: Context, operations: Iterable[Callable[[Unit], Await
             if not under_way:
                 break
             if operation is None or len(under_way) > 1:
-                results.append(await under_way[0])
+                # Shielded, as whoever comes after it waits for it: so both go on in the same turn of the loop.
+                results.append(await asyncio.shield(under_way[0]))
                 del under_way[0]
             # The next one is asked for, which may take a while, when those under way have been sent on theirs.
             await asyncio.sleep(0)
