@@ -6,6 +6,7 @@ There is no container engine here: the servers' images, their network and the bu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ from jobs_service.cli.daemon import LAST_GRACE
 from jobs_service.sample import jobs as sample
 from tests.cli.support import HANG, ROOT, Ended, arrange, environment, serving
 from tests.stores import FDB_VARIABLE
+from tests.system.fdb_server import FdbServer, free_ports, missing
 
 SERVERS = ("fdb1", "fdb2", "fdb3")
 OURS = ("daemon", "client")
@@ -293,7 +295,7 @@ def _asked(services: dict[str, Any], directory: Path, state: str) -> tuple[Ended
         (directory / "bin" / name).write_text(program)
         (directory / "bin" / name).chmod(0o755)
     (directory / "state").write_text(state)
-    ended = _configure(services, directory, SECONDS="180" if state == "away" else "0")
+    ended = _configure(services, directory, SECONDS="300" if state == "away" else "0")
     return ended, (directory / "asked").read_text().splitlines()
 
 
@@ -317,7 +319,7 @@ def test_a_database_that_is_there_is_left_alone(services: dict[str, Any], tmp_pa
 def test_a_database_that_stays_away_is_an_error_in_the_end(services: dict[str, Any], tmp_path: Path) -> None:
     ended, asked = _asked(services, tmp_path, "away")
     assert (ended.code, asked) == (1, ["status minimal"])
-    assert ended.err.startswith("the database is not available after 18")
+    assert ended.err.startswith("the database is not available after 30")
 
 
 def test_the_cluster_file_is_written_for_everybody_to_read(services: dict[str, Any], tmp_path: Path) -> None:
@@ -337,6 +339,31 @@ def test_a_real_database_is_left_alone_and_healthy(services: dict[str, Any], tmp
     assert (ended.code, ended.out) == (0, "the database is available\n")
     file = {"FDB_CLUSTER_FILE": str(tmp_path / "fdb.cluster")}
     assert _run(_health_check(services["fdb1"]), tmp_path, file).code == 0
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.timeout(400)
+def test_three_real_servers_become_a_database_which_one_of_them_may_leave(
+    services: dict[str, Any], tmp_path: Path
+) -> None:
+    ports = free_ports(3)
+    coordinators = ",".join(f"127.0.0.1:{port}" for port in ports)
+    servers: list[FdbServer] = []
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            directory = tmp_path / str(port)
+            directory.mkdir()
+            servers.append(FdbServer(directory, port, coordinators))
+            servers[-1].start()
+            stack.callback(servers[-1].kill)
+        contents = {"FDB_CLUSTER_FILE_CONTENTS": f"test:test@{coordinators}"}
+        made = _configure(services, tmp_path, **contents)
+        assert (made.code, made.out.splitlines()) == (0, ["Database created", "the database is available"])
+        assert _configure(services, tmp_path, **contents).out.splitlines()[-1] == "the database is available"
+        servers[1].kill()
+        file = {"FDB_CLUSTER_FILE": str(tmp_path / "fdb.cluster")}
+        assert _configure(services, tmp_path, **contents).out.splitlines()[-1] == "the database is available"
+        assert _run(_health_check(services["fdb1"]), tmp_path, file).code == 0
 
 
 def test_a_server_whose_database_is_away_is_not_healthy(services: dict[str, Any], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -22,21 +23,30 @@ def missing() -> str | None:
     return f"{' and '.join(absent)} not found on PATH" if absent else None
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address on which nobody listens."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
 class FdbServer:
     """One fdbserver process with an ssd engine; entered, it is running and configured.
 
     Args:
         directory: for its data, logs and cluster file.
+        port: where it listens; by default one that is free.
+        coordinators: the addresses in the cluster file; by default its own.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int | None = None, coordinators: str | None = None) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_ports(1)[0] if port is None else port
         self.cluster_file = directory / "fdb.cluster"
-        self.cluster_file.write_text(f"test:test@127.0.0.1:{self._port}")
+        self.cluster_file.write_text(f"test:test@{coordinators or f'127.0.0.1:{self._port}'}")
 
     @property
     def address(self) -> str:
@@ -57,7 +67,12 @@ class FdbServer:
         logs.mkdir(exist_ok=True)
         command = ["fdbserver", "-p", f"127.0.0.1:{self._port}", "-C", str(self.cluster_file)]
         self._process = subprocess.Popen(
-            [*command, "-d", str(data), "-L", str(logs), "--knob_disable_posix_kernel_aio=1"],
+            [
+                *command,
+                *("-d", str(data), "-L", str(logs), "--knob_disable_posix_kernel_aio=1"),
+                # As if each were on a machine of its own: copies of the data are not put together.
+                *(f"--locality-zoneid={self._port}", f"--locality-machineid={self._port}"),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
