@@ -41,7 +41,7 @@ from jobs_service.store.base import (
 )
 from jobs_service.store.fdb_client import Bridge, Network, translated
 from jobs_service.store.fdb_transaction import FdbTransaction, Until
-from jobs_service.store.fdb_watches import FdbWatches
+from jobs_service.store.fdb_watches import SLACK, FdbWatches
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ _VERSIONS_PER_SECOND: Final = 1_000_000
 _STALE_MARK: Final = 86_400 * _VERSIONS_PER_SECOND
 """A mark as old as that, by its versionstamp, is of a process that was killed: nobody asks for it any more."""
 _MOST_STALE: Final = 10_000
+_MOST_WATCHES: Final = 1_000_000
 # One for the watches, one for the directory layer, whose calls block.
 _THREADS: Final = 2
 
@@ -169,7 +170,7 @@ class FdbStore(Store):
         network = Network.started(self._settings.fdb_library)
         try:
             self._database = fdb.open(self._cluster_file or None)
-            self._database.options.set_max_watches(self._settings.fdb_max_watches)
+            self._database.options.set_max_watches(min(self._settings.fdb_max_watches + SLACK, _MOST_WATCHES))
         except fdb.FDBError as error:
             raise StoreError(f"store {self.address} cannot be opened: {translated(error)}") from None
         return network
@@ -600,10 +601,11 @@ class FdbStore(Store):
 
     async def _make_watches(self, native: Any, watches: Sequence[Watch]) -> None:
         """Watch from the state that a transaction sees, which has written nothing, and end it."""
-        futures = [native.watch(watch.key) for watch in watches]
-        done = native.commit()
-        await self._bridge.until(done)
-        done.wait()
+        with self._watches.making(len(watches)):
+            futures = [native.watch(watch.key) for watch in watches]
+            done = native.commit()
+            await self._bridge.until(done)
+            done.wait()
         for watch, future in zip(watches, futures, strict=True):
             self._watches.add(watch, future)
 

@@ -7,16 +7,23 @@ client takes a limited number of watches; those beyond it are looked at now and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
-from queue import SimpleQueue
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
 import fdb
 
 from jobs_service.errors import StoreError
 from jobs_service.store.base import Watch
 from jobs_service.store.fdb_client import Network, translated
+
+SLACK: Final = 1000
+"""Watches that the client may have beyond our limit: those that have fired or were canceled count a while longer."""
+
+_ORPHANED: Final = 1.0
+"""Seconds between two looks whether the loop is still there."""
 
 
 class FdbWatches:
@@ -47,22 +54,33 @@ class FdbWatches:
         self._poll = poll
         self._look = look
         self._closed = False
+        self._making = 0
         self._native: dict[int, tuple[Watch, Any]] = {}
         self._numbers: dict[Watch, int] = {}
         self._polled: dict[Watch, None] = {}
         self._poller: asyncio.Task[None] | None = None
         self._fired: SimpleQueue[int | None] = SimpleQueue()
+        self._executor = executor
         self._bridge = loop.run_in_executor(executor, self._carry)
 
     @property
     def full(self) -> bool:
-        """Whether the client takes no more of them."""
-        return len(self._native) >= self._limit
+        """Whether the client is to have no more of them, those included that are being made."""
+        return len(self._native) + self._making >= self._limit
 
     @property
     def number(self) -> int:
         """How many are alive."""
         return len(self._native) + len(self._polled)
+
+    @contextlib.contextmanager
+    def making(self, count: int) -> Iterator[None]:
+        """Count so many as the client's until they are added, or have come to nothing."""
+        self._making += count
+        try:
+            yield
+        finally:
+            self._making -= count
 
     def add(self, watch: Watch, future: Any) -> None:
         """Keep a watch that the client has made."""
@@ -107,7 +125,13 @@ class FdbWatches:
     def _carry(self) -> None:
         """Hand fired watches to the loop, all that there are at a time, until None comes; in the bridge's thread."""
         while True:
-            numbers = [self._fired.get()]
+            try:
+                numbers = [self._fired.get(timeout=_ORPHANED)]
+            except Empty:
+                # A program that ends without closing its store must not wait for this thread for ever.
+                if self._loop.is_closed() or not self._takes_work():
+                    return
+                continue
             while not self._fired.empty():
                 numbers.append(self._fired.get())
             try:
@@ -116,6 +140,14 @@ class FdbWatches:
                 return
             if None in numbers:
                 return
+
+    def _takes_work(self) -> bool:
+        """Whether the executor still does, which it does not when the interpreter ends."""
+        try:
+            self._executor.submit(bool)
+        except RuntimeError:
+            return False
+        return True
 
     def _deliver(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -203,6 +203,58 @@ async def test_watches_beyond_the_clients_limit_are_polled() -> None:
 
 
 @cluster_test
+async def test_watches_made_at_the_same_time_do_not_exceed_the_clients_limit() -> None:
+    store = make(fdb_max_watches=1, fdb_watch_poll=0.01)
+    await store.open()
+    await write_nothing(store)
+
+    async def watching(tr: Transaction) -> Watch:
+        return tr.watch(KEY)
+
+    for number in range(20):
+        watches = await asyncio.gather(*[store.read(watching) for _ in range(30)])
+        assert store._watches.number == 30
+        assert len(store._watches._native) == 1
+        await write(store, {KEY: b"%d" % number})
+        async with patience():
+            for watch in watches:
+                await watch.wait()
+    await store.close()
+
+
+ENDS_WITHOUT_CLOSING = """
+import asyncio, sys
+from jobs_service import Settings
+from jobs_service.sources import Sources
+from jobs_service.store import open_address
+
+async def main():
+    store = open_address(sys.argv[1], Settings(), Sources())
+    await store.open()
+    await store.read(lambda tr: tr.get(b"a"))
+    print("opened", flush=True)
+
+if sys.argv[2] == "closed loop":
+    asyncio.run(main())
+else:
+    asyncio.new_event_loop().run_until_complete(main())
+"""
+
+
+@cluster_test
+@pytest.mark.parametrize("loop", ["closed loop", "open loop"])
+def test_a_program_that_ends_without_closing_its_store_ends(loop: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_WITHOUT_CLOSING, f"fdb:{CLUSTER}", loop],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "opened\n")
+
+
+@cluster_test
 async def test_a_thousand_watches_need_no_more_threads_than_one(store: FdbStore) -> None:
     def threads() -> int:
         return len(os.listdir("/proc/self/task"))
