@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain
+from typing import TypeAlias, TypeVar
 
 from jobs_service.actors.context import Context
 from jobs_service.layer.unit import Unit
 
 T = TypeVar("T")
 
+Operation: TypeAlias = Callable[[Unit], Awaitable[T]]
 
-async def in_order(context: Context, operations: Iterable[Callable[[Unit], Awaitable[T]]]) -> list[T]:
+
+async def in_order(context: Context, operations: Iterable[Operation[T]]) -> list[T]:
     """Run each operation in a transaction of its own; when one fails, those before it have taken effect, none after it.
 
     Args:
         context: whose store they are for.
-        operations: read as they are run, never further than one ahead.
+        operations: read as they are run, never further than two ahead.
 
     Returns:
         Their results, in their order.
@@ -25,23 +28,57 @@ async def in_order(context: Context, operations: Iterable[Callable[[Unit], Await
     Raises:
         BaseException: what the first that failed has raised, or the iterable.
     """
+    given = _Given(operations)
+    first, second = given.next(), given.next()
+    results: list[T] = []
+    if first is not None and second is not None:
+        results = await _overlapped(context, chain((first, second), given))
+    elif first is not None:
+        # Alone, without the turns of the loop that a task costs: its caller is told before others act on what it did.
+        results = [await context.transact(first)]
+    if given.failure is not None:
+        raise given.failure
+    return results
+
+
+class _Given(Iterator[Operation[T]]):
+    """The operations that an iterable gives before it fails, if it does.
+
+    Attributes:
+        failure: what it has raised.
+    """
+
+    def __init__(self, operations: Iterable[Operation[T]]) -> None:
+        self._operations = iter(operations)
+        self.failure: BaseException | None = None
+
+    def __next__(self) -> Operation[T]:
+        try:
+            return next(self._operations)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.failure, self._operations = error, iter(())
+            raise StopIteration from error
+
+    def next(self) -> Operation[T] | None:
+        """Return the next one, None when there are no more."""
+        return next(self, None)
+
+
+async def _overlapped(context: Context, operations: Iterator[Operation[T]]) -> list[T]:
     loop = asyncio.get_running_loop()
-    remaining = iter(operations)
-    failure: BaseException | None = None
     results: list[T] = []
     # One that commits, and one behind it whose function runs meanwhile.
     under_way: list[asyncio.Task[T]] = []
     try:
         while True:
-            try:
-                operation = next(remaining, None)
-            except BaseException as error:  # what it gave before counts all the same
-                operation, failure, remaining = None, error, iter(())
+            operation = next(operations, None)
             if operation is not None:
                 call = context.transact_after(under_way[0], operation) if under_way else context.transact(operation)
                 under_way.append(loop.create_task(call))
             if not under_way:
-                break
+                return results
             if operation is None or len(under_way) > 1:
                 # Shielded, as whoever comes after it waits for it: so both go on in the same turn of the loop.
                 results.append(await asyncio.shield(under_way[0]))
@@ -52,6 +89,3 @@ async def in_order(context: Context, operations: Iterable[Callable[[Unit], Await
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-    if failure is not None:
-        raise failure
-    return results

@@ -120,7 +120,7 @@ async def fill(path: Path) -> None:
             self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None
         ) -> T:
             nonlocal written
-            assert read - written <= settings.add_batch + 1, "the jobs are read as they are written"
+            assert read - written <= 2 * settings.add_batch + 1, "the jobs are read as they are written"
             written = read
             return await super().transact(function, abandoned=abandoned)
 
