@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +113,15 @@ EVERY_KIND = [_parameter(kind) for kind in KINDS]
 
 EVERY_LASTING_STORE = [_parameter(kind) for kind in ADDRESSED if kind.persistent]
 """The parameters of one that runs once per kind of store that processes can share."""
+
+
+def one_of(kinds: Sequence[Any]) -> Any:
+    """Return a fixture: one kind of store after the other."""
+
+    @pytest.fixture(params=kinds)
+    def kind(request: pytest.FixtureRequest) -> StoreKind:
+        found = request.param
+        assert isinstance(found, StoreKind)
+        return found
+
+    return kind

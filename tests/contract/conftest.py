@@ -10,17 +10,12 @@ import pytest
 from jobs_service.store import Store
 from tests.contract.support import empty
 from tests.store.conftest import no_thread_is_left as no_thread_is_left  # here, too, for every test
-from tests.stores import EVERY_KIND, StoreKind
+from tests.stores import EVERY_KIND, StoreKind, one_of
 
 Reopen = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=EVERY_KIND)
-def store_kind(request: pytest.FixtureRequest) -> StoreKind:
-    """Every kind of store, one after the other."""
-    kind = request.param
-    assert isinstance(kind, StoreKind)
-    return kind
+store_kind = one_of(EVERY_KIND)
 
 
 @pytest.fixture

@@ -15,15 +15,9 @@ from jobs_service.model import HistoryKind, JobState
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
 from tests.runner.support import PATIENCE_OF_THREADS, TYPE, add, all_ended, ended, stopped, story
-from tests.stores import EVERY_LASTING_STORE, StoreKind
+from tests.stores import EVERY_LASTING_STORE, StoreKind, one_of
 
-
-@pytest.fixture(params=EVERY_LASTING_STORE)
-def kind(request: pytest.FixtureRequest) -> StoreKind:
-    """Every kind of store that lasts, one after the other."""
-    found = request.param
-    assert isinstance(found, StoreKind)
-    return found
+kind = one_of(EVERY_LASTING_STORE)
 
 
 @pytest.fixture

@@ -10,15 +10,9 @@ import pytest
 from jobs_service import JobsService, Settings
 from jobs_service.store import Store
 from tests.service.support import T1, T2, TIMEOUT, empty
-from tests.stores import EVERY_KIND, StoreKind
+from tests.stores import EVERY_KIND, StoreKind, one_of
 
-
-@pytest.fixture(params=EVERY_KIND)
-def store_kind(request: pytest.FixtureRequest) -> StoreKind:
-    """Every kind of store, one after the other."""
-    kind = request.param
-    assert isinstance(kind, StoreKind)
-    return kind
+store_kind = one_of(EVERY_KIND)
 
 
 @pytest.fixture
