@@ -17,6 +17,7 @@ a head, then the events, newest first, then what is there of result, error and p
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import struct
 from dataclasses import dataclass
@@ -150,9 +151,9 @@ def noted(
     Raises:
         StoreError: the bytes are damaged.
     """
-    if most is None:
-        most = kept_by_others(notes)
     bits, before, count, size, _ = _head(notes)
+    if most is None:
+        most = max(MAX_HISTORY, count)
     return _packed(bits, before + attempts, count, size, notes[HEAD_BYTES:], kind, now, detail, most)
 
 
@@ -164,9 +165,9 @@ def with_no_attempts(notes: bytes) -> bytes:
 
 def with_part(notes: bytes, part: int, json: bytes | None) -> bytes:
     """Return the notes with another result, error or progress; None for none."""
-    bits, attempts, count, size, expires = _head(notes)
-    if not json and not bits & part:
+    if not json and not (notes and notes[0] & part):
         return notes  # nothing was there, and nothing comes
+    bits, attempts, count, size, expires = _head(notes)
     end = HEAD_BYTES + size
     parts = _parts(notes)
     if json is None:
@@ -324,12 +325,17 @@ def _packed(
         end = _end_of(rest[:size], count)
         rest = rest[:end] + rest[size:]
         size = end
+    event = _event(kind, now, detail)
+    attempts = 0 if attempts < 0 else _MOST_ATTEMPTS if attempts > _MOST_ATTEMPTS else attempts
+    return _HEAD.pack(bits, attempts, count + 1, size + len(event), _NAN) + event + rest
+
+
+@functools.lru_cache(maxsize=16)  # those of many jobs that one transaction moves are the same
+def _event(kind: HistoryKind, now: float, detail: str) -> bytes:
     said = detail.encode(errors="replace")
     if len(said) > _MOST_DETAIL:
         said = said[:_MOST_DETAIL].decode(errors="ignore").encode()
-    event = _EVENT.pack(_KINDS.index(kind), now, len(said)) + said
-    attempts = 0 if attempts < 0 else _MOST_ATTEMPTS if attempts > _MOST_ATTEMPTS else attempts
-    return _HEAD.pack(bits, attempts, count + 1, size + len(event), _NAN) + event + rest
+    return _EVENT.pack(_KINDS.index(kind), now, len(said)) + said
 
 
 def _end_of(history: bytes, count: int) -> int:

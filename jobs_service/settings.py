@@ -91,7 +91,8 @@ class Settings(BaseSettings):
     lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
     """Embedded store: bytes it may grow to; only address space is reserved."""
     watch_poll: float = Field(0.008, gt=0, le=10)
-    """Embedded store: between two looks for other processes' commits, while something is watched."""
+    """Embedded store: between two looks for other processes' commits, while something is watched; twice as long when
+    nothing has been committed for a second."""
     fdb_library: str | None = None
     """FoundationDB: path of the client library, libfdb_c; by default where its packages install it."""
     fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)

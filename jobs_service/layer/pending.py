@@ -66,7 +66,7 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
     found = await _candidates(unit, keys, terms, due_by, terms.limit + skipped)
     ids = _some_of(found, skipped, terms.limit, unit.sources)
     # Only what is taken is read: the records of other candidates may change without a conflict.
-    chosen = [entry for entry in await unit.load_many(keys, ids) if _is_pending(entry)]
+    chosen = [entry for entry in await unit.load_many(keys, ids) if entry.record is not None and entry.record.place]
     taken = unit.fitting(chosen)
     if terms.spread > 1:
         _claim(unit, taken)
@@ -323,7 +323,3 @@ def _ranked(keys: TypeKeys, key: bytes) -> _Ranked:
 
 def _due(packed_run_at: bytes, due_by: float | None) -> bool:
     return due_by is None or not packed_run_at or unpack_seconds(packed_run_at) <= due_by
-
-
-def _is_pending(entry: Entry) -> bool:
-    return entry.record is not None and entry.record.place != 0

@@ -48,6 +48,7 @@ _AFTER_STAMP = struct.Struct(">2sdH")
 _BEFORE_STAMP: Final = tuple(bytes((VERSION, flags)) for flags in range(256))
 _NEXT = struct.Struct(">dH")
 _SIZE = struct.Struct(">I")
+_FIXED: Final = _HEAD.size + LOCK_BYTES + _NEXT.size + _SIZE.size
 _NAN = math.nan
 _VERSION_BYTE: Final = bytes((VERSION,))
 
@@ -149,16 +150,7 @@ class Record:
         # Room for the flag is kept from the beginning: a job that was added can be resubmitted.
         priority = len(self.priority)
         following = priority if self.next is None else max(priority, len(self.next[0]))
-        return (
-            _HEAD.size
-            + LOCK_BYTES
-            + priority
-            + _NEXT.size
-            + following
-            + _SIZE.size
-            + max(len(self.notes), notes_of.HEAD_BYTES)
-            + len(self.json)
-        )
+        return _FIXED + priority + following + max(len(self.notes), notes_of.HEAD_BYTES) + len(self.json)
 
     def fit(self, limit: int) -> None:
         """Forget the history of a job that would grow over a number of bytes, then its error: they must not stop it."""
@@ -208,10 +200,10 @@ class Record:
         Raises:
             StoreError: the bytes are no record, or one of a newer version.
         """
-        if raw[:1] != _VERSION_BYTE:
-            raise StoreError(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 02: upgrade")
         try:
-            _, flags, seq, run_at, size = _HEAD.unpack_from(raw)
+            version, flags, seq, run_at, size = _HEAD.unpack_from(raw)
+            if version != VERSION:
+                raise _of_another_version(raw)
             end = _HEAD.size + size
             priority = raw[_HEAD.size : end]
             lock = None
@@ -231,6 +223,8 @@ class Record:
                 end = start + size
                 notes = raw[start:end]
         except struct.error as error:
+            if raw[:1] != _VERSION_BYTE:
+                raise _of_another_version(raw) from None
             raise StoreError(f"a job's record is damaged: {error}") from None
         if end > len(raw):
             raise StoreError(f"a job's record is damaged: it has {len(raw)} bytes; its fields take {end}")
@@ -306,3 +300,7 @@ class Record:
             self.json,
             self.notes,
         )
+
+
+def _of_another_version(raw: bytes) -> StoreError:
+    return StoreError(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 02: upgrade")

@@ -105,13 +105,13 @@ class Unit:
         "_ample_value",
         "_limits",
         "_orders",
-        "_retention",
         "_taken_away",
         "_woken",
         "entries",
         "existing_types",
         "keyspace",
         "now",
+        "retentions",
         "sources",
         "transaction",
     )
@@ -132,7 +132,8 @@ class Unit:
         self._woken: dict[TypeKeys, None] = {}
         self._active: dict[TypeKeys, None] = {}
         self._taken_away: dict[TypeKeys, None] = {}
-        self._retention: dict[TypeKeys, Retention] = {}
+        # Those that are known already.
+        self.retentions: dict[TypeKeys, Retention] = {}
 
     async def load(self, place: Place) -> Entry:
         """Return the job's entry, read from the store the first time."""
@@ -152,6 +153,10 @@ class Unit:
             raws = await self.transaction.get_many([*missing])
             for (data_key, (keys, id, packed_id)), raw in zip(missing.items(), raws, strict=True):
                 entries[data_key] = Entry(keys, id, packed_id, raw)
+
+    def loaded(self, place: Place) -> Entry | None:
+        """Return the job's entry if it was read already."""
+        return self.entries.get(place[0].data + place[2])
 
     async def load_many(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
         """Return the jobs' entries in their order; the reads go out together."""
@@ -225,13 +230,6 @@ class Unit:
         """Whether this transaction has made a job of the type pending: a watch that it sets does not fire for that."""
         return keys in self._woken
 
-    async def finish(self, entry: Entry, record: Record, said: bytes, outcome: Outcome) -> None:
-        """Make the job be finished, with these notes: until it expires, if finished jobs of its type do."""
-        keep = (await self.retention(entry.keys)).seconds(outcome)
-        if keep is not None:
-            said = notes.expiring(said, self.now + keep)
-        self.replace(entry, record.finished(self.new_seq(), outcome, said))
-
     def take_away(self, keys: TypeKeys) -> None:
         """Have it noticed at once that a running job of the type is its worker's no more, or is to end."""
         self._taken_away[keys] = None
@@ -251,16 +249,16 @@ class Unit:
 
     def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
         """Say how long jobs of the type are kept that finish from now on."""
-        self._retention[keys] = retention
+        self.retentions[keys] = retention
         self.transaction.set(keys.retention, retention.encode())
 
     async def retention(self, keys: TypeKeys) -> Retention:
         """Return how long finished jobs of the type are kept."""
-        retention = self._retention.get(keys)
+        retention = self.retentions.get(keys)
         if retention is None:
             # A snapshot read: whoever changes it is in no hurry.
             packed = await self.transaction.snapshot.get(keys.retention)
-            retention = self._retention[keys] = FOR_EVER if packed is None else Retention.decode(packed)
+            retention = self.retentions[keys] = FOR_EVER if packed is None else Retention.decode(packed)
         return retention
 
     def remove(self, entry: Entry) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 import traceback
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -101,16 +102,21 @@ class Execution:
             job: accepted, its attempt counted.
             why: returns why the handler was canceled; None when it was not.
         """
-        options = self._options
+        handler = self._handler
+        options = handler.options
         if options.max_attempts is not None and job.attempts > options.max_attempts:
             # Workers that die with a job leave no other trace than the attempts that they began.
             return self._failed(job, JobsError(f"its worker was lost {job.attempts - 1} times"), final=True)
         try:
-            args = self._handler.codec.decode(job.data) if self._handler.takes_args else None
+            args = handler.codec.decode(job.data) if handler.takes_args else None
         except InvalidJob as error:
             return self._failed(job, error, final=True)
         try:
-            result = await self._call(job, args)
+            if handler.kind == "thread":
+                result = await self._in_thread(job, args)
+            else:
+                coroutine = handler.function(*handler.arguments(job, args))
+                result = await Steps(coroutine, functools.partial(self._blocked, job))
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop with all other jobs
@@ -128,14 +134,11 @@ class Execution:
         """Return the end of a job whose result the store does not take."""
         return self._failed(job, error, final=True)
 
-    async def _call(self, job: RunningJob, args: Any) -> Any:
+    async def _in_thread(self, job: RunningJob, args: Any) -> Any:
         handler = self._handler
-        if handler.kind == "thread":
-            blocking = BlockingJob(job, asyncio.get_running_loop())
-            arguments = handler.arguments(blocking, args)
-            return await in_thread(lambda: handler.function(*arguments), blocking.stop)
-        arguments = handler.arguments(job, args)
-        return await Steps(handler.function(*arguments), lambda seconds: self._blocked(job, seconds))
+        blocking = BlockingJob(job, asyncio.get_running_loop())
+        arguments = handler.arguments(blocking, args)
+        return await in_thread(lambda: handler.function(*arguments), blocking.stop)
 
     def _ended_with(self, job: RunningJob, error: BaseException, why: Why | None) -> End:
         # A handler may work on other jobs as well: what it is told of those is an error like any other.

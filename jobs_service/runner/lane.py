@@ -14,7 +14,7 @@ from jobs_service.accepting import Nothing
 from jobs_service.actors.context import log
 from jobs_service.errors import StoreError, WorkerConflict, in_one_line
 from jobs_service.layer import activity, processing
-from jobs_service.layer.keyspace import Place, place_of
+from jobs_service.layer.keyspace import Place, pack_id
 from jobs_service.layer.processing import Holding
 from jobs_service.layer.transaction import Spread, terms
 from jobs_service.layer.unit import FOR_EVER, Retention, Unit
@@ -54,6 +54,7 @@ class Run:
 
     Attributes:
         job: as it was accepted.
+        lock: with which it was accepted.
         place: where it is.
         at: when it was accepted, seconds of the loop's clock.
         continuous: whether it may be asked to give up its slot to others.
@@ -64,10 +65,11 @@ class Run:
         timers: to be canceled when the handler has ended.
     """
 
-    __slots__ = ("at", "begun", "continuous", "job", "place", "task", "timers", "why", "written")
+    __slots__ = ("at", "begun", "continuous", "job", "lock", "place", "task", "timers", "why", "written")
 
     def __init__(self, job: RunningJob, place: Place, at: float, continuous: bool) -> None:
         self.job = job
+        self.lock = job.lock
         self.place = place
         self.at = at
         self.continuous = continuous
@@ -277,23 +279,24 @@ class Lane(Actor):
     def _begin(self, job: RunningJob) -> None:
         """Run a job that was accepted; it has a place of the cap already."""
         self._owner.take(job)
-        continuous = self.options.continuous
+        options = self.options
+        continuous = options.continuous
         if callable(continuous):
             continuous = bool(self._told(continuous, job))
-        run = Run(job, (self._keys, job.id, place_of(self._keys, job.id)[2]), self._loop.time(), continuous)
-        self._runs[job.lock] = run
+        run = Run(job, (self._keys, job.id, pack_id(job.id)), self._loop.time(), continuous)
+        self._runs[run.lock] = run
         self._busy += 1
         if len(self._runs) == 1:
             self._some.set()
             self._none.clear()
-        if self._draining or self._busy > self.options.slots:
+        if self._draining or self._busy > options.slots:
             run.why = Why.STOPPED
             self._left(run)
             self._write(run, self._execution.stopped())
             return
         run.task = self._loop.create_task(self._execute(run), name=self._handler.name)
-        if self.options.time_limit is not None:
-            run.timers.append(self._loop.call_later(self.options.time_limit, self.stop_run, run, Why.OVERTIME))
+        if options.time_limit is not None:
+            run.timers.append(self._loop.call_later(options.time_limit, self.stop_run, run, Why.OVERTIME))
 
     def _told(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Ask a function of the user's about a job."""
@@ -359,28 +362,31 @@ class Lane(Actor):
     def _send(self, batch: list[tuple[Run, End]], size: int) -> None:
         def answer(errors: Sequence[Exception | None]) -> None:
             for (run, end), error in zip(batch, errors, strict=True):
-                self._ended(run, end, error)
+                if error is None:
+                    self._forget(run)
+                else:
+                    self._not_ended(run, end, error)
 
         calls = [
-            (end.operation, run.place, (run.job.lock, *end.arguments))
+            (end.operation, run.place, (run.lock, *end.arguments))
             for run, end in batch
             if end.operation is not None
         ]
         self._host.operations.operate_all(calls, answer, size=size)
 
-    def _ended(self, run: Run, end: End, error: Exception | None) -> None:
+    def _not_ended(self, run: Run, end: End, error: Exception) -> None:
         if isinstance(error, StoreError) and error.retryable:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
             self._rewrite(run, end)
             return
-        if error is not None and not isinstance(error, WorkerConflict):
+        if not isinstance(error, WorkerConflict):
             failure = self._execution.too_large(run.job, error)
             # A result that the store does not take; an error of bounded size it takes.
             if end.operation is processing.finish and failure.arguments != end.arguments:
                 self._write(run, failure)
                 return
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
-        if isinstance(error, WorkerConflict):
+        else:
             self._log.warning("job_taken_over", id=run.job.id)
         self._forget(run)
 
@@ -393,7 +399,7 @@ class Lane(Actor):
             try:
                 await self._context.retried(
                     lambda: self._context.transact(
-                        lambda unit: operation(unit, run.place, run.job.lock, *end.arguments)
+                        lambda unit: operation(unit, run.place, run.lock, *end.arguments)
                     ),
                     type=self._keys.type,
                     id=run.job.id,
@@ -415,7 +421,7 @@ class Lane(Actor):
             self._drop(run)
 
     def _drop(self, run: Run) -> None:
-        self._runs.pop(run.job.lock, None)
+        self._runs.pop(run.lock, None)
         if not self._runs:
             self._some.clear()
             self._none.set()
@@ -497,7 +503,7 @@ class Lane(Actor):
     async def _renew(self, runs: list[Run]) -> None:
         for start in range(0, len(runs), _BATCH):
             batch = [run for run in runs[start : start + _BATCH] if not run.written]
-            held = [(run.place, run.job.lock) for run in batch]
+            held = [(run.place, run.lock) for run in batch]
 
             async def renew(unit: Unit, held: list[tuple[Place, bytes]] = held) -> list[Holding]:
                 return await processing.beat(unit, held)
@@ -559,7 +565,7 @@ class Lane(Actor):
             return await transaction.snapshot.get_many(data_keys), watch
 
         raws, watch = await self._read(look)
-        self._heed(runs, [processing.holding(raw, run.job.lock) for raw, run in zip(raws, runs, strict=True)])
+        self._heed(runs, [processing.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
         return watch
 
     def _heed(self, runs: Iterable[Run], found: Iterable[Holding]) -> None:
@@ -587,7 +593,7 @@ class Lane(Actor):
             return
         # Nobody gives way to jobs that come after it in the queue: it would be accepted again at once.
         leaving = self.leaving
-        priority: dict[JobId, bytes] = {run.job.lock: run.job._record.priority for run in running if run.continuous}
+        priority: dict[JobId, bytes] = {run.lock: run.job._record.priority for run in running if run.continuous}
         due = {each: await self.count_due(len(running) + leaving, each) for each in sorted({*priority.values()})}
         turns: list[Candidate] = []
         # A slot that an abandoned handler keeps is out of the game.
@@ -608,7 +614,7 @@ class Lane(Actor):
         return True
 
     def _stop(self, running: list[Run], victims: list[Candidate]) -> None:
-        runs: dict[JobId, Run] = {run.job.lock: run for run in running}
+        runs: dict[JobId, Run] = {run.lock: run for run in running}
         for victim in victims:
             self.stop_run(runs[victim.id], Why.STOPPED)
 
@@ -632,7 +638,7 @@ async def is_time(at: float, changed: asyncio.Event) -> bool:
 
 def candidates(runs: Iterable[Run]) -> list[Candidate]:
     """Return runs as scheduling looks at them: by their locks, for ids are not unique among those of all types."""
-    return [Candidate(run.job.lock, run.job.history, run.continuous, True) for run in runs]
+    return [Candidate(run.lock, run.job.history, run.continuous, True) for run in runs]
 
 
 def _has_ended(run: Run) -> bool:

@@ -138,15 +138,21 @@ class BufferedTransaction(CheckedTransaction):
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         reads = self._reads
         keys = only_keys(keys)
-        if reads is None and not self.log and all(map(self._is_plain, keys)):
+        if reads is None and not self.log and self._are_plain(keys):
             return list(map(self._base.get, keys))
         return [self.get_now(key, reads) for key in keys]
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         return self.get_range_now(begin, end, limit, reverse, self._reads)
 
-    def _is_plain(self, key: bytes) -> bool:
-        return type(key) is bytes and 0 < len(key) <= self.limits.key and key < SYSTEM_KEYS
+    def _are_plain(self, keys: Sequence[bytes]) -> bool:
+        """Whether all are keys that can be there."""
+        return (
+            set(map(type, keys)) == {bytes}
+            and min(keys) > b""
+            and max(keys) < SYSTEM_KEYS
+            and max(map(len, keys)) <= self.limits.key
+        )
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
         """Return the key's value as this transaction sees it, noting the read in `reads`."""

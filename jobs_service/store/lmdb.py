@@ -45,6 +45,10 @@ _MAX_BATCH_BYTES: Final = 16_000_000
 _READER_CHECK_PERIOD: Final = 64
 """Commits between two looks for processes that were killed while they read: what those saw would be kept for ever."""
 
+_QUIET: Final = 1.0
+"""Seconds without a commit after which the looks for those of other processes become rarer."""
+_RARER: Final = 2
+
 
 class LmdbStore(Store):
     """The embedded store.
@@ -332,10 +336,13 @@ class LmdbStore(Store):
         reads = self._reads
         poll = self._settings.watch_poll
         stopping = False
+        seen, since = self._seen_commit, monotonic()
         while not stopping:
             batch: list[Request[Any]] = []
             try:
-                item = reads.get(timeout=poll if self._watches else None)
+                # Each look costs a wake-up of the thread, and most of a day nothing happens.
+                rest = poll if monotonic() - since < _QUIET else _RARER * poll
+                item = reads.get(timeout=rest if self._watches else None)
                 while True:
                     if item is None:
                         stopping = True
@@ -348,6 +355,8 @@ class LmdbStore(Store):
                 self._read(environment, batch)
             except Exception as error:
                 self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
+            if self._seen_commit != seen:
+                seen, since = self._seen_commit, monotonic()
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
         """Look for other processes' commits, run a batch of reads in one state, and answer."""

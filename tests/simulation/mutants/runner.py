@@ -32,7 +32,7 @@ def more_jobs_are_run_than_there_are_slots() -> Defect:
             ("min(self.options.slots - self._busy, ", "min(self.options.slots, "),
             ("self._draining or wanted > self.options.slots - self._busy", "self._draining"),
         ),
-        changed(Lane._begin, ("self._draining or self._busy > self.options.slots", "self._draining")),
+        changed(Lane._begin, ("self._draining or self._busy > options.slots", "self._draining")),
     )
 
 
