@@ -10,6 +10,7 @@ import enum
 import functools
 import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from jobs_service import notes
@@ -41,6 +42,7 @@ _MOST_OF_A_MESSAGE: Final = 1000
 _MOST_OF_A_REASON: Final = 200
 _FRAMES: Final = 6
 _MOST_OF_A_TRACEBACK: Final = 3000
+_RUNNER: Final = "jobs_service.runner."
 
 
 class Why(enum.Enum):
@@ -215,10 +217,20 @@ def _described(error: BaseException) -> JobError:
     where = ""
     if error.__traceback__ is not None and not isinstance(error, Retry | Discard | InvalidJob):
         try:
-            where = "".join(traceback.format_exception(error, limit=-_FRAMES))[-_MOST_OF_A_TRACEBACK:]
+            frames = _from_the_handler_on(error.__traceback__)
+            lines = traceback.format_exception(type(error), error, frames, limit=-_FRAMES)
+            where = "".join(lines)[-_MOST_OF_A_TRACEBACK:]
         except Exception:
             where = ""
     return JobError(kind_of(error), _encodable(message), _encodable(where))
+
+
+def _from_the_handler_on(frames: TracebackType) -> TracebackType:
+    """Return the frames without those in front that have called the handler; all if it has none itself."""
+    own: TracebackType | None = frames
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
+        own = own.tb_next
+    return own or frames
 
 
 def _encodable(text: str) -> str:

@@ -368,9 +368,7 @@ class Lane(Actor):
                     self._not_ended(run, end, error)
 
         calls = [
-            (end.operation, run.place, (run.lock, *end.arguments))
-            for run, end in batch
-            if end.operation is not None
+            (end.operation, run.place, (run.lock, *end.arguments)) for run, end in batch if end.operation is not None
         ]
         self._host.operations.operate_all(calls, answer, size=size)
 
@@ -398,9 +396,7 @@ class Lane(Actor):
         async def write() -> None:
             try:
                 await self._context.retried(
-                    lambda: self._context.transact(
-                        lambda unit: operation(unit, run.place, run.lock, *end.arguments)
-                    ),
+                    lambda: self._context.transact(lambda unit: operation(unit, run.place, run.lock, *end.arguments)),
                     type=self._keys.type,
                     id=run.job.id,
                 )

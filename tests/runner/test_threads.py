@@ -97,6 +97,22 @@ async def test_what_a_plain_function_raises_is_the_jobs_error(
     await stopped(run)
 
 
+async def test_the_traceback_of_a_plain_function_begins_with_it(jobs: JobsService) -> None:
+    @jobs.handler(TYPE, max_attempts=1)
+    def work() -> None:
+        raise OSError("disk")
+
+    run = asyncio.create_task(jobs.run())
+    await jobs.enqueue(work, id="a")
+    error = (await ended(jobs, "a")).error
+    assert error is not None
+    title, first, line, *_ = error.traceback.splitlines()
+    assert title.startswith("Traceback")
+    assert __file__ in first
+    assert line.strip() == 'raise OSError("disk")'
+    await stopped(run)
+
+
 async def test_a_function_in_a_thread_sees_the_context_of_its_caller_and_leaves_it_alone(jobs: JobsService) -> None:
     import contextvars
 
