@@ -153,7 +153,7 @@ def noted(
     """
     bits, before, count, size, _ = _head(notes)
     if most is None:
-        most = max(MAX_HISTORY, count)
+        most = kept_by_others(notes)
     return _packed(bits, before + attempts, count, size, notes[HEAD_BYTES:], kind, now, detail, most)
 
 
