@@ -71,6 +71,7 @@ class LmdbStore(Store):
         self._watches = Watches()
         self._own_commits: deque[int] = deque()
         self._seen_commit = 0
+        self._seen_at = 0.0
         self._copying: set[asyncio.Future[int]] = set()
         self._opened = False
 
@@ -336,12 +337,12 @@ class LmdbStore(Store):
         reads = self._reads
         poll = self._settings.watch_poll
         stopping = False
-        seen, since = self._seen_commit, monotonic()
+        self._seen_at = monotonic()
         while not stopping:
             batch: list[Request[Any]] = []
             try:
                 # Each look costs a wake-up of the thread, and most of a day nothing happens.
-                rest = poll if monotonic() - since < _QUIET else _RARER * poll
+                rest = poll if monotonic() - self._seen_at < _QUIET else _RARER * poll
                 item = reads.get(timeout=rest if self._watches else None)
                 while True:
                     if item is None:
@@ -355,8 +356,6 @@ class LmdbStore(Store):
                 self._read(environment, batch)
             except Exception as error:
                 self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
-            if self._seen_commit != seen:
-                seen, since = self._seen_commit, monotonic()
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
         """Look for other processes' commits, run a batch of reads in one state, and answer."""
@@ -395,6 +394,7 @@ class LmdbStore(Store):
         if number == seen:
             return []
         self._seen_commit = number
+        self._seen_at = monotonic()
         own = 0
         while self._own_commits and self._own_commits[0] <= number:
             own += self._own_commits.popleft() > seen
