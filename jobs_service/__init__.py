@@ -12,15 +12,19 @@ from jobs_service.errors import (
     JobsError,
     JobTooLarge,
     NoTypeTimeout,
+    RecordDamaged,
     Retry,
     Snooze,
+    StoreDamaged,
     StoreError,
     StoreFull,
     StoreUnavailable,
     SupervisorFailed,
     WorkerConflict,
 )
+from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.transaction import JobTransaction
+from jobs_service.layer.unit import Retention
 from jobs_service.model import (
     HistoryEvent,
     HistoryKind,
@@ -73,11 +77,15 @@ __all__ = [
     "NoTypeTimeout",
     "Outcome",
     "Progress",
+    "QueueState",
+    "RecordDamaged",
     "Removal",
+    "Retention",
     "Retry",
     "RunningJob",
     "Settings",
     "Snooze",
+    "StoreDamaged",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",

@@ -5,7 +5,9 @@ Each says in one line what was wrong and what to do about it, and carries the jo
 
 from __future__ import annotations
 
+import difflib
 import reprlib
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
 _MOST_SHOWN: Final = 60
@@ -73,6 +75,24 @@ class StoreError(JobsError):
     """
 
     retryable = False
+
+
+class RecordDamaged(StoreError):
+    """A job's record cannot be read: its bytes are damaged, or a newer version has written it.
+
+    Everything else goes on without the job; `remove` with `force=True` removes it.
+    """
+
+    def of(self, type: Any, id: Any) -> RecordDamaged:
+        """Return the error saying which job it is about."""
+        if self.type is not None:
+            return self
+        what = f"job {job_name(type, id)}: {self}; remove it with force=True unless another version can read it"
+        return RecordDamaged(what, type=type, id=id)
+
+
+class StoreDamaged(StoreError):
+    """A part of the embedded store's file is damaged: what is stored there cannot be read or changed; all else can."""
 
 
 class StoreUnavailable(StoreError):
@@ -206,6 +226,15 @@ def in_one_line(text: str, most: int) -> str:
     line = " ".join(str.splitlines(text[: 4 * most]))
     line = line if line.isprintable() else "".join(map(_printable, line))
     return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def meant(name: Any, known: Iterable[str]) -> str:
+    """Return what may have been meant by a name that there is not, as the end of a message."""
+    names = [*known]
+    close = difflib.get_close_matches(name, names, n=1) if type(name) is str else []
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; there are {', '.join(names)}" if names else ""
 
 
 def _seconds(what: str, value: object) -> float:

@@ -6,9 +6,12 @@ structlog's default would print every detail to its standard output.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import structlog
+
+_DEBUG: Final = 10
+"""The severity of details, in the standard library's numbers."""
 
 
 class EventLog:
@@ -27,10 +30,23 @@ class EventLog:
         """Return a source whose events have these fields as well."""
         return EventLog(self._name, **{**self._fields, **fields})
 
+    def wants_details(self) -> bool:
+        """Whether details are logged just now: to put one together for nobody has its price where there are many."""
+        if not structlog.is_configured():
+            return False
+        logger = self._logger().bind()
+        enabled = getattr(logger, "is_enabled_for", None)
+        return enabled is None or bool(enabled(_DEBUG))
+
     def debug(self, event: str, **fields: Any) -> None:
         """Log a detail."""
         if structlog.is_configured():
             self._logger().debug(event, **fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Log what happens as it should."""
+        if structlog.is_configured():
+            self._logger().info(event, **fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         """Log what somebody should know of."""

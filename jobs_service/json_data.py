@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pydantic_core
 
-from jobs_service.errors import InvalidJob, JobTooLarge, StoreError, kind_of, shown
+from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged, kind_of, shown
 
 MAX_DEPTH = 190
 """Levels of nesting that data may have: what every decoder in use reads back."""
@@ -38,7 +39,8 @@ def encode(value: Any) -> bytes:
     """Encode data as compact UTF-8 JSON; None becomes no bytes at all.
 
     Args:
-        value: None, bool, int, finite float, str, and lists, tuples and dicts with str keys of these.
+        value: None, bool, int, finite float, str, and lists, tuples and dicts with str keys of these. An object of a
+            subclass, such as an OrderedDict or a member of a StrEnum, is what it holds as one of these classes.
 
     Raises:
         InvalidJob: the value holds something that JSON cannot carry.
@@ -48,7 +50,10 @@ def encode(value: Any) -> bytes:
         return b""
     try:
         if type(value) not in _SCALARS and not _is_plain(value):
-            _Check().check(value, MAX_DEPTH)
+            check = _Check()
+            check.check(value, MAX_DEPTH)
+            if check.has_subclasses:
+                value = _exact(value)
     except _Refused as refused:
         raise InvalidJob(f"data is not JSON: {refused}") from None
     try:
@@ -58,10 +63,10 @@ def encode(value: Any) -> bytes:
 
 
 def decode(encoded: bytes) -> Any:
-    """Return the value that `encode` was given (tuples as lists).
+    """Return the value that `encode` was given (tuples as lists, objects of subclasses as plain ones).
 
     Raises:
-        StoreError: the bytes are not JSON.
+        RecordDamaged: the bytes are not JSON.
     """
     if not encoded:
         return None
@@ -71,7 +76,37 @@ def decode(encoded: bytes) -> Any:
         try:
             return json.loads(encoded)
         except (ValueError, RecursionError) as error:
-            raise StoreError(f"a job's data is damaged: {error}") from None
+            raise RecordDamaged(f"a job's data is damaged: {error}") from None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values that were decoded are the same: equal, and not as 0, 0.0 and False are."""
+    if one is other:
+        return True
+    kind = type(one)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if kind is not type(other):
+        return False
+    if kind is dict:
+        return one.keys() == other.keys() and all(same(item, other[key]) for key, item in one.items())
+    if kind is list:
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def canonical(value: Any) -> bytes:
+    """Encode data so that equal values are equal bytes, whatever the order of keys. Raises like `encode`."""
+    return encode(_canonical(decode(encode(value))))
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _canonical(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [*map(_canonical, value)]
+    # 1.0 and 1 are equal; so are 0.0 and -0.0.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _with_lone_surrogates(value: Any) -> bytes:
@@ -95,13 +130,40 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-class _Check:
-    """One walk through a value."""
+def _exact(value: Any) -> Any:
+    """Return a copy of a checked value in exact classes, whatever the subclasses in it say of themselves."""
+    kind = type(value)
+    if kind in _SCALARS or kind is int or kind is float:
+        return value
+    if issubclass(kind, dict):
+        copied = {str.__str__(key): _exact(item) for key, item in dict.items(value)}
+        if len(copied) != dict.__len__(value):
+            raise _Refused("two keys of an object that are the same text")
+        return copied
+    if issubclass(kind, list | tuple):
+        return [*map(_exact, _items(value))]
+    if issubclass(kind, str):
+        return str.__str__(value)
+    return int.__index__(value) if issubclass(kind, int) else float.__float__(value)
 
-    __slots__ = ("_left",)
+
+def _items(value: Any) -> Iterator[Any]:
+    """Return what a list or a tuple holds, whatever its class says of it."""
+    return list.__iter__(value) if issubclass(type(value), list) else tuple.__iter__(value)
+
+
+class _Check:
+    """One walk through a value.
+
+    Attributes:
+        has_subclasses: whether there was an object of a subclass of one of JSON's classes.
+    """
+
+    __slots__ = ("_left", "has_subclasses")
 
     def __init__(self) -> None:
         self._left = MAX_VALUES
+        self.has_subclasses = False
 
     def check(self, value: Any, depth: int) -> None:
         """Refuse what is no JSON: the class decides, not what an object says of itself."""
@@ -120,7 +182,7 @@ class _Check:
             self._count(value)
             for key, item in value.items():
                 if type(key) is not str:
-                    raise _Refused(f"the key {shown(key)} of type {kind_of(key)}; object keys must be str")
+                    self._check_key(key)
                 if type(item) not in _SCALARS and not (type(item) is int and -_SMALL < item < _SMALL):
                     self.check(item, depth - 1)
         elif kind is list or kind is tuple:
@@ -129,10 +191,29 @@ class _Check:
                 if type(item) not in _SCALARS:
                     self.check(item, depth - 1)
         else:
+            self._check_subclass(value, kind, depth)
+
+    def _check_subclass(self, value: Any, kind: type, depth: int) -> None:
+        """Look at what an object of a subclass holds: the same that the standard library's json would write."""
+        self.has_subclasses = True
+        if issubclass(kind, dict):
+            self.check({key: item for key, item in dict.items(value)}, depth)  # noqa: C416 (dict() asks the object)
+        elif issubclass(kind, list | tuple):
+            self.check([*_items(value)], depth)
+        elif issubclass(kind, int):
+            self.check(int.__index__(value), depth)
+        elif issubclass(kind, float):
+            self.check(float.__float__(value), depth)
+        elif not issubclass(kind, str):
             raise _Refused(
                 f"a value of type {kind_of(value)}; allowed are None, bool, int, float, str, "
                 "and list, tuple, dict of these"
             )
+
+    def _check_key(self, key: Any) -> None:
+        if not issubclass(type(key), str):
+            raise _Refused(f"the key {shown(key)} of type {kind_of(key)}; object keys must be str")
+        self.has_subclasses = True
 
     def _count(self, values: Any) -> None:
         """Count what is in a container: one that is in it many times over would take for ever to encode."""

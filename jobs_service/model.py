@@ -6,16 +6,19 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import fdb.tuple
 
-from jobs_service import json_data, notes
-from jobs_service.errors import InvalidJob
+from jobs_service import json_data, notes, plain_data
+from jobs_service.errors import InvalidJob, RecordDamaged
 from jobs_service.notes import HistoryEvent as HistoryEvent
 from jobs_service.notes import HistoryKind as HistoryKind
 from jobs_service.notes import JobError as JobError
 from jobs_service.notes import Progress as Progress
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 JobType: TypeAlias = str | bytes | int | tuple[Any, ...]
 """Names a kind of job."""
@@ -53,6 +56,9 @@ class JobState(enum.StrEnum):
     """Ran, or was canceled; `outcome` tells which."""
     REMOVED = "removed"
     """Exists no more; only events say so."""
+    UNREADABLE = "unreadable"
+    """Its record is damaged, or of a newer version: `error` tells why. Only lists say so; all else that asks for the
+    job raises RecordDamaged."""
 
 
 class Outcome(enum.StrEnum):
@@ -97,18 +103,20 @@ class JobRecord(Protocol):
     def lock(self) -> bytes | None: ...
     @property
     def notes(self) -> bytes: ...
+    def size(self) -> int: ...
 
 
 class Job:
     """One job as it was when it was read. Frozen: a later state is another object."""
 
-    __slots__ = ("_data", "_id", "_record", "_type")
+    __slots__ = ("_created", "_data", "_id", "_record", "_type")
 
     def __init__(self, type: JobType, id: JobId, record: JobRecord) -> None:
         self._type = type
         self._id = id
         self._record = record
         self._data: Any = UNSET
+        self._created: bool | None = None
 
     @property
     def type(self) -> JobType:
@@ -134,7 +142,7 @@ class Job:
     def data(self) -> Any:
         """The job's own JSON value, None when there is none."""
         if self._data is UNSET:
-            self._data = json_data.decode(self._record.json)
+            self._data = self._readable(json_data.decode, self._record.json)
         return self._data
 
     @property
@@ -171,22 +179,76 @@ class Job:
     @property
     def history(self) -> tuple[HistoryEvent, ...]:
         """What happened to it, newest first; the oldest events are forgotten."""
-        return notes.history_of(self._record.notes)
+        return self._readable(notes.history_of, self._record.notes)
 
     @property
     def result(self) -> Any:
         """What its last run returned, None for nothing."""
-        return notes.result_of(self._record.notes)
+        return self._readable(notes.result_of, self._record.notes)
 
     @property
     def error(self) -> JobError | None:
         """How its last failed run ended; None when none has failed since it was added or resubmitted."""
-        return notes.error_of(self._record.notes)
+        return self._readable(notes.error_of, self._record.notes)
 
     @property
     def progress(self) -> Progress | None:
         """How far it has come, as its worker said last."""
-        return notes.progress_of(self._record.notes)
+        return self._readable(notes.progress_of, self._record.notes)
+
+    def _readable(self, read: Callable[[V], T], value: V) -> T:
+        """Return what is read of a part of the record.
+
+        Raises:
+            RecordDamaged: the part is damaged; says which job.
+        """
+        try:
+            return read(value)
+        except RecordDamaged as error:
+            raise error.of(self._type, self._id) from None
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many runs of it may fail; None for as many as its handler says."""
+        return notes.limits_of(self._record.notes)[0]
+
+    @property
+    def time_limit(self) -> float | None:
+        """What one run of it may take, in seconds; None for what its handler says."""
+        return notes.limits_of(self._record.notes)[1]
+
+    @property
+    def created(self) -> bool | None:
+        """Whether the `enqueue` that returned it has added it; False: it was there (`unique`); None: not by enqueue."""
+        return self._created
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job as plain data that any JSON encoder takes, such as json's, FastAPI's or msgspec's.
+
+        Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds; outcome and
+        state are strings, `seq` is hexadecimal. A type, id or priority that is no str or int is what JSON can say of
+        it: bytes are {"bytes": hexadecimal}, tuples lists.
+        """
+        return {
+            "type": plain_data.name(self._type),
+            "id": plain_data.name(self._id),
+            "state": self.state.value,
+            "outcome": None if self.outcome is None else self.outcome.value,
+            "data": self.data,
+            "priority": plain_data.name(self.priority),
+            "run_at": plain_data.time(self.run_at),
+            "resubmit": self._record.resubmit,
+            "cancel": self.cancel,
+            "seq": None if self.seq is None else self.seq.hex(),
+            "attempts": self.attempts,
+            "result": self.result,
+            "error": plain_data.error(self.error),
+            "progress": plain_data.progress(self._readable(notes.progress_of, self._record.notes)),
+            "history": [
+                {"kind": event.kind.value, "at": plain_data.time(event.time), "detail": event.detail}
+                for event in self.history
+            ],
+        }
 
     def _fields(self) -> tuple[Any, ...]:
         return (
@@ -228,6 +290,7 @@ class Worker(Protocol):
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job: ...
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
     async def _release(self, job: RunningJob) -> Job: ...
+    def _ending(self, job: RunningJob) -> None: ...
 
 
 class ResubmitFlag:
@@ -269,21 +332,32 @@ class ResubmitFlag:
         return await self._job._service()._resubmit(self._job, data, priority, run_at)
 
 
-class ProgressReport:
-    """A running job's `progress`: how far it has come as a value, the operation that says so when it is called."""
+class ProgressReport(Progress):
+    """A running job's `progress`: how far it has come as a value, the operation that says so when it is called.
 
-    __slots__ = ("_job",)
+    As a value it is what was said last before the job was read; when nothing was, it is false, and 0 is done.
+    """
+
+    __slots__ = ("_is_said", "_job")
 
     def __init__(self, job: RunningJob) -> None:
-        self._job = job
+        said = notes.progress_of(job._record.notes)
+        value = said or Progress(0)
+        super().__init__(value.done, value.total, value.message, value.attempt)
+        object.__setattr__(self, "_job", job)
+        object.__setattr__(self, "_is_said", said is not None)
+
+    if TYPE_CHECKING:
+        _job: RunningJob
+        _is_said: bool
 
     @property
     def value(self) -> Progress | None:
         """What was said last before the job was read; None for nothing."""
-        return notes.progress_of(self._job._record.notes)
+        return Progress(self.done, self.total, self.message, self.attempt) if self._is_said else None
 
     def __bool__(self) -> bool:
-        return self.value is not None
+        return self._is_said
 
     def __eq__(self, other: object) -> bool:
         return self.value == (other.value if isinstance(other, ProgressReport) else other)
@@ -308,7 +382,7 @@ class ProgressReport:
             InvalidJob: no numbers, or no text.
         """
         try:
-            progress = notes.progress_of_values(done, total, message)
+            progress = notes.progress_of_values(done, total, message, self._job.attempts)
         except InvalidJob as error:
             raise error.about(self._job.type, self._job.id) from None
         return await self._job._service()._progress(self._job, progress)
@@ -393,7 +467,7 @@ class RunningJob(Job):
         return ResubmitFlag(self)
 
     @property
-    def progress(self) -> ProgressReport:  # type: ignore[override]
+    def progress(self) -> ProgressReport:
         """How far it has come; called, says so: see ProgressReport."""
         return ProgressReport(self)
 
@@ -441,6 +515,9 @@ class JobEvent:
         result: what the last run returned.
         error: how the last failed run ended; None when there was none.
         progress: how far the job has come; None when nobody said.
+        attempts: how many runs have begun since it was added or resubmitted, without those that were stopped.
+        run_at: when the pending job runs next at the earliest (aware, UTC): after a crash, for instance; None for at
+            once, and unless pending.
     """
 
     type: JobType
@@ -452,6 +529,32 @@ class JobEvent:
     result: Any = None
     error: JobError | None = None
     progress: Progress | None = None
+    attempts: int = 0
+    run_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data that any JSON encoder takes: see Job.to_dict for how types and times look."""
+        return {
+            "type": plain_data.name(self.type),
+            "id": plain_data.name(self.id),
+            "state": self.state.value,
+            "outcome": None if self.outcome is None else self.outcome.value,
+            "data": self.data,
+            "seq": None if self.seq is None else self.seq.hex(),
+            "result": self.result,
+            "error": plain_data.error(self.error),
+            "progress": plain_data.progress(self.progress),
+            "attempts": self.attempts,
+            "run_at": plain_data.time(self.run_at),
+        }
+
+
+def next_run(record: JobRecord) -> datetime | None:
+    """Return when a pending job runs next at the earliest; None for at once, and unless it is pending."""
+    seconds = record.run_at
+    if seconds is None or record.state is not JobState.PENDING:
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 _ZERO = fdb.tuple.pack((0,))

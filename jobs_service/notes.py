@@ -5,13 +5,18 @@ a head, then the events, newest first, then what is there of result, error and p
 
 | offset | bytes | field                                                                          |
 |--------|-------|--------------------------------------------------------------------------------|
-| 0      | 1     | what follows the history: 1 a result, 2 an error, 4 progress                   |
+| 0      | 1     | what follows the history: 1 a result, 2 an error, 4 progress, 8 limits; bits 4 |
+|        |       | to 7: how many runs have crashed in a row, 15 for as many or more              |
 | 1      | 2     | attempts                                                                       |
 | 3      | 1     | events in the history                                                          |
 | 4      | 2     | h: bytes of the history                                                        |
 | 6      | 8     | when the finished job expires, a double: seconds since the epoch; NaN for never |
 | 14     | h     | events: kind (1), time (8, a double), d (1), detail (d)                        |
 |        | 4+n   | each of the others: its length, and JSON                                       |
+
+A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt], without the
+attempt where an earlier version has written it; limits, what holds for this job instead of its handler's options, are
+[max_attempts, time_limit], null for what is the handler's.
 """
 
 from __future__ import annotations
@@ -20,12 +25,12 @@ import enum
 import functools
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, StoreError, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, RecordDamaged, in_one_line, kind_of, shown
 
 MAX_HISTORY: Final = 20
 """Events that are kept unless somebody says otherwise."""
@@ -36,7 +41,11 @@ MOST_HISTORY: Final = 100
 RESULT: Final = 1
 ERROR: Final = 2
 PROGRESS: Final = 4
-_PARTS: Final = (RESULT, ERROR, PROGRESS)
+LIMITS: Final = 8
+_PARTS: Final = (RESULT, ERROR, PROGRESS, LIMITS)
+_ALL_PARTS: Final = RESULT | ERROR | PROGRESS | LIMITS
+_CRASHES_SHIFT: Final = 4
+_MOST_CRASHES: Final = 15
 
 _HEAD = struct.Struct(">BHBHd")
 _EVENT = struct.Struct(">BdB")
@@ -70,6 +79,10 @@ class HistoryKind(enum.StrEnum):
     """It ended because somebody removed it while it ran."""
 
 
+_ENDS_ROW: Final = frozenset({HistoryKind.ADDED, HistoryKind.STOPPED, HistoryKind.FINISHED, HistoryKind.CANCELED})
+"""After these a crash is the first in a row."""
+
+_CRASHED: Final = HistoryKind.CRASHED
 _KINDS: Final = tuple(HistoryKind)
 """What an event's kind is packed as: its place here."""
 
@@ -117,26 +130,36 @@ class Progress:
         done: so much, in whatever unit.
         total: of so much; None when nobody knows.
         message: what it is doing.
+        attempt: which of the job's runs has said so, 1 for the first; None when nobody knows. Equality leaves it out.
     """
 
     done: float
     total: float | None = None
     message: str = ""
+    attempt: int | None = field(default=None, compare=False)
 
 
 # Changing the packed form
 
 
 def started_anew(notes: bytes, now: float) -> bytes:
-    """Return the notes of a job that was added or resubmitted: no attempts, nothing left of earlier runs."""
+    """Return the notes of a job that was added or resubmitted: no attempts, nothing left of earlier runs but limits."""
     if not notes:
         return _NEW + _EVENT.pack(0, now, 0)
     history, count = _history(notes)
-    return _packed(0, 0, count, len(history), history, HistoryKind.ADDED, now, "", kept_by_others(notes))
+    anew = _packed(0, 0, count, len(history), history, HistoryKind.ADDED, now, "", kept_by_others(notes))
+    return with_part(anew, LIMITS, _parts(notes)[LIMITS]) if notes[0] & LIMITS else anew
 
 
 def noted(
-    notes: bytes, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
+    notes: bytes,
+    kind: HistoryKind,
+    now: float,
+    detail: str = "",
+    *,
+    attempts: int = 0,
+    most: int | None = None,
+    crashes: int | None = None,
 ) -> bytes:
     """Return the notes with one more event; the job does not expire any more.
 
@@ -147,11 +170,17 @@ def noted(
         detail: cut to 255 bytes.
         attempts: to be added to the number of attempts, which stays within 0 and 65,535.
         most: events that are kept; None for as many as there are, and MAX_HISTORY at least.
+        crashes: how many runs have crashed in a row, when one has; None for one more than before.
 
     Raises:
-        StoreError: the bytes are damaged.
+        RecordDamaged: the bytes are damaged.
     """
     bits, before, count, size, _ = _head(notes)
+    if kind is _CRASHED:
+        in_a_row = (bits >> _CRASHES_SHIFT) + 1 if crashes is None else crashes
+        bits = bits & _ALL_PARTS | min(in_a_row, _MOST_CRASHES) << _CRASHES_SHIFT
+    elif bits > _ALL_PARTS and kind in _ENDS_ROW:
+        bits &= _ALL_PARTS
     if most is None:
         most = kept_by_others(notes)
     return _packed(bits, before + attempts, count, size, notes[HEAD_BYTES:], kind, now, detail, most)
@@ -164,7 +193,7 @@ def with_no_attempts(notes: bytes) -> bytes:
 
 
 def with_part(notes: bytes, part: int, json: bytes | None) -> bytes:
-    """Return the notes with another result, error or progress; None for none."""
+    """Return the notes with another result, error, progress or limits; None for none."""
     if not json and not (notes and notes[0] & part):
         return notes  # nothing was there, and nothing comes
     bits, attempts, count, size, expires = _head(notes)
@@ -174,7 +203,7 @@ def with_part(notes: bytes, part: int, json: bytes | None) -> bytes:
         parts.pop(part, None)
     else:
         parts[part] = json
-    bits = sum(parts)
+    bits = bits & ~_ALL_PARTS | sum(parts)
     tail = b"".join(_LENGTH.pack(len(parts[each])) + parts[each] for each in _PARTS if each in parts)
     return _HEAD.pack(bits, attempts, count, size, expires) + notes[HEAD_BYTES:end] + tail
 
@@ -199,6 +228,11 @@ def attempts_of(notes: bytes) -> int:
     return int.from_bytes(notes[1:3], "big")
 
 
+def crashes_of(notes: bytes) -> int:
+    """Return how many runs have crashed in a row, 15 for as many or more."""
+    return notes[0] >> _CRASHES_SHIFT if notes else 0
+
+
 def kept_by_others(notes: bytes) -> int:
     """Return how many events those keep who do not know the handler's own number: no fewer than it has kept so far."""
     return max(MAX_HISTORY, notes[3] if len(notes) > 3 else 0)
@@ -219,7 +253,7 @@ def history_of(notes: bytes) -> tuple[HistoryEvent, ...]:
     """Return the history, newest first.
 
     Raises:
-        StoreError: the bytes are damaged.
+        RecordDamaged: the bytes are damaged.
     """
     packed, count = _history(notes)
     events: list[HistoryEvent] = []
@@ -232,9 +266,9 @@ def history_of(notes: bytes) -> tuple[HistoryEvent, ...]:
             position += size
             events.append(HistoryEvent(_KINDS[code], at, detail))
     except (struct.error, ValueError, IndexError) as error:
-        raise StoreError(f"a job's history is damaged: {error}") from None
+        raise RecordDamaged(f"a job's history is damaged: {error}") from None
     if position != len(packed):
-        raise StoreError(f"a job's history is damaged: it has {len(packed)} bytes; its events take {position}")
+        raise RecordDamaged(f"a job's history is damaged: it has {len(packed)} bytes; its events take {position}")
     return tuple(events)
 
 
@@ -246,13 +280,42 @@ def result_of(notes: bytes) -> Any:
 def error_of(notes: bytes) -> JobError | None:
     """Return how the last failed run ended. Raises like `history_of`."""
     json = _parts(notes).get(ERROR)
-    return None if json is None else JobError(*_three(json))
+    return None if json is None else JobError(*_values(json, 3))
 
 
 def progress_of(notes: bytes) -> Progress | None:
     """Return how far the job has come, as it said last. Raises like `history_of`."""
     json = _parts(notes).get(PROGRESS)
-    return None if json is None else Progress(*_three(json))
+    return None if json is None else Progress(*_values(json, 4))
+
+
+def limits_of(notes: bytes) -> tuple[int | None, float | None]:
+    """Return the most attempts and the time limit in seconds that hold for this job; None for what is its handler's.
+
+    Limits that are damaged are none: whoever runs jobs goes on.
+    """
+    if not notes or not notes[0] & LIMITS:
+        return None, None
+    try:
+        return _limits(notes)
+    except RecordDamaged:
+        return None, None
+
+
+def _limits(notes: bytes) -> tuple[int | None, float | None]:
+    values = json_data.decode(_parts(notes).get(LIMITS, b"[null,null]"))
+    if type(values) is list and len(values) == 2:
+        most, seconds = values
+        if (most is None or (type(most) is int and most > 0)) and (
+            seconds is None or (type(seconds) in (int, float) and seconds > 0)
+        ):
+            return most, seconds
+    raise RecordDamaged(f"a job's notes are damaged: two limits are packed as {shown(values)}")
+
+
+def limits_json(max_attempts: int | None, time_limit: float | None) -> bytes:
+    """Return limits as the notes keep them."""
+    return json_data.encode([max_attempts, time_limit])
 
 
 def told_of(notes: bytes) -> bytes:
@@ -265,7 +328,7 @@ def error_json(error: JobError) -> bytes:
     return json_data.encode([error.type, error.message, error.traceback])
 
 
-def progress_of_values(done: Any, total: Any, message: Any) -> Progress:
+def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None = None) -> Progress:
     """Return progress of what an application gave.
 
     Raises:
@@ -276,7 +339,7 @@ def progress_of_values(done: Any, total: Any, message: Any) -> Progress:
             raise InvalidJob(f"progress: {what}={shown(number)}: a {kind_of(number)}; allowed are numbers")
     if type(message) is not str:
         raise InvalidJob(f"progress: message={shown(message)}: a {kind_of(message)}; allowed is str")
-    return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE))
+    return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE), attempt)
 
 
 def progress_json(progress: Progress) -> bytes:
@@ -285,26 +348,28 @@ def progress_json(progress: Progress) -> bytes:
     Raises:
         InvalidJob: it has a number that JSON cannot carry.
     """
-    return json_data.encode([progress.done, progress.total, progress.message])
+    said: list[Any] = [progress.done, progress.total, progress.message]
+    return json_data.encode(said if progress.attempt is None else [*said, progress.attempt])
 
 
 def check(notes: bytes) -> None:
     """Check that notes are what this module packs.
 
     Raises:
-        StoreError: they are damaged.
+        RecordDamaged: they are damaged.
     """
     history_of(notes)
     result_of(notes)
     error_of(notes)
     progress_of(notes)
+    _limits(notes)
 
 
-def _three(json: bytes) -> list[Any]:
-    """Return the three values of an error or of progress."""
+def _values(json: bytes, most: int) -> list[Any]:
+    """Return the three values of an error or of progress, and of the latter perhaps a fourth."""
     values = json_data.decode(json)
-    if type(values) is not list or len(values) != 3:
-        raise StoreError(f"a job's notes are damaged: three values are packed as {shown(values)}")
+    if type(values) is not list or not 3 <= len(values) <= most:
+        raise RecordDamaged(f"a job's notes are damaged: {most} values are packed as {shown(values)}")
     return values
 
 
@@ -345,7 +410,7 @@ def _end_of(history: bytes, count: int) -> int:
         for _ in range(count):
             position += _EVENT.size + history[position + _EVENT.size - 1]
     except IndexError:
-        raise StoreError("a job's history is damaged: it ends within an event") from None
+        raise RecordDamaged("a job's history is damaged: it ends within an event") from None
     return position
 
 
@@ -355,7 +420,7 @@ def _head(notes: bytes) -> tuple[int, int, int, int, float]:
     try:
         return _HEAD.unpack_from(notes)
     except struct.error as error:
-        raise StoreError(f"a job's notes are damaged: {error}") from None
+        raise RecordDamaged(f"a job's notes are damaged: {error}") from None
 
 
 def _history(notes: bytes) -> tuple[bytes, int]:
@@ -373,10 +438,10 @@ def _parts(notes: bytes) -> dict[int, bytes]:
             try:
                 [length] = _LENGTH.unpack_from(notes, position)
             except struct.error as error:
-                raise StoreError(f"a job's notes are damaged: {error}") from None
+                raise RecordDamaged(f"a job's notes are damaged: {error}") from None
             position += _LENGTH.size
             parts[part] = notes[position : position + length]
             position += length
     if position != (len(notes) or HEAD_BYTES):
-        raise StoreError(f"a job's notes are damaged: they have {len(notes)} bytes; their parts take {position}")
+        raise RecordDamaged(f"a job's notes are damaged: they have {len(notes)} bytes; their parts take {position}")
     return parts

@@ -7,20 +7,32 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
-from jobs_service import notes
+from jobs_service import json_data, notes
 from jobs_service.accepting import Nothing, Waiting
 from jobs_service.actors.context import Context
 from jobs_service.actors.group_commit import Accepted, GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
-from jobs_service.actors.ordering import in_order
+from jobs_service.actors.ordering import in_order, in_parts
+from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
-from jobs_service.actors.type_server import CHECK_TYPES, TypeServer
+from jobs_service.actors.type_server import TypeServer
 from jobs_service.errors import (
     InvalidJob,
     InvalidSettings,
@@ -28,6 +40,7 @@ from jobs_service.errors import (
     JobNotFound,
     JobsError,
     JobTooLarge,
+    RecordDamaged,
     StoreError,
     SupervisorFailed,
     WorkerConflict,
@@ -37,26 +50,26 @@ from jobs_service.errors import (
     shown,
 )
 from jobs_service.events import EventLog
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, inspection, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
+from jobs_service.layer.enqueueing import ArgsT, Enqueued, How, ResultT, Wanted, When, batches, handler_of, wanted
+from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, plain_type, to_seconds
+from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
-    Enqueued,
     JobTransaction,
     Spread,
-    check_handler,
+    check_iterable,
     check_limit,
     check_outcome,
     check_page_size,
     check_state,
-    is_unique,
+    enqueued_job,
     job_of,
-    list_page,
     member,
-    naming,
     new_job_spec,
     new_jobs,
     running_job,
@@ -83,10 +96,11 @@ from jobs_service.model import (
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler, Registration, registration
 from jobs_service.runner.host import Host
-from jobs_service.runner.options import Changes, HandlerOptions, Options
+from jobs_service.runner.options import KEEP_TICKS, Changes, HandlerOptions, Options, handler_options
+from jobs_service.runner.retention import tell_of_retention
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
-from jobs_service.runner.stats import Gauges
+from jobs_service.runner.stats import Gauges, exact_type
 from jobs_service.runner.ticker import Periodic
 from jobs_service.settings import PREFIX, HandlerSettings, Settings
 from jobs_service.sources import Sources
@@ -105,10 +119,12 @@ _Jobs: TypeAlias = list[Job]
 _RunningJobs: TypeAlias = list[RunningJob]
 _Ids: TypeAlias = list[JobId]
 _Types: TypeAlias = list[JobType]
+_Handlers: TypeAlias = list[Handler[Any, Any]]
+_Ticks: TypeAlias = dict[JobType, float]
 _Specs: TypeAlias = list[Spec]
 _Places: TypeAlias = list[Place]
-_Page: TypeAlias = list[tuple[bytes, Job]]
 _Stats: TypeAlias = dict[JobType, dict[str, Any]]
+_Batch: TypeAlias = list[tuple[Place, Wanted]]
 _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
 _Periodics: TypeAlias = list[Periodic]
@@ -165,6 +181,7 @@ class JobsService:
         self._owns_store = False
         self._entered = False
         self._usable = False
+        self._leaving = False
         # Where transaction functions are running just now: tasks of this loop, or threads of the store.
         self._inside: set[asyncio.Task[Any] | int | None] = set()
         self._failure: SupervisorFailed | None = None
@@ -179,7 +196,8 @@ class JobsService:
         self._replaced: dict[JobType, dict[str, Any]] = {}
         self._runner: Runner | None = None
         self._running: asyncio.Task[Any] | None = None
-        self._types_touched = 0
+        # Types whose timeouts transactions have changed, not all of which have committed.
+        self._types_touched: dict[TypeKeys, None] = {}
         # Types that jobs were enqueued for: the first one may have made the type.
         self._enqueued: set[JobType] = set()
 
@@ -195,12 +213,13 @@ class JobsService:
                 await self._store.open()
             await self._context.open_keyspace()
             self._usable = True
+            self._host = asyncio.current_task()
             if self._supervise:
                 await self._start_tree()
         except BaseException:
             await self._shielded(self._leave())
             raise
-        log.debug("service_opened", store=self._store.address, supervise=self._supervise)
+        log.debug("service_opened", store=self._store.location, supervise=self._supervise)
         return self
 
     async def __aexit__(
@@ -211,9 +230,9 @@ class JobsService:
             await self._shielded(self._leave())
         except asyncio.CancelledError as shielded:
             canceled = shielded
-        log.debug("service_closed", store=self._store.address)
+        log.debug("service_closed", store=self._store.location)
         failure, self._failure = self._failure, None
-        # The tree's failure canceled the body; if nobody else did as well, that cancellation ends here.
+        # The service's failure canceled the body; if nobody else did as well, that cancellation ends here.
         own = self._host_canceled and self._host is not None and self._host.uncancel() == 0
         stranger = self._host_canceled and not own
         self._host_canceled = False
@@ -232,9 +251,14 @@ class JobsService:
 
         Returns:
             For every node name, kind ("supervisor", "dynamic" or "actor"), state, restarts, seconds (since its start)
-            and children. Empty without supervision.
+            and children; the runner with its lanes is one of them while `run` runs. Empty without supervision, but for
+            the runner.
         """
-        return {} if self._tree is None else self._tree.tree().as_dict()
+        nodes = [] if self._runner is None else [self._runner.tree.tree()]
+        if self._tree is not None:
+            tree = self._tree.tree()
+            return replace(tree, children=[*tree.children, *nodes]).as_dict()
+        return nodes[0].as_dict() if nodes else {}
 
     # Types
 
@@ -252,7 +276,7 @@ class JobsService:
         keys = self._keys(type)
         checked = activity.check_seconds(seconds)
         await self._transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
-        await self._look_at_types()
+        self._timeout_changed(keys)
 
     async def get_type_timeout(self, type: JobType) -> float:
         """Return a type's activity timeout in seconds.
@@ -268,7 +292,7 @@ class JobsService:
         keys = self._keys(type)
         await self._transact(lambda unit: activity.clear_type_timeout(unit, keys))
         self._enqueued.discard(keys.type)
-        await self._look_at_types()
+        self._timeout_changed(keys)
 
     async def pause(self, type: JobType) -> None:
         """Have nobody accept jobs of a type, in any process, until `resume`; those that run go on.
@@ -308,10 +332,41 @@ class JobsService:
         retention = Retention(activity.check_keep("keep", keep), activity.check_keep("keep_failed", keep_failed))
         await self._transact(lambda unit: activity.set_retention(unit, keys, retention))
 
-    async def types(self) -> _Types:
-        """Return the types that exist, in the tuple layer's order."""
+    async def get_retention(self, type: JobType) -> Retention:
+        """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
+        keys = self._keys(type)
+        return await self._read(lambda transaction: inspection.retention(transaction, keys))
+
+    async def queue_state(self, type: JobType) -> QueueState:
+        """Return where the queue of a type stands; costs the same however many jobs there are.
+
+        Returns:
+            The job that has been ready for longest (`id`, `ready_since`), when the first scheduled job is due
+            (`next_scheduled`), and whether the type is `paused`; times in seconds since the epoch, None for nothing.
+        """
+        keys = self._keys(type)
+        return await self._read(lambda transaction: inspection.queue_state(transaction, keys))
+
+    async def last_ticks(self) -> _Ticks:
+        """Return when each periodic type in the store ticked last, seconds since the epoch."""
         keyspace = self._keyspace()
-        return await self._read(lambda transaction: activity.types(transaction, keyspace))
+        found = await self._read(lambda transaction: inspection.last_ticks(transaction, keyspace))
+        return dict(found)
+
+    async def types(self) -> _Types:
+        """Return the types that exist, in the tuple layer's order; many of them by several transactions."""
+        keyspace = self._keyspace()
+        found: _Types = []
+        after: bytes | None = None
+        while True:
+
+            async def read(transaction: Transaction, after: bytes | None = after) -> tuple[_Types, bytes | None]:
+                return await activity.types_page(transaction, keyspace, after)
+
+            page, after = await self._read(read)
+            found += page
+            if after is None:
+                return found
 
     # Creating and watching over jobs
 
@@ -349,7 +404,8 @@ class JobsService:
         place = self._place(type, id)
         spec = creation.spec_of(type, id, data, priority, run_at)
         rule = check_if_exists(if_exists)
-        return job_of(await self._operations.operate(creation.add, place, spec, rule, size=spec.size()))
+        reads = place[0].timeout
+        return job_of(await self._operations.operate(creation.add, place, spec, rule, size=spec.size(), reads=reads))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, as many per transaction as the limits allow.
@@ -370,63 +426,259 @@ class JobsService:
         keys = self._keys(type)
         rule = check_if_exists(if_exists)
 
-        def writing(batch: tuple[_Places, _Specs]) -> Callable[[Unit], Awaitable[_Jobs]]:
-            async def write(unit: Unit) -> _Jobs:
-                entries = await creation.add_many(unit, keys, *batch, rule)
-                return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
+        async def write(unit: Unit, places: _Places, specs: _Specs) -> _Jobs:
+            entries = await creation.add_many(unit, keys, places, specs, rule)
+            return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
-            return write
+        def writing(batch: tuple[_Places, _Specs]) -> Callable[[Unit], Awaitable[_Jobs]]:
+            self._check_open()
+            return lambda unit: write(unit, *batch)
+
+        async def write_front(unit: Unit, batch: Sequence[tuple[Place, Spec]]) -> _Jobs:
+            count = len(await unit.load_fitting(keys, [place[2] for place, _ in batch]))
+            places, specs = zip(*batch[:count], strict=True)
+            return await write(unit, [*places], [*specs])
 
         self._check_open()
+        if rule == "resubmit":  # jobs that exist are written anew, however large they are
+            pairs = ([*zip(*batch, strict=True)] for batch in self._batches(keys, jobs))
+            return await in_parts(self._context, pairs, write_front)
         added = await in_order(self._context, map(writing, self._batches(keys, jobs)))
         return [*chain.from_iterable(added)]
 
+    @overload
     async def enqueue(
         self,
-        handler: Enqueued,
+        handler: Enqueued[ArgsT, Any],
+        args: ArgsT,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> Job: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: Enqueued[Any, Any],
+        args: Mapping[str, Any],
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> Job: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: Enqueued[Any, Any],
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: JobType,
         args: Any = UNSET,
         *,
         id: JobId | None = None,
         priority: Priority = 0,
-        run_at: RunAt | None = None,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
         unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job: ...
+
+    async def enqueue(
+        self,
+        handler: Any,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
     ) -> Job:
         """Add a job for a handler; its type is made where it is missing.
 
         Args:
-            handler: what `handler` made of a function.
+            handler: what `handler` made of a function; or its type, for programs that do not have the function. Then
+                the type must be there, and the arguments are the job's data.
             args: what the function takes; left out for one that takes nothing but the job.
+            arguments: the same by keyword, for a function of several parameters.
             id: names the job within its type; None for a random one.
-            priority, run_at: as for `add`.
+            priority: as for `add`.
+            run_at: as for `add`, or a timedelta from now on.
+            delay: seconds from now on, or a timedelta. Instead of `run_at`.
             unique: True for at most one unfinished job with these arguments, a str for at most one with this key: while
                 there is one, it is returned as it is; one that has finished runs again. Instead of `id`.
+            max_attempts, time_limit: for this job instead of its handler's; None for the handler's.
 
         Returns:
-            The job as it is now.
+            The job as it is now; its `created` tells whether this call has added it.
 
         Raises:
             InvalidJob: arguments that are not the handler's, or that no job can have.
+            NoTypeTimeout: the type was removed, or is not there and its handler is not known here.
             JobExists, JobTooLarge, StoreError: as `add`.
         """
         self._check_open()
-        check_handler(handler)
-        wanted, data = naming(handler, args, id, unique, self._sources)
-        place = self._place(handler.type, wanted)
-        spec = creation.spec_of(handler.type, wanted, data, priority, run_at)
+        resolved = handler_of(handler, self._handlers)
+        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
+        found = wanted(resolved, args, arguments, how, self._sources)
+        place = self._place(resolved.type, found.id)
         work = self._operations.operate(
-            creation.enqueue, place, spec, is_unique(unique), handler.timeout, size=spec.size()
+            creation.enqueue,
+            place,
+            found.spec,
+            found.unique,
+            resolved.timeout,
+            size=found.spec.size(),
+            reads=place[0].timeout,
         )
-        job = job_of(await work)
-        if job.type not in self._enqueued:
-            self._enqueued.add(job.type)
-            await self._look_at_types()
+        job = enqueued_job(await work)
+        self._look_at_type_of(place[0])
         return job
 
-    async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any:
+    @overload
+    async def enqueue_many(
+        self,
+        handler: Enqueued[ArgsT, Any],
+        jobs: Iterable[ArgsT],
+        *,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: bool = False,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> _Jobs: ...
+
+    @overload
+    async def enqueue_many(
+        self,
+        handler: Enqueued[Any, Any],
+        jobs: Iterable[Mapping[str, Any]],
+        *,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: bool = False,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> _Jobs: ...
+
+    @overload
+    async def enqueue_many(
+        self,
+        handler: JobType,
+        jobs: Iterable[Any],
+        *,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: bool = False,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> _Jobs: ...
+
+    async def enqueue_many(
+        self,
+        handler: Any,
+        jobs: Iterable[Any],
+        *,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: bool = False,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> _Jobs:
+        """Add a job for a handler for each of many arguments, as many per transaction as the limits allow.
+
+        Each transaction is all or nothing; when one fails, those before it have taken effect.
+
+        Args:
+            handler: as for `enqueue`.
+            jobs: the arguments of each, in any iterable; it is read as the jobs are written.
+            unique: True for at most one unfinished job with the same arguments.
+            priority, run_at, delay, max_attempts, time_limit: of all of them, as for `enqueue`.
+
+        Returns:
+            The jobs in their order.
+
+        Raises:
+            As `enqueue`.
+        """
+        self._check_open()
+        resolved = handler_of(handler, self._handlers)
+        keys = self._keys(resolved.type)
+        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit)
+        wants = (wanted(resolved, args, {}, how, self._sources) for args in check_iterable("jobs", jobs))
+
+        async def write(unit: Unit, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
+            await unit.prefetch([place for place, _ in batch])
+            return [
+                enqueued_job(await creation.enqueue(unit, place, each.spec, each.unique, resolved.timeout))
+                for place, each in batch
+            ]
+
+        def writing(batch: _Batch) -> Callable[[Unit], Awaitable[_Jobs]]:
+            return lambda unit: write(unit, batch)
+
+        async def write_front(unit: Unit, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
+            return await write(unit, batch[: len(await unit.load_fitting(keys, [place[2] for place, _ in batch]))])
+
+        most, budget = self.settings.add_batch, self._store.limits.transaction // 2
+        found = batches(wants, lambda id: place_of(keys, id), most, budget)
+        if unique:  # those that have finished are written anew, however large they are
+            added = await in_parts(self._context, found, write_front)
+        else:
+            added = [*chain.from_iterable(await in_order(self._context, map(writing, found)))]
+        if added:
+            self._look_at_type_of(keys)
+        return added
+
+    def _look_at_type_of(self, keys: TypeKeys) -> None:
+        """Have the timeout counted with of a type that an enqueued job may have made."""
+        if keys.type not in self._enqueued:
+            self._enqueued.add(keys.type)
+            self._timeout_changed(keys)
+
+    @overload
+    async def result(self, type: Enqueued[Any, ResultT], id: JobId, *, timeout: float | None = None) -> ResultT: ...
+
+    @overload
+    async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any: ...
+
+    async def result(self, type: Any, id: JobId, *, timeout: float | None = None) -> Any:
         """Wait until a job has finished, and return its result.
 
         Args:
-            type, id: the job.
+            type: of the job, or its handler.
+            id: of the job.
             timeout: seconds; None for ever.
 
         Raises:
@@ -434,6 +686,8 @@ class JobsService:
             JobNotFound: there is no such job, or it was removed meanwhile.
             TimeoutError: it did not finish in time.
         """
+        if isinstance(type, Enqueued):
+            type = type.type
         event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
         if event.state is JobState.REMOVED:
             raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
@@ -446,13 +700,14 @@ class JobsService:
 
         Args:
             type, id: the job.
-            force: remove it even while it runs; its worker gets WorkerConflict.
+            force: remove it even while it runs, and even if its record cannot be read; its worker gets WorkerConflict.
 
         Returns:
             REMOVED or CANCELED.
 
         Raises:
             JobNotFound: there is no such job.
+            RecordDamaged: its record cannot be read, and force is not set.
         """
         checked = creation.check_force(force)
         removal: Removal = await self._operations.operate(creation.remove, self._place(type, id), checked)
@@ -502,6 +757,7 @@ class JobsService:
 
         Raises:
             JobNotFound: there is no such job.
+            RecordDamaged: its record cannot be read.
         """
         place = self._place(type, id)
 
@@ -515,28 +771,30 @@ class JobsService:
     ) -> AsyncIterator[Job]:
         """Yield jobs in key order, page by page: each page is one transaction, all together have no time limit.
 
+        A job whose record cannot be read is in the state "unreadable"; its error tells why.
+
         Args:
             type: of the jobs; None for all types.
             state: only jobs in this state.
-            page_size: jobs read per transaction.
+            page_size: jobs read per transaction at most; fewer where they are large.
         """
         keys = None if type is None else self._keys(type)
         wanted = check_state(state)
         size = check_page_size(page_size)
         keyspace = self._keyspace()
+        limits = self._store.limits
         after: bytes | None = None
         while True:
 
-            async def read(transaction: Transaction, after: bytes | None = after) -> _Page:
-                return await list_page(transaction, keyspace, keys, after, size)
+            async def read(transaction: Transaction, after: bytes | None = after) -> JobPage:
+                return await list_page(transaction, keyspace, keys, after, size, limits)
 
-            page = await self._read(read)
+            page, after = await self._read(read)
             for _, job in page:
                 if wanted is None or job.state is wanted:
                     yield job
-            if len(page) < size:
+            if after is None:
                 return
-            after = page[-1][0]
 
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, those silent for longest first."""
@@ -551,8 +809,8 @@ class JobsService:
             page = await self._read(read)
             ids += [id for _, id in page]
             if len(page) < COUNT_PAGE:
-                # A job that was updated between two pages has moved behind both of its places.
-                return [*dict.fromkeys(ids)]
+                # A job that was updated between two pages is in both of its places: the last one counts.
+                return [*dict.fromkeys(reversed(ids))][::-1]
             after = page[-1][0]
 
     async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
@@ -663,7 +921,7 @@ class JobsService:
         Raises:
             InvalidSettings: an option outside its range, a function that cannot be a handler, or a second handler.
         """
-        return registration(type, HandlerOptions(**options), self._register)
+        return registration(type, handler_options(options), self._register)
 
     def every(
         self,
@@ -671,6 +929,7 @@ class JobsService:
         *,
         type: JobType | None = None,
         missed: Missed | str = Missed.ONCE,
+        overlap: bool = False,
         **options: Unpack[Options],
     ) -> Registration:
         """Return a decorator that makes a function the handler of jobs that come by themselves, one per period.
@@ -681,15 +940,18 @@ class JobsService:
         Args:
             period: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
             type: of the jobs; None for the function's name.
-            missed: what becomes of the ticks at which no process was there: "skip", "once" (one job for the newest of
-                them) or "all".
+            missed: what becomes of the ticks at which no process was there, the type was paused, or the job of the tick
+                before had not finished: "skip", "once" (one job for the newest of them) or "all" (of the newest 100).
+            overlap: whether a tick's job may run while that of the tick before it has not finished.
             options: see HandlerOptions.
 
         Raises:
             InvalidJob: no period.
             InvalidSettings: as `handler`.
         """
-        return self._ticking(Every(parse_every(period)), type, missed, HandlerOptions(**options))
+        return self._ticking(
+            Every(parse_every(period)), type, missed, overlap, handler_options(options, keep=KEEP_TICKS)
+        )
 
     def cron(
         self,
@@ -698,6 +960,7 @@ class JobsService:
         timezone: str = "UTC",
         type: JobType | None = None,
         missed: Missed | str = Missed.ONCE,
+        overlap: bool = False,
         **options: Unpack[Options],
     ) -> Registration:
         """Return a decorator that makes a function the handler of jobs that come at the times of a cron expression.
@@ -705,13 +968,15 @@ class JobsService:
         Args:
             expression: minute, hour, day of month, month, day of week.
             timezone: whose clocks it means, by IANA name.
-            type, missed, options: as for `every`.
+            type, missed, overlap, options: as for `every`.
 
         Raises:
             InvalidJob: no cron expression, or no time zone.
             InvalidSettings: as `handler`.
         """
-        return self._ticking(Cron(expression, timezone), type, missed, HandlerOptions(**options))
+        return self._ticking(
+            Cron(expression, timezone), type, missed, overlap, handler_options(options, keep=KEEP_TICKS)
+        )
 
     def commands(self, **options: Unpack[Options]) -> None:
         """Have this service run command jobs: whoever can add jobs to the store can then run any command here.
@@ -723,51 +988,74 @@ class JobsService:
             InvalidSettings: as `handler`.
         """
         options.setdefault("max_attempts", 1)
-        self._register(command_handler(HandlerOptions(**options)))
+        self._register(command_handler(handler_options(options)))
+
+    @property
+    def periodic(self) -> dict[JobType, Periodic]:
+        """What is known of the handlers whose jobs come by themselves, by type: schedule, and what becomes of ticks
+        that were missed."""
+        return {each.handler.type: each for each in self._periodic}
 
     @property
     def handlers(self) -> dict[JobType, Handler[Any, Any]]:
         """The handlers by type."""
         return dict(self._handlers)
 
-    async def run(self, *, max_jobs: int | None = None, started: Callable[[], object] | None = None) -> None:
-        """Run the jobs of all handlers until the caller is canceled.
+    async def run(
+        self,
+        *,
+        types: Iterable[JobType] | None = None,
+        max_jobs: int | None = None,
+        started: Callable[[], object] | None = None,
+    ) -> None:
+        """Run the jobs of handlers until the caller is canceled.
 
         Then nothing more is accepted, running handlers get their grace to end, those that do not are canceled, and
         their jobs are given back, so that another process takes them at once. Opens the service if it is not open.
         What the settings say of a handler's options holds before what it was registered with.
 
         Args:
+            types: whose handlers run; None for all.
             max_jobs: of all types that run here at the same time; None for as many as the handlers have slots.
             started: called once, when all types are there and their jobs are accepted.
 
         Raises:
-            InvalidSettings: there is no handler, or max_jobs is no number.
-            SupervisorFailed: the runner failed again and again, and says why.
+            InvalidSettings: there is no handler, for one of the types perhaps, or max_jobs is no number.
+            SupervisorFailed: a handler's lane cannot be started at all. One that fails later is started again, for as
+                long as it takes, and ends nobody else. Where this was called in a task beside the one that has entered
+                the service, the error is raised out of the body of its `async with` as well.
             JobsError: it runs already.
         """
         if max_jobs is not None and (type(max_jobs) is not int or max_jobs < 1):
             raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
         if not self._handlers:
             raise InvalidSettings("there is nothing to run: make a function a handler with @jobs.handler(type)")
+        handlers = [*self._handlers.values()] if types is None else self._handlers_of(types)
         if self._runner is not None:
             raise JobsError("this service's handlers run already")
         if not self._entered:
             async with self:
-                return await self.run(max_jobs=max_jobs, started=started)
+                return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
         self._check_open()
         self.reload(self.settings)
         host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
 
         def begun() -> None:
-            self._later(self._look_at_types())
+            for type in self._handlers:
+                self._timeout_changed(self._context.keyspace.of(type))
+            tell_of_retention(self._handlers.values())
             if started is not None:
                 started()
 
-        self._runner = Runner(host, [*self._handlers.values()], self._periodic, max_jobs, begun)
+        self._runner = Runner(
+            host, handlers, [each for each in self._periodic if each.handler in handlers], max_jobs, begun
+        )
         self._running = asyncio.current_task()
         try:
             await self._runner.run()
+        except Exception as error:
+            self._runner_failed(error)
+            raise
         finally:
             self._runner = self._running = None
 
@@ -781,9 +1069,7 @@ class JobsService:
         Raises:
             InvalidSettings: there is no such handler, another option, or a value outside its range.
         """
-        handler = self._handlers.get(plain_type(type))
-        if handler is None:
-            raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
+        handler = self._handler_of(type)
         self._change(handler, changes)
         # What was registered is no more what it goes back to.
         for name in changes:
@@ -812,6 +1098,18 @@ class JobsService:
         if unknown:
             log.warning("settings_without_handler", types=sorted(unknown))
 
+    def _handlers_of(self, types: Iterable[JobType]) -> _Handlers:
+        wanted = {handler.type: handler for handler in map(self._handler_of, check_iterable("types", types))}
+        if not wanted:
+            raise InvalidSettings("types: no type is named; None is for all that have handlers")
+        return [*wanted.values()]
+
+    def _handler_of(self, type: JobType) -> Handler[Any, Any]:
+        handler = self._handlers.get(plain_type(type))
+        if handler is None:
+            raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
+        return handler
+
     def _change(self, handler: Handler[Any, Any], changes: Mapping[str, Any]) -> None:
         if not changes:
             return
@@ -839,7 +1137,7 @@ class JobsService:
         wanted = check_limit(jobs) or 0
         counted: dict[JobType, Gauges] = {}
         async for job in self.list(type):
-            counted.setdefault(job.type, Gauges(wanted)).add(job, self._sources.wall_time())
+            counted.setdefault(exact_type(job.type), Gauges(wanted)).add(job, self._sources.wall_time())
         return {each: gauges.as_dict() for each, gauges in counted.items()}
 
     def _register(self, handler: Handler[Any, Any]) -> None:
@@ -850,7 +1148,7 @@ class JobsService:
             raise InvalidSettings(f"type {shown(handler.type)} has a handler already: {known.name}")
 
     def _ticking(
-        self, schedule: Schedule, type: JobType | None, missed: Missed | str, options: HandlerOptions
+        self, schedule: Schedule, type: JobType | None, missed: Missed | str, overlap: bool, options: HandlerOptions
     ) -> Registration:
         policy = member(Missed, missed)
         if policy is None:
@@ -858,9 +1156,23 @@ class JobsService:
                 f"missed={shown(missed)}: allowed are {', '.join(repr(str(each)) for each in Missed)}"
             )
 
+        if overlap is not True and overlap is not False:
+            raise InvalidSettings(f"overlap={shown(overlap)}: allowed are True and False")
+
         def keep(handler: Handler[Any, Any]) -> None:
+            if handler.required:
+                raise InvalidSettings(
+                    f"{handler.name} cannot be a periodic handler: nobody gives it {', '.join(handler.required)}; "
+                    "give these parameters defaults, or let it take nothing but the job"
+                )
+            try:
+                json_data.encode(handler.data(UNSET))
+            except JobsError as error:
+                raise InvalidSettings(
+                    f"{handler.name} cannot be a periodic handler: its default is no argument: {error}"
+                ) from None
             self._register(handler)
-            self._periodic.append(Periodic(handler, schedule, policy))
+            self._periodic.append(Periodic(handler, schedule, policy, overlap))
 
         return registration(type, options, keep)
 
@@ -894,28 +1206,37 @@ class JobsService:
             Exception: what the function raised; nothing was written.
             StoreError: the function awaited something else, or the store failed.
         """
-        types_before = self._types_touched
         if not callable(function):
             raise JobsError(f"{shown(function)}: a {kind_of(function)}; transact takes a function of a transaction")
 
         looks = Looks(self._spreading)
+        accepted: list[Entry] = []
 
         async def work(unit: Unit) -> T:
             here = _here()
             self._inside.add(here)
             looks.begin()
+            tx = _ServiceTransaction(unit, self, looks)
             try:
-                run = function(_ServiceTransaction(unit, self, looks))
+                run = function(tx)
                 if getattr(type(run), "__await__", None) is None:
                     raise no_coroutine(run)
                 return await run
             finally:
+                accepted[:] = tx._end()
                 self._inside.discard(here)
 
-        result = await self._transact(work)
+        def abandoned(_: T) -> None:
+            for entry in accepted:
+                self._give_back(entry)
+
+        self._check_open()
+        result = await self._context.transact(work, abandoned)
         looks.end()
-        if self._types_touched != types_before:
-            await self._look_at_types()
+        if self._types_touched:
+            touched, self._types_touched = self._types_touched, {}
+            for keys in touched:
+                self._timeout_changed(keys)
         return result
 
     def within(self, transaction: object) -> WithinTransaction:
@@ -999,12 +1320,16 @@ class JobsService:
             JobsError: the job ended without reaching any of the states.
         """
         wanted = {_event_state(state) for state in states}
-        async with asyncio.timeout(check_timeout(timeout)), self.subscribe(type, id) as events:
-            first = True
-            async for event in events:
-                if event.state in wanted or (not wanted and (not first or event.state in FINAL)):
-                    return event
-                first = False
+        event: JobEvent | None = None
+        try:
+            async with asyncio.timeout(check_timeout(timeout)), self.subscribe(type, id) as events:
+                async for now in events:
+                    if now.state in wanted or (not wanted and (event is not None or now.state in FINAL)):
+                        return now
+                    event = now
+        except TimeoutError:
+            raise _not_in_time(type, id, wanted, timeout, event) from None
+        assert event is not None
         raise JobsError(
             f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
             type=type,
@@ -1016,7 +1341,7 @@ class JobsService:
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
         place = self._place(job.type, job.id)
         json = creation.json_of(job.type, job.id, data)
-        size = len(json or b"")
+        size = len(json or b"") + job._record.size()
         return running_job(await self._operations.operate(processing.update, place, job.lock, json, size=size), self)
 
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
@@ -1025,7 +1350,8 @@ class JobsService:
             json = notes.progress_json(progress)
         except (InvalidJob, JobTooLarge) as error:
             raise error.about(job.type, job.id) from None
-        work = self._operations.operate(processing.update, place, job.lock, None, json, size=len(json))
+        size = len(json) + job._record.size()
+        work = self._operations.operate(processing.update, place, job.lock, None, json, size=size)
         return running_job(await work, self)
 
     async def _finish(
@@ -1035,8 +1361,10 @@ class JobsService:
         json = creation.json_of(job.type, job.id, data)
         ended = check_outcome(outcome, job)
         said = told(job, result, error)
-        size = len(json or b"") + len(said.result or b"")
-        return job_of(await self._operations.operate(processing.finish, place, job.lock, json, ended, said, size=size))
+        size = len(json or b"") + len(said.result or b"") + job._record.size()
+        reads = place[0].retention
+        work = self._operations.operate(processing.finish, place, job.lock, json, ended, said, size=size, reads=reads)
+        return job_of(await work)
 
     async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> Job:
         """Run a function and finish the job in the same transaction; what the function returns is the result."""
@@ -1055,12 +1383,16 @@ class JobsService:
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         place = self._place(job.type, job.id)
         spec = creation.spec_of(job.type, job.id, data, priority, run_at)
-        size = spec.size()
+        size = spec.size() + job._record.size()
         return running_job(await self._operations.operate(processing.resubmit, place, job.lock, spec, size=size), self)
 
     async def _release(self, job: RunningJob) -> Job:
         place = self._place(job.type, job.id)
-        return job_of(await self._operations.operate(processing.release, place, job.lock))
+        size = job._record.size()
+        return job_of(await self._operations.operate(processing.release, place, job.lock, size=size))
+
+    def _ending(self, job: RunningJob) -> None:
+        """A running job is ended in its worker's own transaction: nobody keeps account of it here."""
 
     # Floors below
 
@@ -1077,6 +1409,8 @@ class JobsService:
             return
         if self._failure is not None:
             raise self._failure
+        if self._leaving:
+            raise JobsError("the service is being left: it ends what was begun, and takes nothing new")
         if not self._usable:
             raise JobsError("the service is not open: enter it with `async with`")
         # It is a transaction function that calls.
@@ -1203,21 +1537,22 @@ class JobsService:
             notifiers[:] = [DynamicSupervisor("notifiers", max_restarts=10, restart_period=3.0)]
             return notifiers[0]
 
+        children = [
+            ChildSpec("keyspace", lambda: KeyspaceKeeper(context), Restart.PERMANENT),
+            ChildSpec("monitors", make_monitors, Restart.PERMANENT),
+            ChildSpec("notifiers", make_notifiers, Restart.PERMANENT),
+            ChildSpec("type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0]), Restart.PERMANENT),
+        ]
+        if self._store.instance:
+            # Last, so that it brings nobody down with it.
+            children.append(ChildSpec("process monitor", lambda: ProcessMonitor(context), Restart.PERMANENT))
         self._tree = Supervisor(
             "JobsService",
-            [
-                ChildSpec("keyspace", lambda: KeyspaceKeeper(context), Restart.PERMANENT),
-                ChildSpec("monitors", make_monitors, Restart.PERMANENT),
-                ChildSpec("notifiers", make_notifiers, Restart.PERMANENT),
-                ChildSpec(
-                    "type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0]), Restart.PERMANENT
-                ),
-            ],
+            children,
             strategy=Strategy.REST_FOR_ONE,
             max_restarts=settings.max_restarts,
             restart_period=settings.restart_period,
         )
-        self._host = asyncio.current_task()
         hub.open()
         started: asyncio.Future[None] = loop.create_future()
         # One task of its own, because a caller may enter and leave the service in different tasks.
@@ -1237,29 +1572,44 @@ class JobsService:
         if not started.done():
             started.set_exception(error)
             return
+        self._fail(error)
+
+    def _fail(self, error: SupervisorFailed) -> None:
+        """Refuse whatever is asked from now on, with this error, and raise it out of the body of the `async with`."""
         log.error("service_failed", error=str(error))
         self._failure = error
         self._usable = False
         self._hub.close(error)
         self._waiting.wake_all()
-        if self._host is not None and not self._host.done():
-            self._host_canceled = self._host.cancel("the supervisor tree failed")
+        if self._host is not None and not self._host.done() and not self._host_canceled:
+            self._host_canceled = self._host.cancel("the service failed")
 
-    async def _look_at_types(self) -> None:
-        """Have the local type server look at the types at once."""
+    def _runner_failed(self, error: Exception) -> None:
+        """Have the application learn that its jobs are not run any more, if `run` was called in a task beside its own.
+
+        Who awaits `run` itself is raised the error; of a task that was begun and forgotten nobody would hear, and jobs
+        would be added that nobody runs.
+        """
+        if asyncio.current_task() is self._host or self._failure is not None:
+            return
+        failed = SupervisorFailed(f"the handlers are not run any more: {error}")
+        failed.__cause__ = error
+        self._fail(failed)
+
+    def _timeout_changed(self, keys: TypeKeys) -> None:
+        """Have the type's new timeout counted with at once, without waiting for that."""
         server = None if self._tree is None else self._tree.child("type server")
         if isinstance(server, TypeServer) and server.is_alive:
-            try:
-                await server.call(CHECK_TYPES)
-            except JobsError as error:
-                # It died meanwhile; the next one looks when it starts.
-                log.debug("type_server_gone", error=str(error))
+            server.look_again(keys)
 
     async def _leave(self) -> None:
         """Stop the tree, let what runs end, and close the store."""
         if self._running is not None and not self._running.done():
             self._running.cancel("the service is left")
             await asyncio.wait([self._running])
+        # Whoever goes on using the service is told so, or there would always be something to wait for.
+        self._leaving, self._usable = True, False
+        self._waiting.wake_all()
         self._hub.close(JobsError("the service was closed"))
         if self._tree_task is not None:
             self._tree_task.cancel()
@@ -1270,9 +1620,9 @@ class JobsService:
             await self._store.close()
             # A commit whose caller had gone may have come through just now: what it accepted waits for its timeout.
             await self._end_afterthoughts()
-        self._entered = self._usable = False
+        self._entered = self._leaving = False
         self._tree_task = None
-        # A store that stays open would let them wait for ever.
+        # A look that was under way may have set a watch; a store that stays open would let it wait for ever.
         self._waiting.wake_all()
 
     async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -1298,19 +1648,30 @@ class _ServiceTransaction(JobTransaction):
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:
         await super().set_type_timeout(type, seconds)
-        self._service._types_touched += 1
+        self._service._types_touched[self._keys(type)] = None
 
     async def clear_type_timeout(self, type: JobType) -> None:
         await super().clear_type_timeout(type)
-        self._service._enqueued.discard(self._keys(type).type)
-        self._service._types_touched += 1
+        keys = self._keys(type)
+        self._service._enqueued.discard(keys.type)
+        self._service._types_touched[keys] = None
 
-    async def enqueue(self, handler: Enqueued, args: Any = UNSET, **how: Any) -> Job:
-        job = await super().enqueue(handler, args, **how)
+    async def enqueue(self, handler: Any, *args: Any, **how: Any) -> Job:
+        job = await super().enqueue(handler, *args, **how)
         if job.type not in self._service._enqueued:
             self._service._enqueued.add(job.type)
-            self._service._types_touched += 1
+            self._service._types_touched[self._keys(job.type)] = None
         return job
+
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], **how: Any) -> _Jobs:
+        added = await super().enqueue_many(handler, jobs, **how)
+        if added and added[0].type not in self._service._enqueued:
+            self._service._enqueued.add(added[0].type)
+            self._service._types_touched[self._keys(added[0].type)] = None
+        return added
+
+    def _handlers(self) -> Mapping[JobType, Handler[Any, Any]]:
+        return self._service._handlers
 
 
 def _here() -> asyncio.Task[Any] | int | None:
@@ -1352,10 +1713,20 @@ def _failed(event: JobEvent) -> JobFailed:
     )
 
 
+def _not_in_time(
+    type: JobType, id: JobId, wanted: Collection[JobState], seconds: float | None, event: JobEvent | None
+) -> TimeoutError:
+    """Return the error for a job that was waited for and, as its last event tells, did not come so far in time."""
+    states = {*wanted} - {JobState.REMOVED} or wanted  # nobody waits for both because of the removal
+    missing = f"was not {' or '.join(sorted(states))}" if states else "did not change"
+    state = "" if event is None else f"; it is {event.state.value}"
+    return TimeoutError(f"job {job_name(type, id)} {missing} within {seconds} s{state}")
+
+
 def _event_state(state: Any) -> JobState:
     found = member(JobState, state)
-    if found is None:
-        allowed = ", ".join(repr(str(each)) for each in JobState)
+    if found is None or found is JobState.UNREADABLE:
+        allowed = ", ".join(repr(str(each)) for each in JobState if each is not JobState.UNREADABLE)
         raise InvalidJob(f"state {shown(state)}: allowed are {allowed}")
     return found
 
@@ -1392,4 +1763,7 @@ async def _get(transaction: Transaction, place: Place) -> Job:
     raw = await transaction.get(keys.data + packed_id)
     if raw is None:
         raise JobNotFound(f"there is no job {job_name(keys.type, id)}", type=keys.type, id=id)
-    return Job(keys.type, id, Record.decode(raw))
+    try:
+        return Job(keys.type, id, Record.decode(raw, True))
+    except RecordDamaged as error:
+        raise error.of(keys.type, id) from None

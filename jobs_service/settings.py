@@ -51,9 +51,12 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
 
     type_check_period: float = Field(15.0, gt=0, le=86_400)
-    """Between two looks for new types in the store."""
+    """Between two looks for types with running jobs that nobody has told of."""
     type_check_max_jitter: float = Field(5.0, ge=0, le=86_400)
     """Added at random to that, so that many processes do not beat in step."""
+    type_idle_after: float = Field(10.0, gt=0, le=86_400)
+    """Without activity before a type is taken for idle, if none of its jobs runs, or comes due or expires soon; idle
+    types take neither memory nor time."""
     activity_samples: int = Field(8, ge=4, le=1000)
     """Samples of a type's activity per activity timeout."""
     activity_max_jitter: float = Field(10.0, ge=0, le=86_400)
@@ -89,12 +92,21 @@ class Settings(BaseSettings):
     durable: bool = True
     """Embedded store: an answered write survives a power cut. False: a power cut may undo the newest writes."""
     lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
-    """Embedded store: bytes it may grow to; only address space is reserved."""
+    """Embedded store: bytes it may hold before nothing is added any more; only address space is reserved. What ends or
+    removes jobs may use a sixteenth more, and at least 64 MiB."""
     watch_poll: float = Field(0.008, gt=0, le=10)
     """Embedded store: between two looks for other processes' commits, while something is watched; twice as long when
     nothing has been committed for a second."""
+    process_check_period: float = Field(0.25, ge=0, le=60)
+    """Embedded store: between two looks for processes that have died, whose jobs are pending then. 0: this one does not
+    look, and when it dies its jobs wait for their type's timeout."""
     fdb_library: str | None = None
     """FoundationDB: path of the client library, libfdb_c; by default where its packages install it."""
+    fdb_directory: str = "jobs_service"
+    """FoundationDB: path of the directory that has the jobs, `a/b`; one cluster can hold several. An address can name
+    another one."""
+    fdb_tag: str = Field("", max_length=16, pattern="^[ -~]*$")
+    """FoundationDB: tag of all transactions, by which an operator can see and throttle them; empty for none."""
     fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)
     """FoundationDB: watches that the client holds at most; those beyond are looked at every `fdb_watch_poll`."""
     fdb_watch_poll: float = Field(0.25, gt=0, le=60)

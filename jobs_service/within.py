@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from jobs_service.errors import JobsError
+from jobs_service.layer.enqueueing import EnqueueNow
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.transaction import JobTransaction, Listing
 from jobs_service.layer.unit import Unit
@@ -79,8 +80,9 @@ class WithinTransaction:
         self._jobs = None
         try:
             if kind is None:
-                self._held.hand_over()
+                drive(unit.wake_types())
                 unit.flush()
+                self._held.hand_over()
         finally:
             self._blocks.leave(self._application, unit.moves)
 
@@ -104,7 +106,8 @@ class WithinTransaction:
 
     add = _plain(JobTransaction.add)
     add_many = _plain(JobTransaction.add_many)
-    enqueue = _plain(JobTransaction.enqueue)
+    enqueue_many = _plain(JobTransaction.enqueue_many)
+    enqueue: EnqueueNow = _plain(JobTransaction.enqueue)  # type: ignore[assignment]
     remove = _plain(JobTransaction.remove)
     get = _plain(JobTransaction.get)
     active_ids = _plain(JobTransaction.active_ids)

@@ -18,14 +18,21 @@ from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
+    ALARM,
+    ASLEEP,
+    AWAKE,
+    CHANGES,
     COPYING,
     DATA,
+    DECLARED,
     EXPIRING,
+    FOLLOWED,
     PAUSED,
     PERIODIC,
     READY,
     RETENTION,
     SCHEDULED,
+    SET_ASIDE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
     WATCH_PENDING,
@@ -33,6 +40,7 @@ from jobs_service.layer.keyspace import (
     pack_priority,
     pack_seconds,
     pack_type,
+    unpack_seconds,
 )
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.record import READY as IS_READY
@@ -58,6 +66,13 @@ _FIELDS = {
     EXPIRING: ("EXPIRING", 3),
     PERIODIC: ("PERIODIC", 1),
     COPYING: ("COPYING", 1),
+    AWAKE: ("AWAKE", 1),
+    ASLEEP: ("ASLEEP", 1),
+    ALARM: ("ALARM", 2),
+    FOLLOWED: ("FOLLOWED", 1),
+    CHANGES: ("CHANGES", 2),
+    DECLARED: ("DECLARED", 1),
+    SET_ASIDE: ("SET_ASIDE", 2),
 }
 """Name of a section, and how many elements its keys have behind the section's number."""
 
@@ -121,6 +136,15 @@ class _Check:
         self._found: dict[bytes, bytes] = {}
         self._activity: dict[bytes, bytes] = {}
         self._woken: set[bytes] = set()
+        self._awake: set[bytes] = set()
+        self._asleep: dict[bytes, bytes] = {}
+        self._alarms: set[tuple[bytes, bytes]] = set()
+        # Keys of these sections that have nothing behind the section's number.
+        self._singles: dict[int, Callable[[bytes], Iterator[str]]] = {
+            COPYING: self._copy_note,
+            AWAKE: self._awake_counter,
+            ALARM: self._rows_complete,
+        }
 
     def complaints(self, pairs: list[KeyValue]) -> list[str]:
         """Return what is wrong with these keys and values."""
@@ -138,6 +162,13 @@ class _Check:
             EXPIRING: self._index,
             PERIODIC: self._periodic,
             COPYING: self._copying,
+            AWAKE: self._awake_row,
+            ASLEEP: self._asleep_row,
+            ALARM: self._alarm_row,
+            FOLLOWED: self._followed,
+            CHANGES: self._changes,
+            DECLARED: self._declared,
+            SET_ASIDE: self._set_aside,
         }
         found: list[str] = []
         for key, value in pairs:
@@ -151,22 +182,25 @@ class _Check:
             if isinstance(section, bool) or section not in checks:
                 found.append(f"key {rest!r}: unknown section {section!r}")
                 continue
-            if section == COPYING and not fields:
-                found += self._copy_note(value)
+            if section in self._singles and not fields:
+                found += self._singles[section](value)
                 continue
             name, size = _FIELDS[section]
+            if section == CHANGES and len(fields) == 1:
+                size = 1  # up to where rows were removed
             if len(fields) != size or not canonical:
                 found.append(f"{name} key {rest!r}: {len(fields)} elements, not {size}, or they are packed oddly")
                 continue
-            if not isinstance(fields[0], str):
+            type = fields[1] if section == ALARM else fields[0]
+            if not isinstance(type, str):
                 try:
-                    pack_type(fields[0])
+                    pack_type(type)
                 except JobsError as error:
                     found.append(f"{name} key {rest!r}: {error}")
                     continue
             complaints = checks[section](tuple(fields), rest, value)
             found += [f"{name} {tuple(fields)}: {complaint}" for complaint in complaints]
-        return found + list(self._indexes()) + list(self._seqs()) + list(self._stamps())
+        return [*found, *self._indexes(), *self._seqs(), *self._stamps(), *self._watched_over()]
 
     # Single keys
 
@@ -262,14 +296,22 @@ class _Check:
             yield f"holds {value!r}, not nothing"
 
     def _retention(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        # What cannot be read counts as for ever.
+        if Retention.decode(value).encode() != value:
+            yield f"no two numbers of seconds: {value!r}"
+
+    def _set_aside(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        if value:
+            yield f"holds {value!r}, not nothing"
+
+    def _declared(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         try:
-            retention = Retention.decode(value)
+            values = fdb.tuple.unpack(value)
         except Exception as error:
-            yield f"no two numbers of seconds: {error}"
+            yield f"nothing that a program declares: {error}"
             return
-        for seconds in retention:
-            if seconds is not None and not (isinstance(seconds, float) and 0 <= seconds < math.inf):
-                yield f"no two numbers of seconds: {seconds!r}"
+        if len(values) not in (0, 1, 3) or not all(isinstance(each, float | None) for each in values):
+            yield f"nothing that a program declares: {values!r}"
 
     def _periodic(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         try:
@@ -289,6 +331,41 @@ class _Check:
     def _copying(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         if len(value) != STAMP_BYTES + 1 or value[:STAMP_BYTES] >= self._newest:
             yield f"no versionstamp of the past and flags: {value!r}"
+
+    def _awake_counter(self, value: bytes) -> Iterator[str]:
+        if len(value) != 8 or not any(value):
+            yield f"AWAKE: no counter of 8 bytes above 0: {value!r}"
+
+    def _rows_complete(self, value: bytes) -> Iterator[str]:
+        if value:
+            yield f"ALARM: holds {value!r}, not nothing"
+
+    def _awake_row(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        self._awake.add(packed(fields[0]))
+        if value:
+            yield f"holds {value!r}, not nothing"
+
+    def _asleep_row(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        self._asleep[packed(fields[0])] = value
+        if len(value) != 9 or not math.isfinite(unpack_seconds(value)):
+            yield f"no time: {value!r}"
+
+    def _alarm_row(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        self._alarms.add((packed(fields[1]), pack_seconds(fields[0])))
+        if value:
+            yield f"holds {value!r}, not nothing"
+
+    def _followed(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        if len(value) != STAMP_BYTES or value >= self._newest:
+            yield f"no versionstamp of the past: {value!r}"
+
+    def _changes(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
+        if len(fields) == 1:
+            yield from self._followed(fields, key, value)
+        elif not isinstance(fields[1], fdb.tuple.Versionstamp) or not value:
+            yield f"no versionstamp, or no ids: {value!r}"
+        elif any(not isinstance(id, str | bytes) for id in fdb.tuple.unpack(value)):
+            yield f"no ids: {value!r}"
 
     def _watch_pending(self, fields: tuple[Any, ...], key: bytes, value: bytes) -> Iterator[str]:
         self._woken.add(packed(fields[0]))
@@ -321,6 +398,22 @@ class _Check:
                 yield f"{state} is missing" if found is None else f"{state} holds {found!r}, not {value!r}"
         for key in self._found.keys() - self._expected.keys():
             yield f"index entry {fdb.tuple.unpack(key)} belongs to no job in that state and place"
+
+    def _watched_over(self) -> Iterator[str]:
+        """Types with jobs that monitors must watch over are awake, or asleep until the first of them."""
+        if self._alarms != {*self._asleep.items()}:
+            yield f"alarms {sorted(self._alarms)} for the sleeping types {sorted(self._asleep.items())}"
+        for type in self._awake & self._asleep.keys():
+            yield f"type {fdb.tuple.unpack(type)[0]!r} is awake and asleep"
+        for job, record in self._records.items():
+            if job[0] in self._awake:
+                continue
+            until = self._asleep.get(job[0])
+            first = record.run_at if record.place & IS_SCHEDULED else notes.expires_at(record.notes)
+            if record.lock is not None:
+                yield f"{_shown(job)} runs, but its type is not awake"
+            elif not record.place & IS_READY and first is not None and (until is None or unpack_seconds(until) > first):
+                yield f"{_shown(job)} is {record.state} until {first}, but nobody watches over its type then"
 
     def _seqs(self) -> Iterator[str]:
         owners: dict[bytes, tuple[bytes, bytes]] = {}

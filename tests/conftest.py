@@ -13,6 +13,7 @@ import fdb.six
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import fdb_place
 from tests.stores import FDB_VARIABLE
 
 # pytest asks every importer for find_spec, which the one of foundationdb's six does not have; nobody needs that one.
@@ -22,6 +23,7 @@ sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != f
 def pytest_configure(config: pytest.Config) -> None:
     """Let examples of property-based tests take the time they take: a busy machine must not fail a test."""
     config.addinivalue_line("markers", "unmeasured: coverage is left out of it; other tests run the same lines.")
+    fdb_place.begin(config)
     if config.getoption("--hypothesis-profile", None) is None:
         unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.register_profile("unhurried", unhurried)
@@ -72,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _empty_cluster(request: pytest.FixtureRequest) -> None:
     """Begin every test on a FoundationDB cluster without what others have left there."""
-    if FDB_VARIABLE in os.environ and "fdb" in request.node.name:
+    if FDB_VARIABLE in os.environ and fdb_place.uses_cluster(request.node):
         from tests.fdb_stores import clear_cluster
 
         clear_cluster(os.environ[FDB_VARIABLE])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import fdb
+import pytest
 
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.fdb import FdbStore, _Slot
+from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb_client import Network
 from jobs_service.store.fdb_transaction import FdbTransaction
+from jobs_service.store.marks import Mark, Marks
 from tests.stores import plain_settings
 from tests.unsure import Fates
 
@@ -28,27 +30,21 @@ def clear_cluster(cluster_file: str) -> None:
             transaction.on_error(error).wait()
 
 
-class _NoSlot(_Slot):
-    """Leaves no mark."""
-
-    def leave(self, transaction: Any) -> None:
-        """Do nothing."""
-
-
 class BareFdbStore(FdbStore):
     """A FoundationDB store without directory and marks: the keys are those that a test writes."""
 
     async def _locate(self) -> bytes:
         self._prefix = b"\x15bare"
+        self._marks = Marks(b"", Sources().token)
         return self._prefix
 
     async def _look_up(self) -> None:
         """Stay where it is."""
 
-    def _new_slot(self) -> _Slot:
-        return _NoSlot(b"")
+    def _leave_mark(self, mark: Mark, native: Any) -> None:
+        """Leave none."""
 
-    async def _clear_marks(self) -> None:
+    async def _remove_marks(self) -> None:
         """There are none."""
 
 
@@ -91,18 +87,37 @@ class UnsureFdbStore(FdbStore):
     def __init__(self, cluster_file: str, fates: Fates, *, settings: Settings, sources: Sources) -> None:
         super().__init__(cluster_file, settings=settings, sources=sources)
         self._fates = fates
+        self._marked = b""
+        self._late: dict[bytes, Any] = {}
+
+    def _leave_mark(self, mark: Mark, native: Any) -> None:
+        self._marked = mark.key
+        super()._leave_mark(mark, native)
 
     def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
         if self._fates.take("lost"):
             return _Fated(None, 1021), None
         if self._fates.take("conflict"):
             return _Fated(None, 1020), None
+        if self._fates.take("late"):
+            self._late[self._marked] = transaction.native
+            return _Fated(None, 1031), None
         commit, stamp = super()._submit(transaction)
         if self._fates.take("unanswered"):
             return _Fated(commit, 1021), stamp
+        if self._fates.take("timed out"):
+            return _Fated(commit, 1031), stamp
         self._fates.take("answered")
         return commit, stamp
 
-    async def _find_out(self, slot: _Slot) -> bytes | None:
+    async def _find_out(self, mark: Mark, began: int) -> bytes | None:
         await self._fates.others()
-        return await super()._find_out(slot)
+        found = await super()._find_out(mark, began)
+        if mark.key in self._late:
+            done = self._late.pop(mark.key).commit()
+            await self._bridge.until(done)
+            # It was found out that this commit did not happen, and so it must not.
+            with pytest.raises(fdb.FDBError) as caught:
+                done.wait()
+            assert caught.value.code == 1020
+        return found

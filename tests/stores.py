@@ -18,7 +18,7 @@ from jobs_service.store import Store, open_address
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
 
 FDB_VARIABLE = "JOBS_SERVICE_TEST_FDB"
-"""Names the cluster file of a FoundationDB that tests may write to."""
+"""Names the cluster file of a FoundationDB that tests may write to, or is "own"; see tests/fdb_place."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,6 @@ def _parameter(kind: StoreKind) -> object:
     marks = []
     if kind.missing is not None:
         marks.append(pytest.mark.skip(reason=kind.missing))
-    elif kind.shared:
-        marks.append(pytest.mark.xdist_group(kind.name))
     return pytest.param(kind, id=kind.name, marks=marks)
 
 

@@ -389,7 +389,7 @@ def test_what_is_told_of_runs_is_frozen(value: Any) -> None:
 
 
 def test_states_outcomes_and_removals_are_their_names() -> None:
-    assert [str(state) for state in JobState] == ["pending", "running", "finished", "removed"]
+    assert [str(state) for state in JobState] == ["pending", "running", "finished", "removed", "unreadable"]
     assert [str(outcome) for outcome in Outcome] == ["succeeded", "failed", "canceled"]
     assert [str(removal) for removal in Removal] == ["removed", "canceled"]
     assert JobState("pending") is JobState.PENDING

@@ -277,7 +277,8 @@ DAMAGES: dict[str, bytes] = {
     "an error that is no list": notes.with_part(NEW, ERROR, b"7"),
     "an error of two": notes.with_part(NEW, ERROR, b'["a","b"]'),
     "progress that is no JSON": notes.with_part(NEW, PROGRESS, b"["),
-    "progress of four": notes.with_part(NEW, PROGRESS, b"[1,2,3,4]"),
+    "progress of two": notes.with_part(NEW, PROGRESS, b"[1,2]"),
+    "progress of five": notes.with_part(NEW, PROGRESS, b'[1,2,"",4,5]'),
     "a result that is no JSON": notes.with_part(NEW, RESULT, b"{"),
 }
 
@@ -297,3 +298,36 @@ def test_whatever_the_bytes_are_they_are_read_and_changed_or_refused(raw: bytes,
         for call in (*LOOKS.values(), *CHANGES.values()):
             with contextlib.suppress(StoreError):
                 call(packed)
+
+
+def test_progress_tells_of_which_attempt_it_is() -> None:
+    progress = notes.progress_of_values(1, 2, "half", 3)
+    packed = notes.with_part(NEW, PROGRESS, notes.progress_json(progress))
+    found = notes.progress_of(packed)
+    assert found is not None
+    assert found.attempt == 3
+    assert found == Progress(1, 2, "half")
+
+
+def test_progress_of_a_version_that_did_not_tell_the_attempt_is_read() -> None:
+    found = notes.progress_of(notes.with_part(NEW, PROGRESS, b'[3,10,"resizing"]'))
+    assert found is not None
+    assert (found, found.attempt) == (Progress(3, 10, "resizing"), None)
+
+
+def test_limits_of_one_job_are_kept_beside_the_rest_and_when_it_runs_again() -> None:
+    packed = notes.with_part(NEW, notes.LIMITS, notes.limits_json(3, None))
+    packed = notes.with_part(notes.with_part(packed, RESULT, b"7"), PROGRESS, b'[1,null,"",1]')
+    assert (notes.limits_of(packed), notes.result_of(packed)) == ((3, None), 7)
+    again = notes.started_anew(packed, 5.0)
+    assert (notes.limits_of(again), notes.result_of(again), notes.attempts_of(again)) == ((3, None), None, 0)
+    notes.check(again)
+    assert notes.limits_of(b"") == notes.limits_of(NEW) == (None, None)
+
+
+@pytest.mark.parametrize("json", [b"[", b"7", b"[1]", b'["a",1]', b"[0,1]", b"[1,-1]", b"[true,1]"])
+def test_damaged_limits_are_none_for_who_runs_the_job_and_noticed_by_the_check(json: bytes) -> None:
+    packed = notes.with_part(NEW, notes.LIMITS, json)
+    assert notes.limits_of(packed) == (None, None)
+    with pytest.raises(StoreError, match="damaged"):
+        notes.check(packed)

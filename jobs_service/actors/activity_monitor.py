@@ -3,6 +3,9 @@
 Floor: actors. It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp
 that was sampled at least one timeout ago belongs to a job that was silent for at least the timeout. With two samples at
 most timeout / 4 apart, it is noticed before 1.5 timeouts have passed.
+
+Each of its duties may have very much to do. So it takes turns: in each turn one bounded batch of every duty that has
+something to do, the lost jobs first. However many jobs come due or expire, the lost ones are found in time.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.sampler import Sample, Sampler
-from jobs_service.errors import TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import activity, pending
+from jobs_service.actors.staggering import Attempt, Stagger
+from jobs_service.layer import activity, changes, pending, strays
+from jobs_service.layer.batching import TOO_MUCH, Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit import Unit
-from jobs_service.model import JobId
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
@@ -30,8 +34,15 @@ _SAMPLED: Final = "sampled"
 _CLOCK_CHECK = 5.0
 _QUEUE_HOLDOFF = 0.05
 _SHOWN_IDS = 10
+_SILENT: Final = "their workers fell silent"
+_LONGEST_IDLE: Final = 60.0
 _NEVER = math.inf
-_TOO_MUCH = (TransactionTooLarge, TransactionTooOld)
+_UNSEEN_FOR: Final = 60.0
+"""Seconds after which a row of changes that is still there is followed by nobody: followers remove theirs sooner."""
+
+_LONGEST_STAGGER: Final = 0.25
+_LARGEST_BATCH: Final = 10
+"""Due or expired jobs per transaction at most, as a multiple of the setting: when no lost jobs wait for their turn."""
 
 
 class ActivityMonitor(Actor):
@@ -41,66 +52,136 @@ class ActivityMonitor(Actor):
         context: the service's.
         keys: of the type.
         sampler: shared by all monitors.
+        note_idle: called with the type when nothing has happened for a while, and again and again as long as nothing
+            does.
+
+    Attributes:
+        keys: of the type.
     """
 
-    def __init__(self, context: Context, keys: TypeKeys, sampler: Sampler) -> None:
+    def __init__(
+        self, context: Context, keys: TypeKeys, sampler: Sampler, note_idle: Callable[[TypeKeys], None]
+    ) -> None:
         super().__init__(f"activity monitor {keys.type!r}")
+        self.keys = keys
         self._context = context
-        self._keys = keys
+        self._note_idle = note_idle
+        self._idle_after = context.settings.type_idle_after
+        self._idle_at = 0.0
         self._sampler = sampler
         self._log = log.bind(type=keys.type)
+        # Lost jobs
         self._timeout: float | None = None
         self._history: deque[Sample] = deque()
         self._clean = b""
         self._batch = float(context.settings.activity_batch)
         self._sample: Sample | None = None
+        self._lost: tuple[bytes, float] | None = None
+        self._lost_at = 0.0
+        self._lost_stagger = Stagger(context.sources.uniform, _LONGEST_STAGGER)
+        # Scheduled jobs
         self._watch: Watch | None = None
+        self._queue_at = 0.0
+        self._next_run_at = _NEVER
+        self._due_at: float | None = None
+        self._due_stagger = Stagger(context.sources.uniform, _LONGEST_STAGGER)
+        # Finished jobs that expire
+        self._stamp: bytes | None = None
+        self._expired_at = 0.0
+        self._expiry_at = 0.0
+        # Rows of changes that nobody may follow any more
+        self._unseen: bytes | None = None
+        self._unseen_at = 0.0
+        most = _LARGEST_BATCH * context.settings.pending_batch
+        self._pace = Pace(Batch.of(context.store.limits, jobs=most))
 
     async def init(self) -> None:
-        self._sampled = self._sampler.add(self._keys, self._keep_sample)
+        self._time = asyncio.get_running_loop().time
+        self._queue_at = self._expired_at = self._expiry_at = self._time()
+        self._idle_at = self._time() + self._idle_after
+        self._unseen_at = self._time() + _UNSEEN_FOR
+        self._sampled = self._sampler.add(self.keys, self._keep_sample)
 
     async def run(self) -> None:
-        time = asyncio.get_running_loop().time
-        wall_time = self._context.sources.wall_time
-        look_at_queue = look_at_expired = expired_at = time()
-        next_run_at = _NEVER
-        period = self._context.settings.expiry_check_period
-        stamp: bytes | None = None
+        await self._put_back()
         while True:
-            # Wall clocks jump: what waits for one looks at it now and then.
-            until_due = _NEVER if next_run_at == _NEVER else min(next_run_at - wall_time(), _CLOCK_CHECK)
-            wait = min(look_at_queue - time(), look_at_expired - time(), until_due)
-            message = await self.receive(None if wait == _NEVER else wait)
+            message = await self.receive(self._wait())
             if message is not None:
-                if message.body == _SAMPLED:
-                    sample, self._sample = self._sample, None
-                    assert sample is not None
-                    if sample.stamp != stamp:
-                        # Something has happened, and may have left what expires.
-                        stamp = sample.stamp
-                        look_at_expired = min(look_at_expired, expired_at + period)
-                    await self._check(sample)
-                elif message.body == _PENDING_CHANGED:
-                    look_at_queue = min(look_at_queue, time() + _QUEUE_HOLDOFF)
-                elif message.body == LOOK_AGAIN:
-                    self._sampler.hurry(self._sampled)
-                else:
-                    await self.handle(message.body)
-            if next_run_at <= wall_time():
-                await self._make_ready()
-                look_at_queue = time()
-            if look_at_queue <= time():
-                next_run_at = await self._look_at_queue()
-                look_at_queue = _NEVER
-            if look_at_expired <= time():
-                next_expiry = await self._remove_expired()
-                expired_at = time()
-                look_at_expired = _NEVER if next_expiry == _NEVER else expired_at + period
+                await self._take(message.body)
+            await self._take_turn()
 
     async def terminate(self) -> None:
         self._sampler.remove(self._sampled)
         if self._watch is not None:
             self._watch.cancel()
+
+    async def _put_back(self) -> None:
+        """Have jobs looked at again whose records could not be read: perhaps a newer version is at work now."""
+        context, keys, limit = self._context, self.keys, self._context.settings.pending_batch
+        found: list[bytes] = []
+        after = b""
+
+        async def look(transaction: Transaction) -> list[bytes]:
+            return await strays.set_aside(transaction, keys, after, limit)
+
+        async def put_back(unit: Unit) -> int:
+            return await strays.put_back(unit, keys, found)
+
+        while found := await context.retried(lambda: context.read(look), type=keys.type):
+            looked_at = await context.retried(lambda: context.transact(put_back), type=keys.type)
+            after = found[looked_at - 1]
+
+    def _wait(self) -> float:
+        """Return the seconds until there is something to do."""
+        now = self._time()
+        wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unseen_at) - now
+        if self._lost is not None:
+            wait = min(wait, self._lost_at - now)
+        if self._due_at is not None:
+            wait = min(wait, self._due_at - now)
+        elif self._next_run_at != _NEVER:
+            # Wall clocks jump: what waits for one looks at it now and then.
+            wait = min(wait, self._next_run_at - self._context.sources.wall_time(), _CLOCK_CHECK)
+        return wait
+
+    async def _take(self, message: object) -> None:
+        if message == _SAMPLED:
+            sample, self._sample = self._sample, None
+            assert sample is not None
+            if sample.stamp != self._stamp:
+                # Something has happened, and may have left what expires.
+                self._stamp = sample.stamp
+                self._idle_after = self._context.settings.type_idle_after
+                self._idle_at = self._time() + self._idle_after
+                period = self._context.settings.expiry_check_period
+                self._expiry_at = min(self._expiry_at, self._expired_at + period)
+            self._check(sample)
+        elif message == _PENDING_CHANGED:
+            self._queue_at = min(self._queue_at, self._time() + _QUEUE_HOLDOFF)
+        elif message == LOOK_AGAIN:
+            self._sampler.hurry(self._sampled)
+        else:
+            await self.handle(message)
+
+    async def _take_turn(self) -> None:
+        """Do one batch of every duty that has something to do."""
+        if self._lost is not None and self._lost_at <= self._time():
+            await self._re_enqueue(*self._lost)
+        if self._due_at is None and self._next_run_at <= self._context.sources.wall_time():
+            self._due_at = self._time() + self._due_stagger.pause()
+        if self._due_at is not None and self._due_at <= self._time():
+            await self._make_ready()
+        if self._queue_at <= self._time():
+            await self._look_at_queue()
+        if self._expiry_at <= self._time():
+            await self._remove_expired()
+        if self._unseen_at <= self._time():
+            await self._look_for_unseen()
+        if self._idle_at <= self._time():
+            # Less and less often: a job may run for very long.
+            self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
+            self._idle_at = self._time() + self._idle_after
+            self._note_idle(self.keys)
 
     # Lost jobs
 
@@ -110,12 +191,13 @@ class ActivityMonitor(Actor):
             self.cast(_SAMPLED)
         self._sample = sample
 
-    async def _check(self, sample: Sample) -> None:
-        """Re-enqueue what a sample shows to be lost."""
+    def _check(self, sample: Sample) -> None:
+        """Find out from a sample up to which stamp running jobs are lost."""
         history = self._history
         if sample.timeout != self._timeout:
             self._timeout = sample.timeout
             history.clear()
+            self._lost = None
         if sample.timeout is None:
             return
         # An unchanged stamp was sampled earlier: that older sample says more.
@@ -128,90 +210,139 @@ class ActivityMonitor(Actor):
             stamp = history[0].stamp
             assert stamp is not None
             if stamp > self._clean:
-                await self._re_enqueue(stamp, sample.timeout)
-        # With nothing at or below the newest stamp there is nothing to wait for.
+                self._lost = stamp, sample.timeout
+        self._be_quiet_if_clean()
+
+    def _be_quiet_if_clean(self) -> None:
+        """Be told of changes only: with nothing at or below the newest stamp there is nothing to wait for."""
+        history = self._history
         self._sampled.quiet = not history or (history[-1].stamp or b"") <= self._clean
 
     async def _re_enqueue(self, until: bytes, timeout: float) -> None:
-        """Re-enqueue every job silent since the stamp, in batches that shrink when too much and grow when they fit."""
+        """Re-enqueue a batch of those silent since the stamp; it shrinks when too much and grows when it fits."""
         settings = self._context.settings
-        while True:
-            size = int(self._batch)
-            try:
-                lost = await self._take_for_lost(until, timeout, size)
-            except _TOO_MUCH as error:
-                if size == 1:
-                    raise
-                self._batch = max(1.0, size * settings.activity_batch_factor)
-                self._log.warning("activity_batch_shrunk", size=int(self._batch), error=str(error))
-                continue
-            if lost is None:
-                return  # The timeout has changed meanwhile: the measurement starts anew.
-            if lost:
-                self._log.warning("jobs_lost", count=len(lost), ids=lost[:_SHOWN_IDS])
-            if len(lost) < size:
-                # Entries only ever get newer stamps: none at or below this one will come up again.
-                self._clean = until
-                return
-            self._batch += settings.activity_batch_increment
+        size = int(self._batch)
+        attempt = Attempt()
+        try:
+            batch = await self._take_for_lost(until, timeout, size, attempt)
+        except TOO_MUCH as error:
+            if size == 1:
+                raise
+            self._batch = max(1.0, size * settings.activity_batch_factor)
+            self._log.warning("activity_batch_shrunk", size=int(self._batch), error=str(error))
+            return
+        self._lost_stagger.learn(collided=attempt.collided, useful=batch is not None and bool(batch.ids))
+        self._lost_at = self._time() + self._lost_stagger.pause()
+        if batch is None:
+            # The timeout has changed meanwhile: the measurement starts anew.
+            self._lost = None
+            return
+        if batch.ids:
+            self._log.warning("jobs_lost", count=len(batch.ids), ids=batch.ids[:_SHOWN_IDS], reason=_SILENT)
+        if batch.more:
+            self._batch += settings.activity_batch_increment if len(batch.ids) == size else 0
+            return
+        # Entries only ever get newer stamps: none at or below this one will come up again.
+        self._lost = None
+        self._clean = until
+        self._be_quiet_if_clean()
 
-    async def _take_for_lost(self, until: bytes, timeout: float, size: int) -> list[JobId] | None:
-        """Re-enqueue one batch and return its ids; None when the type's timeout is not the one measured with."""
-        keys = self._keys
+    async def _take_for_lost(self, until: bytes, timeout: float, size: int, attempt: Attempt) -> activity.Batch | None:
+        """Re-enqueue one batch; None when the type's timeout is not the one measured with."""
+        keys = self.keys
 
-        async def take(unit: Unit) -> list[JobId] | None:
+        async def take(unit: Unit) -> activity.Batch | None:
+            attempt.begin()
             # The stamp is not read: whoever is active meanwhile would be a conflict, on a busy type for ever.
             present = await activity.timeout_if_any(unit.transaction, keys)
             return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
 
-        return await self._context.retried(lambda: self._context.transact(take), unless=_TOO_MUCH, type=keys.type)
+        return await self._context.retried(
+            lambda: self._context.transact(take), unless=too_much_for(size), type=keys.type
+        )
 
     # Scheduled jobs
 
-    async def _look_at_queue(self) -> float:
-        """Watch the type's queue, and return when the next scheduled job comes due, seconds since the epoch."""
+    async def _look_at_queue(self) -> None:
+        """Watch the type's queue, and see when the next scheduled job comes due."""
         if self._watch is not None:
             self._watch.cancel()
 
         async def look(transaction: Transaction) -> tuple[float | None, Watch]:
-            watch = transaction.watch(self._keys.watch_pending)
-            return await pending.next_scheduled(transaction, self._keys), watch
+            watch = transaction.watch(self.keys.watch_pending)
+            return await pending.next_scheduled(transaction, self.keys), watch
 
-        run_at, watch = await self._context.retried(lambda: self._context.read(look), type=self._keys.type)
+        run_at, watch = await self._context.retried(lambda: self._context.read(look), type=self.keys.type)
+        self._queue_at = _NEVER
         self._watch = watch
         watch.on_fire(lambda: self.cast(_PENDING_CHANGED))
-        return _NEVER if run_at is None else run_at
+        self._next_run_at = _NEVER if run_at is None else run_at
 
     async def _make_ready(self) -> None:
-        limit = self._context.settings.pending_batch
-        keys = self._keys
-        while moved := await self._context.retried(
-            lambda: self._context.transact(lambda unit: pending.make_ready(unit, keys, unit.now, limit)),
-            type=keys.type,
-        ):
+        """Make a batch of due jobs ready, if no other service has done that meanwhile."""
+        keys = self.keys
+        attempt = Attempt()
+
+        async def move(unit: Unit, size: int) -> int:
+            # Whoever meets somebody else looks again a little later, and mostly finds nothing left to do.
+            return await pending.make_ready(unit, keys, unit.now, size) if attempt.begin() else 0
+
+        moved = await self._one_batch(move)
+        self._due_at = None
+        self._due_stagger.learn(collided=attempt.collided, useful=moved > 0)
+        if moved:
             self._log.debug("jobs_due", count=moved)
+        # What is left is in the queue's own order; nothing moves in front of it.
+        self._queue_at = self._time()
 
     # Finished jobs
 
-    async def _remove_expired(self) -> float:
-        """Remove what has expired, and return when the next finished job does, seconds since the epoch.
+    async def _remove_expired(self) -> None:
+        """Remove a batch of what has expired. It looks first, because most of the time there is nothing."""
+        keys = self.keys
+        expiry = await self._context.retried(
+            lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys)), type=keys.type
+        )
+        self._expired_at = self._time()
+        if expiry is None:
+            self._expiry_at = _NEVER
+        elif expiry > self._context.sources.wall_time():
+            self._expiry_at = self._expired_at + self._context.settings.expiry_check_period
+        else:
+            removed = await self._one_batch(lambda unit, size: activity.remove_expired(unit, keys, unit.now, size))
+            self._log.debug("jobs_expired", count=removed)
+            self._expiry_at = self._time()
 
-        It looks first, because most of the time there is nothing.
-        """
-        limit = self._context.settings.pending_batch
-        keys = self._keys
-        wall_time = self._context.sources.wall_time
+    # Changes that are noted for nobody
 
-        async def next_expiry() -> float:
-            expiry = await self._context.retried(
-                lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys)), type=keys.type
-            )
-            return _NEVER if expiry is None else expiry
-
-        while (expiry := await next_expiry()) <= wall_time():
-            removed = await self._context.retried(
-                lambda: self._context.transact(lambda unit: activity.remove_expired(unit, keys, unit.now, limit)),
+    async def _look_for_unseen(self) -> None:
+        """Have changes of the type noted no more when those who followed them have died: see `layer/changes.py`."""
+        keys = self.keys
+        oldest = await self._context.retried(
+            lambda: self._context.read(lambda transaction: changes.oldest(transaction, keys)), type=keys.type
+        )
+        if oldest is not None and oldest == self._unseen:
+            await self._context.retried(
+                lambda: self._context.transact(lambda unit: changes.give_up(unit.transaction, keys, oldest)),
                 type=keys.type,
             )
-            self._log.debug("jobs_expired", count=removed)
-        return expiry
+        self._unseen = oldest
+        self._unseen_at = self._time() + _UNSEEN_FOR
+
+    async def _one_batch(self, work: Callable[[Unit, int], Awaitable[int]]) -> int:
+        """Do one batch of a duty that can wait: a small one while lost jobs wait for their turn.
+
+        Args:
+            work: given a unit of work and how many jobs to take at most; returns how many it took.
+        """
+        most = self._context.settings.pending_batch if self._lost is not None else self._pace.size
+
+        def attempt(size: int) -> Awaitable[int]:
+            wanted = min(size, most)
+            return self._context.retried(
+                lambda: self._context.transact(lambda unit: work(unit, wanted)),
+                unless=too_much_for(size),
+                type=self.keys.type,
+            )
+
+        return await self._pace.fitting(attempt)

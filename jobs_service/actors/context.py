@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Final, TypeVar
 
-from jobs_service.errors import DirectoryMoved, StoreError
+from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError
 from jobs_service.events import EventLog
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit import Unit, run
@@ -17,6 +17,32 @@ from jobs_service.store.base import Store, TransactionFunction
 T = TypeVar("T")
 
 log = EventLog("jobs_service.actors")
+
+_MOST_DAMAGED: Final = 10_000
+"""Jobs with unreadable records that are remembered as logged."""
+_LONGEST_PAUSE = 60.0
+"""Seconds between two attempts where the store's file is damaged."""
+
+
+class OnceEach:
+    """Tells what is new from what was there before, as far back as there is room.
+
+    Args:
+        most: that are remembered; beyond it the oldest are forgotten.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[Hashable, None] = {}
+
+    def add(self, thing: Hashable) -> bool:
+        """Whether it is new; it is not any more."""
+        if thing in self._known:
+            return False
+        if len(self._known) >= self._most:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[thing] = None
+        return True
 
 
 class Context:
@@ -33,6 +59,7 @@ class Context:
         self.sources = sources
         self.phase = sources.uniform(0.0, 1.0)
         self.keyspace = Keyspace(b"")
+        self._damaged = OnceEach(_MOST_DAMAGED)
 
     async def open_keyspace(self) -> None:
         """Ask the store for the prefix of the jobs' keys."""
@@ -57,7 +84,13 @@ class Context:
     def _function(self, operation: Callable[[Unit], Awaitable[T]]) -> TransactionFunction[T]:
         keyspace = self.keyspace
         sources = self.sources
-        return lambda transaction: run(transaction, keyspace, sources, operation)
+        instance = self.store.instance
+        return lambda transaction: run(transaction, keyspace, sources, operation, instance, self._note_damaged)
+
+    def _note_damaged(self, errors: Iterable[RecordDamaged]) -> None:
+        for error in errors:
+            if self._damaged.add((type(error.type), error.type, error.id)):
+                log.error("record_unreadable", type=error.type, id=error.id, error=str(error))
 
     async def _locating(self, call: Awaitable[T]) -> T:
         try:
@@ -72,6 +105,9 @@ class Context:
     ) -> T:
         """Repeat an operation until it meets no error that may pass, with a growing pause in between.
 
+        Damage of the store's file does not pass, but must not spread either, from what is stored there to all that the
+        supervisor would take down: whoever meets it waits, for longer and longer.
+
         Args:
             operation: called for every attempt.
             unless: errors that the caller handles itself.
@@ -85,8 +121,9 @@ class Context:
             try:
                 return await operation()
             except StoreError as error:
-                if not error.retryable or isinstance(error, unless):
+                is_damage = isinstance(error, StoreDamaged)
+                if not (error.retryable or is_damage) or isinstance(error, unless):
                     raise
                 log.warning("store_retry", error=str(error), pause=pause, **fields)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, self.settings.retry_backoff_max)
+            pause = min(2 * pause, _LONGEST_PAUSE if is_damage else self.settings.retry_backoff_max)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from jobs_service.actors.turns import LookKey, Turns
-from jobs_service.errors import StoreFull, TransactionTooLarge
+from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import pending
+from jobs_service.layer.batching import TOO_MUCH
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.unit import Entry, Place, Unit
@@ -25,6 +27,15 @@ T = TypeVar("T")
 _MOST_OPERATIONS: Final = 500
 _MOST_JOBS: Final = 1000
 _MOST_BYTES: Final = 2_000_000
+_READ_TOGETHER: Final = 250
+"""Jobs that are read at once before they are touched: as many large records are not too much for one transaction."""
+
+_PLACE_OF: Final = attrgetter("place")
+_READS_OF: Final = attrgetter("reads")
+
+_TOO_MUCH: Final = (*TOO_MUCH, StoreFull)
+"""What fewer operations in one transaction may not meet."""
+
 _ALONE: Final = 32
 """Operations of one caller from which on, on a cluster, they have a transaction of their own: it commits while others
 go on, such as that which accepts the next jobs."""
@@ -48,6 +59,7 @@ class _Operation(Protocol):
 
     size: int
     place: Place | None
+    reads: bytes | None
 
     def withdrawn(self) -> bool:
         """Whether nobody waits for it any more."""
@@ -55,14 +67,17 @@ class _Operation(Protocol):
     def run(self, unit: Unit) -> Awaitable[Any]:
         """Do it."""
 
-    def answer(self, result: Any, failure: Exception | None) -> None:
-        """Tell what became of it."""
+    def answer(self, result: Any, failure: Exception | None) -> bool:
+        """Tell what became of it; return whether it was done only in part, and is to be run once more."""
+
+    def halve(self) -> bool:
+        """Do only half as much in one transaction from now on; return False when there is nothing to halve."""
 
 
 class _Single:
     """One caller's operation on one job."""
 
-    __slots__ = ("_arguments", "_future", "_operation", "place", "size")
+    __slots__ = ("_arguments", "_future", "_operation", "place", "reads", "size")
 
     def __init__(
         self,
@@ -71,8 +86,10 @@ class _Single:
         arguments: tuple[Any, ...],
         future: asyncio.Future[Any],
         size: int,
+        reads: bytes | None,
     ) -> None:
         self._operation = operation
+        self.reads = reads
         self._arguments = arguments
         self._future = future
         self.place: Place | None = place
@@ -84,36 +101,46 @@ class _Single:
     def run(self, unit: Unit) -> Awaitable[Any]:
         return self._operation(unit, self.place, *self._arguments)
 
-    def answer(self, result: Any, failure: Exception | None) -> None:
+    def answer(self, result: Any, failure: Exception | None) -> bool:
         future = self._future
-        if future.done():
-            return
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
+        if not future.done():
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+        return False
+
+    def halve(self) -> bool:
+        return False
 
 
 class _Many:
     """What one caller asks of many jobs: as if each were asked alone, and answered together."""
 
-    __slots__ = ("_answer", "_calls", "count", "place", "size")
+    __slots__ = ("_answer", "_calls", "_met", "_most", "count", "place", "reads", "size")
 
     def __init__(self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], size: int) -> None:
         self._calls = calls
         self.count = len(calls)
         self._answer = answer
+        self._most = self.count
+        # What those have met that are done.
+        self._met: list[Exception | None] = []
         self.place: Place | None = None
+        self.reads: bytes | None = None
         self.size = size
 
     def withdrawn(self) -> bool:
         return False
 
     async def run(self, unit: Unit) -> list[Exception | None]:
-        """Return what each of the calls met."""
-        await unit.prefetch([place for _, place, _ in self._calls])
+        """Return what each of the calls met that are left, as far as the transaction holds them."""
+        calls = self._calls[len(self._met) :][: self._most]
+        await unit.prefetch([place for _, place, _ in calls])
         met: list[Exception | None] = []
-        for operation, place, arguments in self._calls:
+        for operation, place, arguments in calls:
+            if met and unit.is_full:
+                break
             try:
                 await operation(unit, place, *arguments)
                 met.append(None)
@@ -121,8 +148,21 @@ class _Many:
                 met.append(error)
         return met
 
-    def answer(self, result: Any, failure: Exception | None) -> None:
-        self._answer(result if failure is None else [failure] * len(self._calls))
+    def answer(self, result: Any, failure: Exception | None) -> bool:
+        if len(self._met) == self.count:  # too late: its caller was told something else
+            if result is not None and len(result) == self.count:
+                self._answer(result)
+            return False
+        self._met += [failure] * (self.count - len(self._met)) if result is None else result
+        if len(self._met) < self.count:
+            return True
+        self._answer(self._met)
+        return False
+
+    def halve(self) -> bool:
+        most = min(self._most, self.count - len(self._met))
+        self._most = max(most // 2, 1)
+        return most > 1
 
 
 class _Accepts:
@@ -133,11 +173,13 @@ class _Accepts:
     ) -> None:
         self.size = 0
         self.place: Place | None = None
+        self.reads: bytes | None = None
         self.keys = keys
         self._looks = looks
         self._terms = terms
         self._watch = watch
         self._give_back = give_back
+        self._most = _MOST_JOBS + terms.limit
         self._callers: list[asyncio.Future[Accepted]] = []
 
     def join(self, future: asyncio.Future[Accepted]) -> bool:
@@ -152,7 +194,7 @@ class _Accepts:
     async def run(self, unit: Unit) -> tuple[list[Entry], Accepted]:
         """Return the jobs, and what those come back with who go without."""
         keys, looks = self.keys, self._looks
-        limit, spread = self._terms.limit * len(self._callers), self._terms.spread
+        limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
         looks.begin()
         if spread == pending.ADAPTIVE:
             spread = looks.spread(keys, limit)
@@ -161,7 +203,8 @@ class _Accepts:
         taken, more = await pending.accept(unit, keys, terms)
         looks.took(keys, spread, [entry.id for entry in taken])
         if len(taken) == terms.limit:
-            return taken, []
+            # Where that was all that a transaction holds, there may be more.
+            return taken, (None, None) if limit == self._most else []
         # A watch does not fire for what its own transaction adds.
         if more or (self._watch and unit.woke(keys)):
             return taken, (None, None)
@@ -169,13 +212,18 @@ class _Accepts:
             return taken, []
         return taken, await pending.wait_for_more(unit, keys, self._terms.max_priority)
 
-    def answer(self, result: Any, failure: Exception | None) -> None:
+    def halve(self) -> bool:
+        most = min(self._most, self._terms.limit * len(self._callers))
+        self._most = max(most // 2, 1)
+        return most > 1
+
+    def answer(self, result: Any, failure: Exception | None) -> bool:
         self._looks.end()
         if failure is not None:
             for future in self._callers:
                 if not future.done():
                     future.set_exception(copy.copy(failure))
-            return
+            return False
         limit = self._terms.limit
         taken, left = result
         for position, future in enumerate(self._callers):
@@ -192,6 +240,7 @@ class _Accepts:
                     left = (None, left[1])
         if left and left[0] is not None:
             left[0].cancel()
+        return False
 
 
 class GroupCommit:
@@ -223,7 +272,12 @@ class GroupCommit:
         self._running: set[asyncio.Task[None]] = set()
 
     def operate(
-        self, operation: Callable[..., Awaitable[Any]], place: Place, *arguments: Any, size: int = 0
+        self,
+        operation: Callable[..., Awaitable[Any]],
+        place: Place,
+        *arguments: Any,
+        size: int = 0,
+        reads: bytes | None = None,
     ) -> asyncio.Future[Any]:
         """Run an operation on a job; await the result. One that is canceled before it has begun is withdrawn.
 
@@ -234,9 +288,10 @@ class GroupCommit:
                 not at all.
             place: of the job that it touches.
             size: bytes of the values that it writes, about.
+            reads: the key that it reads beside the job, without conflicts: both are asked for together.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Single(operation, place, arguments, future, size))
+        self._enqueue(_Single(operation, place, arguments, future, size, reads))
         return future
 
     def operate_all(
@@ -322,41 +377,68 @@ class GroupCommit:
             task.add_done_callback(lambda _, keys=each.keys: self._turns.ended(keys))  # type: ignore[misc]
 
     async def _run(self, batch: list[_Operation]) -> None:
-        """Run a batch in one transaction, and answer each of its operations."""
+        """Run a batch, in one transaction if it fits, and answer each of its operations."""
+        while batch:
+            try:
+                batch = await self._run_front(batch)
+            except _TOO_MUCH as error:
+                if len(batch) > 1:
+                    # In the end, alone, only those fail that ask for too much.
+                    middle = len(batch) // 2
+                    await self._run(batch[:middle])
+                    batch = batch[middle:]
+                elif not batch[0].halve():
+                    batch[0].answer(None, error)
+                    return
+            except Exception as error:
+                # Each caller gets an error of its own: raising one adds to its traceback.
+                for operation in batch:
+                    operation.answer(None, copy.copy(error))
+                return
 
-        async def work(unit: Unit) -> list[tuple[Any, Exception | None]]:
-            answers: list[tuple[Any, Exception | None]] = []
-            await unit.prefetch([operation.place for operation in batch if operation.place is not None])
-            for operation in batch:
-                if operation.withdrawn():  # while the store kept it waiting
-                    answers.append((([], []), None))
-                    continue
-                try:
-                    result = await operation.run(unit)
-                    # What comes after it in this transaction is not its caller's business.
-                    answers.append((result.seen() if result.__class__ is Entry else result, None))
-                except Exception as error:
-                    answers.append((None, error))
-            return answers
+    async def _run_front(self, batch: list[_Operation]) -> list[_Operation]:
+        """Run as many of a batch in one transaction as it holds, and answer them; return what is left to do."""
 
         def answer(answers: list[tuple[Any, Exception | None]]) -> None:
-            for operation, (result, failure) in zip(batch, answers, strict=True):
-                operation.answer(result, failure)
+            _answer(batch, answers)
 
-        try:
-            # An answer that comes too late still tells which jobs are to be given back.
-            answer(await self._transact(work, answer))
-        except (TransactionTooLarge, StoreFull) as error:
-            # Alone, only those fail that ask for too much.
-            if len(batch) == 1:
-                batch[0].answer(None, error)
-            else:
-                for operation in batch:
-                    await self._run([operation])
-        except Exception as error:
-            # Each caller gets an error of its own: raising one adds to its traceback.
-            for operation in batch:
-                operation.answer(None, copy.copy(error))
+        # An answer that comes too late still tells which jobs are to be given back.
+        answers = await self._transact(lambda unit: _do(unit, batch), answer)
+        return [*_answer(batch, answers), *batch[len(answers) :]]
+
+
+async def _do(unit: Unit, batch: list[_Operation]) -> list[tuple[Any, Exception | None]]:
+    """Run operations one after the other, at least one, as far as the transaction holds them; return their answers."""
+    answers: list[tuple[Any, Exception | None]] = []
+    for first in range(0, len(batch), _READ_TOGETHER):
+        if first and unit.is_full:
+            break
+        following = batch[first : first + _READ_TOGETHER]
+        # What is None is left out: no key and no place is false.
+        unit.transaction.snapshot.expect(dict.fromkeys(filter(None, map(_READS_OF, following))))
+        await unit.prefetch([*filter(None, map(_PLACE_OF, following))])
+        for operation in following:
+            if answers and unit.is_full:
+                return answers
+            if operation.withdrawn():  # while the store kept it waiting
+                answers.append((([], []), None))
+                continue
+            try:
+                result = await operation.run(unit)
+                # What comes after it in this transaction is not its caller's business.
+                answers.append((result.seen() if result.__class__ is Entry else result, None))
+            except RecordDamaged as error:
+                place = operation.place
+                answers.append((None, error if place is None else error.of(place[0].type, place[1])))
+            except Exception as error:
+                answers.append((None, error))
+    return answers
+
+
+def _answer(batch: list[_Operation], answers: list[tuple[Any, Exception | None]]) -> list[_Operation]:
+    """Answer the operations that were run; return those of them that were done only in part."""
+    done = zip(batch, answers, strict=False)
+    return [operation for operation, (result, failure) in done if operation.answer(result, failure)]
 
 
 def _is_accept(operation: _Operation) -> bool:

@@ -1,26 +1,43 @@
 """The notifier of one type: finds out what became of the subscribed jobs and tells their subscribers. Floor: actors.
 
 It is told that the type had activity (by its type monitor) or that there are new subscriptions (by the hub), and then
-looks: reads the records of all subscribed jobs, in batches, and passes on what is new. Looks follow each other, so that
-no subscriber is told something older after something newer.
+looks: reads which jobs have changed since its last look (see `layer/changes.py`), and the records of those that are
+subscribed to; at first, and when it is too far behind, the records of all subscribed jobs. Looks follow each other, so
+that no subscriber is told something older after something newer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable, Container
+from typing import Final, TypeAlias, TypeVar
 
 from jobs_service import json_data, notes
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
-from jobs_service.errors import JobNotFound, job_name
+from jobs_service.errors import JobNotFound, RecordDamaged, StoreDamaged, job_name
+from jobs_service.layer import changes
+from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
-from jobs_service.model import JobEvent, JobState
+from jobs_service.model import JobEvent, JobState, next_run
+from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor
 
+T = TypeVar("T")
+
 _LOOK: Final = "look"
+_CHANGES_PAGE: Final = 1000
+_FIRST_BATCH: Final = 100
+_LARGEST_READ: Final = 4_000_000
+"""Bytes of records that one read should have, about."""
+
+_SEEN_FOR: Final = 10.0
+"""Seconds that rows of changes are left for other notifiers who are slower."""
+
+_Raw: TypeAlias = bytes | StoreDamaged | None
+"""A record as stored: None when there is none, an error when it is on a damaged page."""
 
 
 class Notifier(Actor):
@@ -40,8 +57,14 @@ class Notifier(Actor):
         self._log = log.bind(type=keys.type)
         self._asked = False
         self._look_took = 0.0
+        self._batch = min(_FIRST_BATCH, context.settings.notifier_batch)
+        self._position: Position | None = None
+        # Rows of changes up to there are to be removed then.
+        self._removable: Position | None = None
+        self._remove_at: float | None = None
 
     async def init(self) -> None:
+        self._time = asyncio.get_running_loop().time
         self._hub.listen(self._keys, self._ask)
         monitor = TypeMonitor(self._context, self._keys, self._activity)
         self.spawn_link(monitor.run(), "type monitor")
@@ -51,19 +74,28 @@ class Notifier(Actor):
     async def terminate(self) -> None:
         self._hub.listen(self._keys, None)
 
+    async def run(self) -> None:
+        while True:
+            message = await self.receive(None if self._remove_at is None else self._remove_at - self._time())
+            if message is not None:
+                await self.handle(message.body)
+            if self._remove_at is not None and self._remove_at <= self._time():
+                await self._remove_seen()
+
     async def handle(self, message: object) -> None:
         if message != _LOOK:
             await super().handle(message)
         self._asked = False
-        targets = self._hub.targets(self._keys)
-        if targets:
-            time = asyncio.get_running_loop().time
-            began = time()
-            wanted = list(targets)
-            size = self._context.settings.notifier_batch
-            for start in range(0, len(wanted), size):
-                await self._look(wanted[start : start + size])
-            self._look_took = time() - began
+        began = self._time()
+        fresh = self._hub.take_fresh(self._keys)
+        if not self._hub.targets(self._keys):
+            # Whoever subscribes next begins anew: what happens until then concerns nobody.
+            self._position = None
+        elif self._position is None or not await self._look_at_changes():
+            await self._look_at_all()
+        else:
+            await self._look_at(fresh)
+        self._look_took = self._time() - began
 
     def _ask(self) -> None:
         """Have a look taken, unless one is to come anyway."""
@@ -75,25 +107,112 @@ class Notifier(Actor):
         self._ask()
         return self._look_took
 
-    async def _look(self, data_keys: list[bytes]) -> None:
-        """Read the records of these jobs in one state, and tell their subscribers what is new."""
-        by_key = self._hub.targets(self._keys)
+    # Looks
+
+    async def _look_at_changes(self) -> bool:
+        """Look at the subscribed jobs that have changed; return False if it cannot be told any more which have."""
+        more = True
+        while more:
+            position = self._position
+            assert position is not None
+            by_key = self._hub.targets(self._keys)
+
+            async def look(
+                transaction: Transaction, position: Position = position, by_key: Container[bytes] = by_key
+            ) -> tuple[Found | None, list[bytes]]:
+                found = await changes.since(transaction, self._keys, position, _CHANGES_PAGE)
+                data = self._keys.data
+                ids = () if found is None else found.packed_ids
+                return found, [key for packed_id in ids if (key := data + packed_id) in by_key]
+
+            found = await self._tell_of(look)
+            if found is None:
+                return False
+            self._position, more = found.position, found.more
+            if found.logged and self._remove_at is None:
+                self._remove_at, self._removable = self._time() + _SEEN_FOR, found.position
+        return True
+
+    async def _look_at_all(self) -> None:
+        """Look at all subscribed jobs, and follow what happens to them from now on."""
+        wanted = list(self._hub.targets(self._keys))
+
+        async def look(transaction: Transaction) -> tuple[Position | None, list[bytes]]:
+            position = await changes.begin(transaction, self._keys)
+            return position, [] if position is None else wanted
+
+        while (position := await self._tell_of(look)) is None:
+            await self._context.retried(
+                lambda: self._context.transact(lambda unit: changes.follow(unit.transaction, self._keys)),
+                type=self._keys.type,
+            )
+        self._position = position
+
+    async def _look_at(self, data_keys: list[bytes]) -> None:
+        """Look at these jobs, in batches."""
+        left = data_keys
+        while left:
+            batch, left = left[: self._batch], left[self._batch :]
+
+            async def look(_: Transaction, batch: list[bytes] = batch) -> tuple[None, list[bytes]]:
+                return None, batch
+
+            await self._tell_of(look)
+
+    async def _tell_of(self, look: Callable[[Transaction], Awaitable[tuple[T, list[bytes]]]]) -> T:
+        """Read the records of some jobs in one state, tell their subscribers what is new, and return what was found.
+
+        Args:
+            look: returns what it has found, and the DATA keys of the jobs; part of the same transaction.
+        """
         # Who subscribes during the read may be there because of something that it does not show yet.
-        asking = [list(by_key.get(data_key, ())) for data_key in data_keys]
-        raws = await self._context.retried(
-            lambda: self._context.read(lambda transaction: transaction.get_many(data_keys)), type=self._keys.type
-        )
+        asking = self._hub.added
+
+        async def read(transaction: Transaction) -> tuple[T, list[bytes], list[_Raw]]:
+            found, data_keys = await look(transaction)
+            return found, data_keys, await _read_all(transaction, data_keys[: self._batch])
+
+        found, data_keys, raws = await self._context.retried(lambda: self._context.read(read), type=self._keys.type)
         by_key = self._hub.targets(self._keys)
-        for data_key, targets, raw in zip(data_keys, asking, raws, strict=True):
-            for target in targets:
-                if target not in by_key.get(data_key, ()):
+        for data_key, raw in zip(data_keys, raws, strict=False):
+            for target in [*by_key.get(data_key, ())]:
+                if target.number > asking:
                     continue
-                self._tell(target, raw)
+                try:
+                    self._tell(target, raw)
+                except RecordDamaged as error:
+                    # Nobody can say any more what becomes of this job; all others have nothing to do with it.
+                    target.fail(error.of(target.keys.type, target.id))
                 if target.ended:
                     self._hub.discard(target)
+        self._adapt(len(raws), sum([len(raw) for raw in raws if type(raw) is bytes]))
+        await self._look_at(data_keys[len(raws) :])
+        return found
 
-    def _tell(self, target: Target, raw: bytes | None) -> None:
+    def _adapt(self, count: int, size: int) -> None:
+        """Have the next batch smaller when so many records had too many bytes, and larger when they had few."""
+        if size > _LARGEST_READ:
+            self._batch = max(1, count * _LARGEST_READ // size)
+        elif count == self._batch:
+            self._batch = min(2 * self._batch, self._context.settings.notifier_batch)
+
+    async def _remove_seen(self) -> None:
+        """Remove rows of changes that all who follow the type should have seen by now."""
+        seen = self._removable
+        self._remove_at = self._removable = None
+        if seen is None:
+            return
+        await self._context.retried(
+            lambda: self._context.transact(lambda unit: changes.remove_seen(unit.transaction, self._keys, seen)),
+            type=self._keys.type,
+        )
+        if self._position is not None and self._position.changed > seen.changed:
+            self._remove_at, self._removable = self._time() + _SEEN_FOR, self._position
+
+    def _tell(self, target: Target, raw: _Raw) -> None:
         told = target.told
+        if isinstance(raw, StoreDamaged):
+            raise RecordDamaged(f"job {job_name(target.keys.type, target.id)}: {raw}")
         if raw is None:
             if told is None:
                 target.fail(
@@ -106,7 +225,7 @@ class Notifier(Actor):
             return
         if raw == target.raw:
             return
-        record = Record.decode(raw)
+        record = Record.decode(raw, True)
         before = None if target.raw is None else Record.decode(target.raw)
         target.raw = raw
         if (
@@ -115,6 +234,8 @@ class Notifier(Actor):
             and before.json == record.json
             and before.outcome is record.outcome
             and notes.told_of(before.notes) == notes.told_of(record.notes)
+            and notes.attempts_of(before.notes) == notes.attempts_of(record.notes)
+            and next_run(before) == next_run(record)
         ):
             return  # A heartbeat, a flag, a place in the queue: nothing that subscribers are told.
         target.tell(
@@ -128,5 +249,22 @@ class Notifier(Actor):
                 notes.result_of(record.notes),
                 notes.error_of(record.notes),
                 notes.progress_of(record.notes),
+                notes.attempts_of(record.notes),
+                next_run(record),
             )
         )
+
+
+async def _read_all(transaction: Transaction, data_keys: list[bytes]) -> list[_Raw]:
+    """Return the records of these jobs: one that cannot be read is no reason not to read the others."""
+    try:
+        return [*await transaction.get_many(data_keys)]
+    except StoreDamaged:
+        return [await _read_one(transaction, data_key) for data_key in data_keys]
+
+
+async def _read_one(transaction: Transaction, data_key: bytes) -> _Raw:
+    try:
+        return await transaction.get(data_key)
+    except StoreDamaged as error:
+        return error

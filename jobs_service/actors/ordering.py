@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias, TypeVar
 
@@ -11,6 +11,7 @@ from jobs_service.actors.context import Context
 from jobs_service.layer.unit import Unit
 
 T = TypeVar("T")
+Job = TypeVar("Job")
 
 Operation: TypeAlias = Callable[[Unit], Awaitable[T]]
 
@@ -38,6 +39,32 @@ async def in_order(context: Context, operations: Iterable[Operation[T]]) -> list
         results = [await context.transact(first)]
     if given.failure is not None:
         raise given.failure
+    return results
+
+
+async def in_parts(
+    context: Context,
+    batches: Iterable[Sequence[Job]],
+    work: Callable[[Unit, Sequence[Job]], Awaitable[list[T]]],
+) -> list[T]:
+    """Do something with many jobs that may exist already, one transaction after the other; return all results in order.
+
+    How large the records are that are rewritten is known only when they were read. So each transaction takes as many
+    jobs from the front of its batch as it can hold.
+
+    Args:
+        context: whose store they are for.
+        batches: as many jobs as one transaction takes at most, by what is known of them beforehand.
+        work: does it with the first of these jobs, at least one; returns a result for each of those.
+    """
+    results: list[T] = []
+    for batch in batches:
+        done = 0
+        while done < len(batch):
+            part = batch[done:]
+            found = await context.transact(lambda unit, part=part: work(unit, part))  # type: ignore[misc]
+            results += found
+            done += len(found)
     return results
 
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from jobs_service.errors import JobsError
+from jobs_service.json_data import same
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.model import JobEvent, JobId, JobState
 
@@ -27,9 +28,10 @@ class Target:
         raw: the record that event came from, as stored.
         taken: the newest event that the subscriber has taken.
         ended: whether the last event, or an error, was put there.
+        number: which one it is of all that the hub was given; 0 before that.
     """
 
-    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "raw", "taken", "told")
+    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "number", "raw", "taken", "told")
 
     def __init__(self, keys: TypeKeys, id: JobId, mailbox: Mailbox) -> None:
         self.keys = keys
@@ -40,6 +42,7 @@ class Target:
         self.raw: bytes | None = None
         self.taken: JobEvent | None = None
         self.ended = False
+        self.number = 0
 
     def tell(self, event: JobEvent) -> None:
         """Put an event where the subscriber finds it, in place of one that it has not taken yet."""
@@ -77,6 +80,12 @@ class Mailbox:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
+    def close(self) -> None:
+        """Have nothing follow what is there already, and wake who waits for more."""
+        self.open_targets = 0
+        if self._arrival is not None and not self._arrival.done() and not self._arrival.get_loop().is_closed():
+            self._arrival.set_result(None)
+
     async def take(self) -> JobEvent | None:
         """Return the next event; None when every target has ended.
 
@@ -103,20 +112,36 @@ class Mailbox:
 
 def _looks_like(event: JobEvent, other: JobEvent) -> bool:
     """Whether a subscriber is told the same by both."""
-    return _told(event) == _told(other)
+    return (
+        event.state is other.state
+        and event.outcome is other.outcome
+        and event.error == other.error
+        and event.attempts == other.attempts
+        and event.run_at == other.run_at
+        and same(_progress_of(event), _progress_of(other))
+        and same(event.data, other.data)
+        and same(event.result, other.result)
+    )
 
 
-def _told(event: JobEvent) -> tuple[Any, ...]:
-    return event.state, event.outcome, event.data, event.result, event.error, event.progress
+def _progress_of(event: JobEvent) -> tuple[Any, ...] | None:
+    progress = event.progress
+    return None if progress is None else (progress.done, progress.total, progress.message, progress.attempt)
 
 
 class Hub:
-    """All subscriptions of one service, by type and job."""
+    """All subscriptions of one service, by type and job.
+
+    Attributes:
+        added: how many targets it was given.
+    """
 
     def __init__(self) -> None:
         # Mappings to None are sets that keep their order: a simulated run can be repeated.
         self._targets: dict[TypeKeys, dict[bytes, dict[Target, None]]] = {}
+        self._fresh: dict[TypeKeys, dict[bytes, None]] = {}
         self._listeners: dict[TypeKeys, Callable[[], None]] = {}
+        self.added = 0
         self._start_notifier: Callable[[TypeKeys], None] | None = None
         self._failure: JobsError | None = JobsError("the service is not open: enter it with `async with`")
 
@@ -127,6 +152,10 @@ class Hub:
     def targets(self, keys: TypeKeys) -> dict[bytes, dict[Target, None]]:
         """Return a type's targets by DATA key."""
         return self._targets.get(keys, {})
+
+    def take_fresh(self, keys: TypeKeys) -> list[bytes]:
+        """Return the DATA keys of a type's jobs that were subscribed to since this was called last."""
+        return [*self._fresh.pop(keys, ())]
 
     def open(self) -> None:
         """Accept subscriptions from now on."""
@@ -140,6 +169,7 @@ class Hub:
                 for target in list(targets):
                     target.fail(error)
         self._targets.clear()
+        self._fresh.clear()
 
     def listen(self, keys: TypeKeys, listener: Callable[[], None] | None) -> None:
         """Name the function that tells the type's notifier of new subscriptions; None when there is none."""
@@ -161,7 +191,10 @@ class Hub:
         if self._failure is not None:
             raise self._failure
         for target in targets:
+            self.added += 1
+            target.number = self.added
             self._targets.setdefault(target.keys, {}).setdefault(target.data_key, {})[target] = None
+            self._fresh.setdefault(target.keys, {})[target.data_key] = None
         for keys in {target.keys: None for target in targets}:
             listener = self._listeners.get(keys)
             if listener is not None:
@@ -181,6 +214,7 @@ class Hub:
                 del by_key[target.data_key]
         if not by_key:
             del self._targets[target.keys]
+            self._fresh.pop(target.keys, None)
 
 
 class Subscription:
@@ -224,7 +258,7 @@ class Subscription:
         """End the subscription; an iterator ends after what it has been told already."""
         for target in self._targets:
             self._hub.discard(target)
-        self._mailbox.open_targets = 0
+        self._mailbox.close()
         self._begun = True
 
     def __del__(self) -> None:

@@ -77,5 +77,5 @@ class Turns(Generic[L]):
         timer = self._timers.pop(keys, None)
         if timer is not None:
             timer.cancel()
-            for key in [key for key in self._waiting if key[0] is keys]:
+            for key in [key for key in self._waiting if key[0] == keys]:
                 self.begin(key)

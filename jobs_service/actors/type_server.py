@@ -1,9 +1,17 @@
-"""The type server: keeps one activity monitor and one notifier running for every type in the store. Floor: actors."""
+"""The type server: keeps an activity monitor running for every type that is awake, and a notifier for every one that is
+subscribed to. Floor: actors.
+
+However many types the store has, what a service does for those that are idle is one watch, on the counter of
+`layer/awake.py`. The server reads the rows of the types that are awake when that counter changes, and starts and stops
+monitors accordingly. A monitor that sees nothing happen for a while says so, and the server has such types settle, many
+in one transaction; it wakes those whose alarm is due. Several services see the same: the first one does it, and the
+others find it done.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import math
 from typing import Final
 
 from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
@@ -12,26 +20,32 @@ from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.errors import JobsError
-from jobs_service.layer import activity
-from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.store.base import Transaction
+from jobs_service.layer import awake
+from jobs_service.layer.keyspace import ACTIVITY, SET_ASIDE, TypeKeys
+from jobs_service.layer.unit import Unit
+from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
 
-CHECK_TYPES: Final = "check types"
-"""The message that types, or their timeouts, may have changed; answered when all of them are served."""
+_WAKE_UP: Final = "wake up"
+"""The message that there may be something to do."""
 
+_NEVER = math.inf
+_CLOCK_CHECK: Final = 5.0
+_AHEAD: Final = 1.0
+"""Seconds by which a type is woken before its jobs come due: its monitors are there in time then."""
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """What runs for a type."""
+_HOLDOFF: Final = 0.02
+"""Least seconds between two looks at which types are awake; a look that takes long is not taken more often than the
+loop can bear."""
 
-    timeout: float | None
-    monitor: Process | None
-    notifier: Process
+_LOST_WATCH_PAUSE: Final = 0.25
+_PAGE: Final = 1000
+_SETTLED_TOGETHER: Final = 50
+_SCANNED_TOGETHER: Final = 100
 
 
 class TypeServer(Actor):
-    """Compares the types in the store with those that are served, and starts or stops what runs for them.
+    """Starts and stops what runs for types.
 
     Args:
         context: the service's.
@@ -43,101 +57,271 @@ class TypeServer(Actor):
         super().__init__("type server")
         self._context = context
         self._hub = hub
-        self._monitors = monitors
-        self._notifiers = notifiers
+        self._monitor_supervisor = monitors
+        self._notifier_supervisor = notifiers
         self._sampler = Sampler(context)
-        self._served: dict[TypeKeys, _Served] = {}
+        # By type, as packed: a server does not keep the keys of types that are idle.
+        self._monitors: dict[bytes, ActivityMonitor] = {}
+        self._notifiers: dict[TypeKeys, Notifier] = {}
+        self._unused: set[TypeKeys] = set()
+        self._subscribed: dict[TypeKeys, None] = {}
+        self._idle: dict[TypeKeys, None] = {}
+        self._watch: Watch | None = None
+        self._look_at = _NEVER
+        self._held_off_until = 0.0
+        self._check_at = 0.0
+        self._next_alarm = _NEVER
+        self._wake_at: float | None = None
 
     async def init(self) -> None:
+        self._time = asyncio.get_running_loop().time
         # What an earlier type server had started is left over: its end would not be noticed by this one.
-        await self._monitors.stop_all()
-        await self._notifiers.stop_all()
+        await self._monitor_supervisor.stop_all()
+        await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
-        await self._check_types()
-        self._hub.on_missing_notifier(lambda keys: self.cast(CHECK_TYPES))
+        await self._complete_rows()
+        # A newer version may be able to read what an earlier one has set aside: monitors try when they start.
+        await self._wake_all_in(SET_ASIDE)
+        await self._look()
+        self._plan_check()
+        self._hub.on_missing_notifier(self._note_subscribed)
+        for keys in self._hub.types():
+            self._subscribed[keys] = None
+        await self._start_notifiers()
 
     async def terminate(self) -> None:
         self._hub.on_missing_notifier(None)
+        if self._watch is not None:
+            self._watch.cancel()
 
     async def run(self) -> None:
-        settings = self._context.settings
-        time = asyncio.get_running_loop().time
-        next_check = time()
         while True:
-            now = time()
-            if next_check <= now:
-                jitter = self._context.sources.uniform(0.0, settings.type_check_max_jitter)
-                next_check = now + settings.type_check_period + jitter
-            message = await self.receive(next_check - now)
-            if message is None:
-                await self._check_types()
-            else:
+            message = await self.receive(self._wait())
+            if message is not None:
                 await self.handle(message.body)
-                message.reply(None)
+            await self._take_turn()
 
     async def handle(self, message: object) -> None:
         if isinstance(message, Down):
             raise JobsError(f"{message.process.name} ended unexpectedly") from message.cause
-        if message != CHECK_TYPES:
+        if message != _WAKE_UP:
             await super().handle(message)
-        await self._check_types()
 
-    async def _check_types(self) -> None:
-        found = await self._context.retried(lambda: self._context.read(self._timeouts))
-        gone = [keys for keys in self._served if keys not in found]
-        changed = [keys for keys, timeout in found.items() if not self._is_served(keys, timeout)]
-        async with asyncio.TaskGroup() as group:
-            for keys in gone:
-                group.create_task(self._stop(keys))
-            for keys in changed:
-                group.create_task(self._serve(keys, found[keys]))
-
-    async def _timeouts(self, transaction: Transaction) -> dict[TypeKeys, float | None]:
-        """Return the timeouts of the types in the store, None for those that only have subscribers."""
-        keyspace = self._context.keyspace
-        keys = [keyspace.stored(type) for type in await activity.types(transaction, keyspace)]
-        found: dict[TypeKeys, float | None] = dict.fromkeys(self._hub.types())
-        for each, (timeout, _) in zip(keys, await activity.samples(transaction, keys), strict=True):
-            found[each] = timeout
-        return found
-
-    def _is_served(self, keys: TypeKeys, timeout: float | None) -> bool:
-        served = self._served.get(keys)
-        return served is not None and served.timeout == timeout
-
-    async def _serve(self, keys: TypeKeys, timeout: float | None) -> None:
-        """Start what is missing for a type, stop a monitor that it needs no more, tell one of a changed timeout."""
-        served = self._served.get(keys)
-        monitor = None if served is None else served.monitor
-        if timeout is None and monitor is not None:
-            await self._stop_child(self._monitors, monitor)
-            monitor = None
-        elif timeout is not None and isinstance(monitor, ActivityMonitor):
+    def look_again(self, keys: TypeKeys) -> None:
+        """Have a type's timeout looked at, which may have changed. A type that is idle has no need of that."""
+        monitor = self._monitors.get(keys.packed)
+        if monitor is not None:
             monitor.cast(LOOK_AGAIN)
-        elif timeout is not None:
-            monitor = await self._start_child(
-                self._monitors, f"{keys.type!r}", ActivityMonitor(self._context, keys, self._sampler)
-            )
-        notifier = (
-            await self._start_child(self._notifiers, f"{keys.type!r}", Notifier(self._context, keys, self._hub))
-            if served is None
-            else served.notifier
+
+    def _wait(self) -> float:
+        now = self._time()
+        wait = min(self._look_at, self._check_at) - now
+        if self._wake_at is not None:
+            wait = min(wait, self._wake_at - now)
+        elif self._next_alarm != _NEVER:
+            # Wall clocks jump: what waits for one looks at it now and then.
+            wait = min(wait, self._until_alarm(), _CLOCK_CHECK)
+        return 0.0 if self._idle or self._subscribed else wait
+
+    async def _take_turn(self) -> None:
+        """Do a part of everything that is to be done."""
+        if self._subscribed:
+            await self._start_notifiers()
+        if self._idle:
+            await self._settle()
+        if self._wake_at is None and self._until_alarm() <= 0:
+            # All services see the same alarm; there is time for one of them to be the first.
+            self._wake_at = self._time() + self._context.sources.uniform(0.0, _AHEAD / 2)
+        if self._wake_at is not None and self._wake_at <= self._time():
+            await self._wake_due()
+        if self._look_at <= self._time():
+            await self._look()
+        if self._check_at <= self._time():
+            await self._check()
+
+    def _until_alarm(self) -> float:
+        return self._next_alarm - _AHEAD - self._context.sources.wall_time()
+
+    # Types that are awake
+
+    async def _look(self) -> None:
+        """Read which types are awake, and have exactly those watched over."""
+        if self._watch is not None:
+            self._watch.cancel()
+        began = self._time()
+        keyspace = self._context.keyspace
+
+        async def first(transaction: Transaction) -> tuple[Watch, float, awake.Page]:
+            # Whatever changes behind this page changes the counter, and is seen by the next look.
+            watch = transaction.watch(awake.counter(keyspace))
+            alarm = await awake.next_alarm(transaction, keyspace)
+            return watch, alarm, await awake.awake_types(transaction, keyspace, None, _PAGE)
+
+        self._look_at = _NEVER
+        watch, self._next_alarm, page = await self._context.retried(lambda: self._context.read(first))
+        self._watch = watch
+        found = dict.fromkeys(page.types)
+        while page.more:
+            page = await self._page(page.types[-1])
+            found |= dict.fromkeys(page.types)
+        await self._serve(found)
+        took = self._time() - began
+        self._held_off_until = self._time() + max(_HOLDOFF, 4 * took)
+        watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
+
+    async def _page(self, after: bytes) -> awake.Page:
+        keyspace = self._context.keyspace
+        return await self._context.retried(
+            lambda: self._context.read(lambda transaction: awake.awake_types(transaction, keyspace, after, _PAGE))
         )
-        self._served[keys] = _Served(timeout, monitor, notifier)
-        if served is None:
-            log.debug("type_served", type=keys.type, timeout=timeout)
 
-    async def _stop(self, keys: TypeKeys) -> None:
-        served = self._served.pop(keys)
-        if served.monitor is not None:
-            await self._stop_child(self._monitors, served.monitor)
-        await self._stop_child(self._notifiers, served.notifier)
-        log.debug("type_left", type=keys.type)
+    def _awake_changed(self, *, lost: bool) -> None:
+        now = self._time()
+        # The loss of a watch is an ordinary event, but one that may come again at once.
+        self._look_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)
+        self.cast(_WAKE_UP)
 
-    async def _start_child(self, supervisor: DynamicSupervisor, name: str, actor: Actor) -> Process:
-        process = await supervisor.start_child(ChildSpec(name, lambda: actor, Restart.TEMPORARY))
-        self.monitor(process)
-        return process
+    async def _serve(self, found: dict[bytes, None]) -> None:
+        """Stop the monitors of types that are idle, and start those that are missing."""
+        gone = [type for type in self._monitors if type not in found]
+        async with asyncio.TaskGroup() as group:
+            for type in gone:
+                group.create_task(self._stop_monitor(type))
+            for type in found:
+                if type not in self._monitors:
+                    group.create_task(self._start_monitor(type))
+
+    async def _start_monitor(self, type: bytes) -> None:
+        keys = awake.keys_of(self._context.keyspace, type)
+        if keys is None:
+            return
+        monitor = ActivityMonitor(self._context, keys, self._sampler, self._note_idle)
+        await self._start_child(self._monitor_supervisor, f"{keys.type!r}", monitor)
+        self._monitors[type] = monitor
+        log.debug("type_served", type=keys.type)
+
+    async def _stop_monitor(self, type: bytes) -> None:
+        monitor = self._monitors.pop(type)
+        self._idle.pop(monitor.keys, None)
+        await self._stop_child(self._monitor_supervisor, monitor)
+        log.debug("type_left", type=monitor.keys.type)
+
+    # Types that fall asleep, and that are woken
+
+    def _note_idle(self, keys: TypeKeys) -> None:
+        self._idle[keys] = None
+        self.cast(_WAKE_UP)
+
+    async def _settle(self) -> None:
+        """Have types settle that are idle; those that are not say so again later."""
+        keyspace = self._context.keyspace
+        idle = list(self._idle)[:_SETTLED_TOGETHER]
+        sleep_from = self._context.sources.wall_time() + self._context.settings.type_idle_after + _AHEAD
+
+        async def settle(unit: Unit) -> None:
+            for keys in idle:
+                await awake.settle(unit.transaction, keyspace, keys, sleep_from)
+
+        await self._context.retried(lambda: self._context.transact(settle))
+        for keys in idle:
+            self._idle.pop(keys, None)
+
+    async def _wake_due(self) -> None:
+        """Wake types whose jobs come due, or expire, in a moment."""
+        keyspace = self._context.keyspace
+        until = self._context.sources.wall_time() + _AHEAD
+
+        async def wake(unit: Unit) -> int:
+            return await awake.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
+
+        await self._context.retried(lambda: self._context.transact(wake))
+        self._wake_at = None
+        self._look_at = self._time()
+
+    # Now and then
+
+    def _plan_check(self) -> None:
+        settings = self._context.settings
+        jitter = self._context.sources.uniform(0.0, settings.type_check_max_jitter)
+        self._check_at = self._time() + settings.type_check_period + jitter
+
+    async def _check(self) -> None:
+        """Look for what nobody has told of: a store that others have written, or restored, under a running service."""
+        if not await self._complete_rows():
+            await self._wake_all_in(ACTIVITY)
+        self._look_at = self._time()
+        await self._stop_unused_notifiers()
+        self._plan_check()
+
+    async def _complete_rows(self) -> bool:
+        """Wake all types with jobs to be watched over, if the store is of an earlier version; return whether it was."""
+        key = awake.is_complete(self._context.keyspace)
+        found = await self._context.retried(lambda: self._context.read(lambda transaction: transaction.get(key)))
+        if found is not None:
+            return False
+        for section in awake.INDEXED:
+            await self._wake_all_in(section)
+
+        async def note(unit: Unit) -> None:
+            unit.transaction.set(key, b"")
+
+        await self._context.retried(lambda: self._context.transact(note))
+        return True
+
+    async def _wake_all_in(self, section: int) -> None:
+        """Wake the types that have rows in a section."""
+        keyspace = self._context.keyspace
+        after: bytes | None = None
+        while True:
+
+            async def look(transaction: Transaction, after: bytes | None = after) -> tuple[awake.Page, list[bytes]]:
+                page = await awake.types_in(transaction, keyspace, section, after, _SCANNED_TOGETHER)
+                return page, await awake.not_awake(transaction, keyspace, page.types)
+
+            page, missing = await self._context.retried(lambda look=look: self._context.read(look))  # type: ignore[misc]
+
+            async def wake(unit: Unit, missing: list[bytes] = missing) -> None:
+                for type in missing:
+                    await awake.wake(unit.transaction, keyspace, keyspace.of_packed(type), -_NEVER)
+
+            if missing:
+                await self._context.retried(lambda wake=wake: self._context.transact(wake))  # type: ignore[misc]
+            if not page.more:
+                return
+            after = page.types[-1]
+
+    # Types that are subscribed to
+
+    def _note_subscribed(self, keys: TypeKeys) -> None:
+        self._subscribed[keys] = None
+        self.cast(_WAKE_UP)
+
+    async def _start_notifiers(self) -> None:
+        wanted, self._subscribed = self._subscribed, {}
+        async with asyncio.TaskGroup() as group:
+            for keys in wanted:
+                if keys not in self._notifiers:
+                    group.create_task(self._start_notifier(keys))
+
+    async def _start_notifier(self, keys: TypeKeys) -> None:
+        notifier = Notifier(self._context, keys, self._hub)
+        await self._start_child(self._notifier_supervisor, f"{keys.type!r}", notifier)
+        self._notifiers[keys] = notifier
+
+    async def _stop_unused_notifiers(self) -> None:
+        """Stop those notifiers whose types nobody has subscribed to since the last check."""
+        unused = {keys for keys in self._notifiers if not self._hub.targets(keys)}
+        for keys in list(self._notifiers):
+            if keys in unused and keys in self._unused:
+                await self._stop_child(self._notifier_supervisor, self._notifiers.pop(keys))
+        self._unused = unused & self._notifiers.keys()
+        # Somebody may have subscribed while a notifier stopped.
+        self._subscribed |= {keys: None for keys in self._hub.types() if keys not in self._notifiers}
+
+    # Children
+
+    async def _start_child(self, supervisor: DynamicSupervisor, name: str, actor: Actor) -> None:
+        self.monitor(await supervisor.start_child(ChildSpec(name, lambda: actor, Restart.TEMPORARY)))
 
     async def _stop_child(self, supervisor: DynamicSupervisor, process: Process) -> None:
         self.demonitor(process)

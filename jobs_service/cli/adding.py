@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs_service.cli import output, parsing, session
-from jobs_service.cli.names import parse_id, parse_priority, parse_type
+from jobs_service.cli.existing import ensure_type
+from jobs_service.cli.names import parse_id, parse_priority, parse_type, shown
 from jobs_service.cli.options import (
     AtOption,
     DataOption,
-    IdArgument,
     InOption,
     JsonOption,
+    NewTypeOption,
     PriorityOption,
     StoreOption,
     TypeArgument,
 )
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobsService, JobTransaction
 
 ResubmitOption = Annotated[
     bool,
@@ -25,32 +29,57 @@ ResubmitOption = Annotated[
 ]
 
 
+OptionalId = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="Names the job within its type; else it gets a random one, which is printed."),
+]
+
+
 def add(
     context: typer.Context,
     type: TypeArgument,
-    id: IdArgument,
+    id: OptionalId = None,
     data: DataOption = None,
     priority: PriorityOption = None,
     after: InOption = None,
     at: AtOption = None,
     resubmit: ResubmitOption = False,
+    timeout: NewTypeOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a job. Its type must have an activity timeout: jobs-service types set TYPE SECONDS."""
-    names = parse_type(type), parse_id(id)
+    """Add a job; without an id print the one that it gets.
+
+    Its type must have an activity timeout: give it with --timeout, or once with jobs-service types set TYPE SECONDS.
+    """
+    if id is None and resubmit:
+        raise typer.BadParameter("it is about a job that exists; name its ID", param_hint="--resubmit")
+    names = parse_type(type), _random_id() if id is None else parse_id(id)
     value = None if data is None else parsing.data(data)
     rank = 0 if priority is None else parse_priority(priority)
     run_at = parsing.run_at(after, at)
-    job = session.run(
-        context,
-        store,
-        lambda jobs: jobs.add(
-            *names, value, priority=rank, run_at=run_at, if_exists="resubmit" if resubmit else "error"
-        ),
-        makes_store=True,
-    )
+    seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
+
+    async def body(jobs: JobsService) -> Job:
+        async def work(tx: JobTransaction) -> Job:
+            if seconds is not None:
+                await ensure_type(tx, names[0], seconds)
+            return await tx.add(
+                *names, value, priority=rank, run_at=run_at, if_exists="resubmit" if resubmit else "error"
+            )
+
+        return await jobs.transact(work)
+
+    job = session.run(context, store, body, makes_store=True)
     if as_json:
         output.json_line(output.job_json(job))
+    elif id is None:
+        output.line(shown(job.id))
     else:
-        output.line(f"{output.name(*names)}: {output.state_sentence(job)}")
+        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")
+
+
+def _random_id() -> str:
+    from jobs_service.sources import Sources
+
+    return Sources().token(16).hex()

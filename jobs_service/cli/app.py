@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -13,21 +14,31 @@ from jobs_service.cli import (
     backing_up,
     bulk,
     changing,
+    completing,
     copying,
+    describing,
     exits,
     gauging,
+    health,
     looking,
+    output,
     pausing,
+    retaining,
     serving,
     submitting,
     type_verbs,
     watching,
+    working,
 )
 from jobs_service.cli.options import StoreOption
 from jobs_service.cli.quickstart import quickstart
 from jobs_service.cli.session import Chosen
 
-HELP = """Background jobs on an embedded store, under a supervisor tree.
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", is_eager=True, callback=lambda wanted: _print_version(wanted), help="Print the version."),
+]
+HELP = """Durable background jobs on an embedded store or a FoundationDB cluster, under a supervisor tree.
 
 Exit codes: 0 done; 1 the answer is no (not found, exists already, timed out, conflict); 2 wrong usage or bad input;
 3 the store cannot be reached or used.
@@ -55,6 +66,8 @@ def _open_closed_streams() -> None:
 
 def _invoke(arguments: list[str]) -> None:
     command = typer.main.get_command(application())
+    if completing.is_asked():
+        completing.answer(command)
     with command.make_context(exits.PROGRAM, arguments) as context:
         command.invoke(context)
 
@@ -80,14 +93,28 @@ def application() -> typer.Typer:
     app.command("resubmit")(changing.resubmit)
     app.command("pause")(pausing.pause)
     app.command("resume")(pausing.resume)
+    app.command("retention")(retaining.retention)
     app.command("stats")(gauging.stats)
     app.command("top")(gauging.top)
+    app.command("workers")(working.workers)
+    app.command("periodic")(describing.periodic)
+    app.command("handlers")(describing.handlers)
+    app.command("health")(health.health)
     app.command("serve")(serving.serve)
     app.command("quickstart")(quickstart)
     app.command("backup")(backing_up.backup)
     app.command("copy")(copying.copy)
+    app.command("completion")(completing.completion)
     return app
 
 
-def _root(context: typer.Context, store: StoreOption = None) -> None:
+def _root(context: typer.Context, store: StoreOption = None, version: VersionOption = False) -> None:
     context.obj = Chosen(store)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from jobs_service import __version__
+
+        output.line(f"{exits.PROGRAM} {__version__}")
+        raise typer.Exit

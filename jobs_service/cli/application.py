@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli.exits import place
-
 if TYPE_CHECKING:
     from jobs_service import JobsService
 
@@ -19,6 +17,8 @@ HINT = "MODULE:ATTR"
 
 def load(name: str) -> JobsService:
     """Import a module, the working directory's before others, and return the service in it.
+
+    What the module itself raises is printed with the frames of the user's code, and named in one line.
 
     Args:
         name: `package.module:attribute`, or `package.module:object.attribute`.
@@ -52,11 +52,12 @@ def _import(name: str) -> Any:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise typer.BadParameter(f"there is no module {name}", param_hint=HINT) from None
         raise _broken(name, error) from error
-    except Exception as error:  # Whatever the user's code raises is the user's to read, in one line.
+    except (Exception, SystemExit) as error:  # Whatever the user's code raises is the user's to read.
         raise _broken(name, error) from error
 
 
-def _broken(name: str, error: Exception) -> typer.BadParameter:
-    return typer.BadParameter(
-        f"importing {name} failed: {type(error).__name__}: {error} at {place(error)}", param_hint=HINT
-    )
+def _broken(name: str, error: BaseException) -> typer.BadParameter:
+    from jobs_service.cli.blame import place, print_traceback, summary
+
+    print_traceback(error)
+    return typer.BadParameter(f"importing {name} failed at {place(error)}: {summary(error)}", param_hint=HINT)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs_service.cli import output, session
+from jobs_service.cli import output, parsing, session
 from jobs_service.cli.adding import ResubmitOption
+from jobs_service.cli.existing import ensure_type
 from jobs_service.cli.names import parse_type, shown
-from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.options import JsonOption, NewTypeOption, StoreOption, TypeArgument
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
 
 FileArgument = Annotated[
     str, typer.Argument(metavar="[FILE|-]", help="JSON lines; - (and nothing) reads standard input.")
@@ -23,6 +27,7 @@ def add_many(
     type: TypeArgument,
     file: FileArgument = "-",
     resubmit: ResubmitOption = False,
+    timeout: NewTypeOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,14 +40,21 @@ def add_many(
     from jobs_service.cli.intake import IfExists, add_lines
 
     name = parse_type(type)
+    seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
     with ExitStack() as opened:
         descriptor = _open(file, opened)
         if_exists: IfExists = "resubmit" if resubmit else "error"
-        added = session.run(context, store, lambda jobs: add_lines(jobs, name, descriptor, if_exists), makes_store=True)
+
+        async def body(jobs: JobsService) -> int:
+            if seconds is not None:
+                await jobs.transact(lambda tx: ensure_type(tx, name, seconds))
+            return await add_lines(jobs, name, descriptor, if_exists)
+
+        added = session.run(context, store, body, makes_store=True)
     if as_json:
         output.json_line({"type": shown(name), "added": added})
     else:
-        output.line(f"type {shown(name)}: {added} job{'' if added == 1 else 's'} added")
+        output.line(f"type {shown(name)}: {output.many(added, 'job')} added")
 
 
 def _open(file: str, opened: ExitStack) -> int:

@@ -97,4 +97,4 @@ def resubmit(
     if as_json:
         output.json_line(output.job_json(job))
     else:
-        output.line(f"{output.name(*names)}: {output.state_sentence(job)}")
+        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")

@@ -13,6 +13,7 @@ import typer
 from jobs_service.cli import exits, output, session
 from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption
+from jobs_service.cli.tables import Column, table
 
 if TYPE_CHECKING:
     from jobs_service.copying import Copied, Counts
@@ -38,15 +39,16 @@ StartOverOption = Annotated[
 ]
 
 COLUMNS = (
-    output.Column("type"),
-    output.Column("ready", right=True),
-    output.Column("scheduled", right=True),
-    output.Column("running", right=True),
-    output.Column("finished", right=True),
+    Column("type"),
+    Column("ready", right=True),
+    Column("scheduled", right=True),
+    Column("running", right=True),
+    Column("finished", right=True),
 )
 
 
 def copy(
+    context: typer.Context,
     source: FromArgument,
     target: ToArgument,
     force: ForceOption = False,
@@ -59,6 +61,7 @@ def copy(
     first; it is only read. TO must have no jobs. Until all is copied and compared, nobody gets one of the jobs in TO.
     A copy that was interrupted goes on where it stopped when the command is run again.
     """
+    session.refuse_store(context, "name both stores: copy FROM TO")
     import asyncio
 
     addresses = _absolute(source, "FROM"), _absolute(target, "TO")
@@ -69,7 +72,7 @@ def copy(
         output.json_line(_as_json(*addresses, copied))
         return
     if copied.types:
-        output.table(COLUMNS, [_row(counts) for counts in copied.types])
+        table(COLUMNS, [_row(counts) for counts in copied.types])
     output.line(_summary(*addresses, copied))
 
 
@@ -167,24 +170,23 @@ def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
         "complete_before": copied.complete_before,
         "skipped": copied.skipped,
         "differing": copied.differing,
+        **({"unreadable": copied.unreadable} if copied.unreadable else {}),
     }
 
 
 def _summary(source: str, target: str, copied: Copied) -> str:
     """Return what was done, and what to do next, on one line."""
     if copied.complete_before:
-        return f"{printable(target)} is a complete copy already: {_many(copied.jobs, 'job')}; nothing was written"
-    what = [f"{_many(copied.jobs - copied.skipped, 'job')} of {_many(len(copied.types), 'type')} copied"]
+        return f"{printable(target)} is a complete copy already: {output.many(copied.jobs, 'job')}; nothing was written"
+    what = [f"{output.many(copied.jobs - copied.skipped, 'job')} of {output.many(len(copied.types), 'type')} copied"]
     if copied.running:
         what.append(f"{copied.running} of them ran and are pending now")
     if copied.skipped:
-        what.append(f"{_many(copied.skipped, 'job')} stayed as before in {printable(target)}")
+        what.append(f"{output.many(copied.skipped, 'job')} stayed as before in {printable(target)}")
+    if copied.unreadable:
+        what.append(f"{output.many(copied.unreadable, 'unreadable job')} left out")
     if copied.differing:
-        what.append(f"{_many(copied.differing, 'job')} not as in {printable(source)}")
+        what.append(f"{output.many(copied.differing, 'job')} not as in {printable(source)}")
     else:
         what.append("compared")
     return "; ".join(what) + f". Now have your programs use {printable(target)}; {printable(source)} is as it was"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

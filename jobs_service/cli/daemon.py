@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
-from jobs_service import InvalidSettings, JobsService, Settings
+from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import exits, signals
 from jobs_service.cli.names import shown
 
@@ -22,10 +23,15 @@ GC_THRESHOLDS: Final = (20_000, 20, 20)
 LAST_GRACE: Final = 1.0
 """Seconds that whatever handlers have left behind may take to end when everything of ours is closed."""
 
+NO_HANDLERS: Final = (
+    "no job is run here, jobs are only watched over; name the service that has your handlers, jobs-service serve "
+    "MODULE:ATTR, or have commands run, --commands"
+)
+
 log = structlog.get_logger("jobs_service.cli")
 
 
-def serve(service: JobsService, max_jobs: int | None) -> int:
+def serve(service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
     SIGHUP has it read the settings again. Logs `serving` (store, pid, types) when everything is ready, `draining`
@@ -33,6 +39,7 @@ def serve(service: JobsService, max_jobs: int | None) -> int:
 
     Args:
         service: not open yet.
+        types: whose handlers run; None for all.
         max_jobs: that run at the same time; None for as many as the handlers have slots.
 
     Returns:
@@ -40,7 +47,7 @@ def serve(service: JobsService, max_jobs: int | None) -> int:
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, max_jobs)
+    daemon = Daemon(service, types, max_jobs)
     runner = asyncio.Runner()
     loop = runner.get_loop()
     asked: list[signal.Signals] = []
@@ -67,11 +74,12 @@ class Daemon:
 
     Args:
         service: not open yet.
-        max_jobs: see `serve`.
+        types, max_jobs: see `serve`.
     """
 
-    def __init__(self, service: JobsService, max_jobs: int | None) -> None:
+    def __init__(self, service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None) -> None:
         self._service = service
+        self._served = types
         self._max_jobs = max_jobs
         self._stop = asyncio.Event()
         self._on_terminal = sys.stderr.isatty()
@@ -85,11 +93,14 @@ class Daemon:
         """
         async with self._service as jobs:
             if not jobs.handlers:
+                log.warning("no_handlers", hint=NO_HANDLERS)
                 self._ready()
                 await self._stop.wait()
             else:
                 async with asyncio.TaskGroup() as group:
-                    running = group.create_task(jobs.run(max_jobs=self._max_jobs, started=self._ready))
+                    running = group.create_task(
+                        jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready)
+                    )
                     await self._stop.wait()
                     running.cancel()
         log.info("stopped")
@@ -114,10 +125,10 @@ class Daemon:
             log.info("reloaded", types=self._types())
 
     def _ready(self) -> None:
-        log.info("serving", store=self._service.store.address, pid=os.getpid(), types=self._types())
+        log.info("serving", store=self._service.store.location, pid=os.getpid(), types=self._types())
 
     def _types(self) -> list[str]:
-        return [shown(type) for type in self._service.handlers]
+        return [shown(type) for type in self._service.handlers if self._served is None or type in self._served]
 
 
 def _end_within(seconds: float, code: int) -> None:

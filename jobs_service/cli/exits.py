@@ -94,7 +94,8 @@ def place(error: BaseException) -> str:
 def _report(error: BaseException) -> int:
     code = _code(error)
     if isinstance(error, typer.TyperException):
-        say(error.format_message() + _help_hint(error))
+        # The library that checks arguments says what kind of error it raised; that is of no use to anybody.
+        say(error.format_message().replace(": Value error, ", ": ", 1) + _help_hint(error))
     elif code == BUG:
         say(f"internal error, please report it: {type(error).__name__}: {error} at {place(error)}")
     else:

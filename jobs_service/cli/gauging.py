@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import exits, output, parsing, session
+from jobs_service.cli.counting import Tally
 from jobs_service.cli.names import parse_type, printable, shown
-from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.cli.options import DURATION_HELP, JsonOption, OptionalType, StoreOption
+from jobs_service.cli.tables import Column, Table, table
+from jobs_service.status import Status
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
 
-OptionalType = Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only jobs of this type.")]
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=0, metavar="N", help="Show also up to so many unfinished jobs of each type.")
 ]
@@ -24,21 +26,26 @@ IntervalOption = Annotated[
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="Look once.")]
 
-STATES = ("pending", "scheduled", "running", "crashed")
 COLUMNS = (
-    output.Column("type"),
-    output.Column("paused"),
-    *(output.Column(state, right=True) for state in STATES),
-    output.Column("finished", right=True),
+    Column("type"),
+    Column("ready", right=True),
+    Column("scheduled", right=True, nothing="0"),
+    Column("running", right=True),
+    Column("succeeded", right=True),
+    Column("failed", right=True, nothing="0"),
+    Column("canceled", right=True, nothing="0"),
+    Column("unreadable", right=True, nothing="0"),
+    Column("crashed", right=True, nothing="0"),
+    Column("paused", nothing="no"),
 )
 JOB_COLUMNS = (
-    output.Column("type"),
-    output.Column("id"),
-    output.Column("state"),
-    output.Column("attempts", right=True),
-    output.Column("crashes", right=True),
-    output.Column("since"),
-    output.Column("error", cut=True),
+    Column("type"),
+    Column("id"),
+    Column("state", status=True),
+    Column("attempts", right=True),
+    Column("crashes", right=True),
+    Column("since"),
+    Column("error", cut=True),
 )
 
 
@@ -51,8 +58,8 @@ def stats(
 ) -> None:
     """Count jobs by state.
 
-    With each count comes the average time that the jobs have been in that state. Pending ones could run now;
-    scheduled ones are not due; crashed ones wait for their next attempt. It reads all jobs, page by page.
+    With each count comes the average time since something happened to these jobs. Ready ones could run now, scheduled
+    ones are not due; crashed says how many of them wait for another attempt. It reads all jobs, page by page.
     """
     only = None if type is None else parse_type(type)
     rows = session.run(context, store, lambda service: _gauges(service, only, jobs))
@@ -62,7 +69,7 @@ def stats(
     summaries = [(row["type"], summary) for row in rows for summary in row.get("jobs", ())]
     if summaries and not as_json:
         output.line("")
-        output.table(JOB_COLUMNS, [_summary(type, summary) for type, summary in summaries])
+        table(JOB_COLUMNS, [_summary(type, summary) for type, summary in summaries])
 
 
 def top(
@@ -76,9 +83,7 @@ def top(
 
     Where the output is no terminal, and with --json, it is shown once.
     """
-    seconds = parsing.duration(interval, "--interval")
-    if seconds <= 0:
-        raise typer.BadParameter("it must be more than 0", param_hint="--interval")
+    seconds = parsing.positive_duration(interval, "--interval")
     if once or as_json or not sys.stdout.isatty():
         _print(session.run(context, store, _gauges), as_json)
         return
@@ -93,7 +98,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
         for row in rows:
             output.json_line(row)
     elif rows:
-        output.table(COLUMNS, _cells(rows))
+        table(COLUMNS, _cells(rows))
     else:
         output.line("no types; jobs-service types set TYPE SECONDS makes one")
 
@@ -102,36 +107,49 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
     import asyncio
 
     from rich.live import Live
+    from rich.text import Text
 
     with Live(console=output.console(), auto_refresh=False) as live:
         while True:
-            live.update(output.decorated(COLUMNS, _cells(await _gauges(jobs))), refresh=True)
+            lines = Table(COLUMNS).lines(_cells(await _gauges(jobs)))
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
             await asyncio.sleep(seconds)
 
 
 async def _gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> list[dict[str, Any]]:
     """Return what `--json` prints of each type, also of one that has no jobs."""
-    from jobs_service.runner.stats import gauges
+    from jobs_service.sources import Sources
 
-    found = await jobs.stats(only, jobs=summaries)
-    for each in found.values():
-        for summary in each.get("jobs", ()):
-            summary["id"] = shown(summary["id"])
-    types = {shown(type): type for type in (*await jobs.types(), *found) if only is None or type == only}
-    nothing = gauges([], 0.0)
-    return [
-        {"type": name, "paused": await jobs.paused(types[name]), **found.get(types[name], nothing)}
-        for name in sorted(types)
-    ]
+    wall_time = Sources().wall_time
+    types = {shown(type): type for type in await jobs.types() if only is None or type == only}
+    tallies = {name: Tally(summaries) for name in types}
+    async for job in jobs.list(only):
+        name = shown(job.type)
+        if name not in types:
+            types[name] = job.type
+            tallies[name] = Tally(summaries)
+        tallies[name].add(job, wall_time())
+    return [await _row(jobs, types[name], tallies[name], summaries) for name in sorted(types)]
+
+
+async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> dict[str, Any]:
+    return {
+        "type": shown(type),
+        "paused": await jobs.paused(type),
+        **tally.gauges(),
+        "states": tally.counts(),
+        "average_seconds": tally.average_seconds(),
+        **({"jobs": tally.summaries} if summaries else {}),
+    }
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     return [
         [
             row["type"],
+            *(_gauge(row, status) for status in Status),
+            str(row["crashed"]),
             "yes" if row["paused"] else "no",
-            *(_gauge(row, state) for state in STATES),
-            str(row["finished"]),
         ]
         for row in rows
     ]
@@ -142,7 +160,7 @@ def _summary(type: str, summary: dict[str, Any]) -> list[str]:
     return [
         type,
         summary["id"],
-        summary["state"],
+        summary["status"],
         str(summary["attempts"]),
         str(summary["error_count"]),
         "" if since is None else output.time_text(datetime.fromtimestamp(since, UTC)),
@@ -150,5 +168,7 @@ def _summary(type: str, summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def _gauge(row: dict[str, Any], state: str) -> str:
-    return f"{row[state]} ({output.duration_text(row[f'average_{state}_seconds'])})" if row[state] else "0"
+def _gauge(row: dict[str, Any], status: Status) -> str:
+    count: int = row["states"].get(status, 0)
+    seconds: float | None = row["average_seconds"].get(status)
+    return f"{count} ({output.duration_text(seconds)})" if count and seconds is not None else str(count)

@@ -5,7 +5,6 @@ The library configures nothing by itself; this is what the program `jobs-service
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from typing import TYPE_CHECKING, TextIO, cast
@@ -34,7 +33,7 @@ def configure(level: Level) -> None:
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S" if people else "iso", utc=not people),
+        structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ" if people else "iso", utc=True),
         _name_jobs,
         structlog.processors.format_exc_info,
     ]
@@ -60,24 +59,30 @@ def configure(level: Level) -> None:
     logging.captureWarnings(True)
 
 
-class _Lasting(io.TextIOBase):
-    """A stream that outlives its reader: what nobody can read any more must not fail whoever logs it."""
+class _Lasting:
+    """A stream that outlives its reader: what nobody can read any more must not fail whoever logs it.
+
+    No file of Python's own classes: those close themselves when they are collected, and with that flush a stream that
+    may be closed by then.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError:
-            exits.drop(self._stream)
-            return len(text)
+        if not self._stream.closed:
+            try:
+                return self._stream.write(text)
+            except OSError:
+                exits.drop(self._stream)
+        return len(text)
 
     def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            exits.drop(self._stream)
+        if not self._stream.closed:
+            try:
+                self._stream.flush()
+            except OSError:
+                exits.drop(self._stream)
 
 
 def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

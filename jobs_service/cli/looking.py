@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from jobs_service.cli import output, session
+from jobs_service.cli.existing import exists
 from jobs_service.cli.names import parse_id, parse_type, printable, priority_text, shown
-from jobs_service.cli.options import IdArgument, JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.options import IdArgument, JsonOption, OptionalType, StoreOption, TypeArgument
+from jobs_service.cli.tables import Column, Table, table
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobError, JobsService, Progress
@@ -19,20 +21,28 @@ if TYPE_CHECKING:
 PAGE = 500
 """Jobs that are laid out as one table: listing needs memory for one page, however many jobs there are."""
 
-OptionalType = Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only jobs of this type.")]
 StateOption = Annotated[
-    Literal["pending", "running", "finished"] | None, typer.Option("--state", help="Only jobs in this state.")
+    Literal["ready", "scheduled", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"]
+    | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only jobs that are ready, scheduled, running, succeeded, failed, canceled or unreadable; "
+        "pending (ready or scheduled); finished (in whatever way).",
+    ),
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
 
-HISTORY = (output.Column("time"), output.Column("event"), output.Column("detail", cut=True))
+HISTORY = (Column("time"), Column("event"), Column("detail", cut=True))
 COLUMNS = (
-    output.Column("id"),
-    output.Column("state"),
-    output.Column("priority", right=True),
-    output.Column("run at"),
-    output.Column("note, data", cut=True),
+    Column("id"),
+    Column("state", status=True),
+    Column("priority", right=True, nothing="0"),
+    Column("run at"),
+    Column("note, data", cut=True),
 )
+
+_STATES = {"ready": "pending", "scheduled": "pending", "pending": "pending", "running": "running", "unreadable": None}
 
 
 def list_jobs(
@@ -45,25 +55,26 @@ def list_jobs(
 ) -> None:
     """List jobs, of one type or all.
 
-    The state of a finished job that did not succeed is shown as failed or canceled. A note before
-    its data tells how often a job has run, if more than once, and its progress, result or error.
+    A note before a job's data tells how often it has run, if more than once, and its progress, result or error. A
+    column in which no job says anything is left out.
     """
     only = None if type is None else parse_type(type)
-    print_page = _print_json if as_json else _print_table
+    print_page = _print_json if as_json else _Printer(with_type=only is None)
 
-    async def body(jobs: JobsService) -> int:
-        from jobs_service import JobState
-
+    async def body(jobs: JobsService) -> str:
         found = 0
-        wanted = None if state is None else JobState(state)
-        async with aclosing(_pages(jobs.list(only, state=wanted), limit)) as pages:
+        async with aclosing(_pages(_in_state(jobs, only, state), limit)) as pages:
             async for page in pages:
-                print_page(page, with_type=only is None, heading=not found)
+                print_page(page)
                 found += len(page)
-        return found
+        if found:
+            return ""
+        missing = only is not None and not await jobs.transact(lambda tx: exists(tx, only))
+        return f"no jobs; there is no type {shown(only)}" if missing else "no jobs"
 
-    if not session.run(context, store, body) and not as_json:
-        output.line("no jobs")
+    said = session.run(context, store, body)
+    if said and not as_json:
+        output.line(said)
 
 
 def show(
@@ -79,7 +90,7 @@ def show(
         output.line(f"{label:<10}{text}".rstrip())
     if job.history:
         output.line("")
-        output.table(
+        table(
             HISTORY,
             [[output.time_text(event.time), event.kind.value, printable(event.detail)] for event in job.history],
         )
@@ -90,8 +101,7 @@ def _description(job: Job) -> list[tuple[str, str]]:
     return [
         ("type", shown(job.type)),
         ("id", shown(job.id)),
-        ("state", job.state.value),
-        ("outcome", job.outcome.value if job.outcome else "-"),
+        ("state", output.status_text(job)),
         ("priority", priority_text(job.priority)),
         ("run at", output.time_text(job.run_at) or "at once"),
         ("resubmit", "yes" if job.resubmit else "no"),
@@ -118,38 +128,64 @@ def _error_lines(error: JobError) -> list[str]:
     return [output.error_text(error), *error.traceback.rstrip().splitlines()]
 
 
-async def _pages(jobs: AsyncIterator[Job], limit: int | None) -> AsyncGenerator[list[Job], None]:
+async def _in_state(jobs: JobsService, type: Any, state: str | None) -> AsyncGenerator[Job, None]:
+    """Yield the jobs of a type, or of all, that do what a word says."""
+    from jobs_service import JobState
+    from jobs_service.sources import Sources
+    from jobs_service.status import status_of
+
+    # The store knows states; which pending jobs are ready, and how a finished one ended, is looked at here.
+    coarse = None if state is None else _STATES.get(state, "finished")
+    among = None if coarse is None else JobState(coarse)
+    exact = state not in (None, "pending", "finished")
+    wall_time = Sources().wall_time
+    async for job in jobs.list(type, state=among):
+        if not exact or status_of(job, wall_time()) == state:
+            yield job
+
+
+async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGenerator[list[Job], None]:
     page: list[Job] = []
     left = limit
-    async for job in jobs:
-        page.append(job)
-        if left is not None:
-            left -= 1
-            if not left:
-                break
-        if len(page) == PAGE:
-            yield page
-            page = []
+    async with aclosing(jobs):
+        async for job in jobs:
+            page.append(job)
+            if left is not None:
+                left -= 1
+                if not left:
+                    break
+            if len(page) == PAGE:
+                yield page
+                page = []
     if page:
         yield page
 
 
-def _print_json(page: list[Job], **_layout: Any) -> None:
-    for job in page:
-        print(json.dumps(output.job_json(job)))
+def _print_json(page: list[Job]) -> None:
+    print("\n".join([json.dumps(output.job_json(job)) for job in page]), flush=True)
 
 
-def _print_table(page: list[Job], *, with_type: bool, heading: bool) -> None:
-    columns = (output.Column("type"), *COLUMNS) if with_type else COLUMNS
-    rows = [
-        [
-            *([shown(job.type)] * with_type),
+class _Printer:
+    """Prints pages of jobs as one table.
+
+    Args:
+        with_type: whether the jobs are of several types.
+    """
+
+    def __init__(self, *, with_type: bool) -> None:
+        self._with_type = with_type
+        self._table = Table((Column("type"), *COLUMNS) if with_type else COLUMNS)
+
+    def __call__(self, page: list[Job]) -> None:
+        """Print the next page."""
+        self._table.print([self._cells(job) for job in page])
+
+    def _cells(self, job: Job) -> list[str]:
+        return [
+            *([shown(job.type)] * self._with_type),
             shown(job.id),
-            output.state_text(job),
+            output.status_text(job),
             priority_text(job.priority),
             output.time_text(job.run_at),
             output.told_text(job, job.attempts),
         ]
-        for job in page
-    ]
-    output.table(columns, rows, heading=heading)

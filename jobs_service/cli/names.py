@@ -9,11 +9,12 @@ knows (a UUID, a number that is not finite) is `{"packed":"…"}`, its encoding 
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any, NoReturn
 
 import typer
+
+from jobs_service import plain_data
 
 PREFIX = "json:"
 
@@ -24,7 +25,7 @@ def shown(value: Any) -> str:
     """Return the text of a type, id or priority: `parsed` gives the value back."""
     if isinstance(value, str) and _is_plain(value):
         return value
-    return PREFIX + compact(_as_json(value))
+    return PREFIX + compact(plain_data.name(value))
 
 
 def parsed(text: str) -> Any:
@@ -62,13 +63,21 @@ def parse_id(text: str) -> Any:
 
 
 def parse_priority(text: str) -> Any:
-    """Return the priority that the text names: an integer if it looks like one.
+    """Return the priority that the text names: an integer, or what JSON in quotes or behind `json:` says.
+
+    Strings come before all integers, so one has to be spelled as such: a mistyped number must not jump the queue.
 
     Raises:
         typer.BadParameter: it names none.
     """
     try:
-        return int(text) if _INTEGER.fullmatch(text) else parsed(text)
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if text.startswith('"'):
+            return parsed(PREFIX + text)
+        if text.startswith(PREFIX):
+            return parsed(text)
+        raise ValueError(f"""{_brief(text)} is no integer; a string is written in JSON's quotes: '"text"'""")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--priority") from None
 
@@ -77,9 +86,7 @@ def priority_text(priority: Any) -> str:
     """Return a priority's text: `parse_priority` gives it back."""
     if isinstance(priority, int):
         return str(priority)
-    if isinstance(priority, str) and _INTEGER.fullmatch(priority):
-        return PREFIX + compact(priority)
-    return shown(priority)
+    return compact(priority) if isinstance(priority, str) else shown(priority)
 
 
 def priority_json(priority: Any) -> int | str:
@@ -121,18 +128,6 @@ def _encodable(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError(f'{_brief(text)} is not UTF-8; bytes are written json:{{"bytes":"HEX"}}') from None
     return text
-
-
-def _as_json(value: Any) -> Any:
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, tuple | list):
-        return [_as_json(item) for item in value]
-    import fdb.tuple
-
-    return {"packed": fdb.tuple.pack((value,)).hex()}
 
 
 def _as_value(value: Any) -> Any:

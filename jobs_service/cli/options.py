@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -10,14 +11,34 @@ DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.")]
+
+def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
+    from jobs_service.cli import completing
+
+    return completing.types(context, incomplete)
+
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=_types)]
+OptionalType = Annotated[
+    str | None, typer.Argument(metavar="[TYPE]", help="Only jobs of this type.", autocompletion=_types)
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Names the job within its type.")]
+NewTypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        help="Make the type where it is missing, with this activity timeout; one that is there keeps its own: "
+        f"{DURATION_HELP}.",
+    ),
+]
 StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="lmdb:PATH. Default: the variable JOBS_SERVICE_STORE, else lmdb:jobs-data.",
+        help="lmdb:PATH (embedded), fdb:[CLUSTER_FILE] (FoundationDB) or memory: (gone at the end). "
+        "Default: the variable JOBS_SERVICE_STORE, else lmdb:jobs-data.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
@@ -25,7 +46,12 @@ DataOption = Annotated[
     str | None, typer.Option("--data", metavar="JSON|@FILE|-", help="The job's JSON value; - reads standard input.")
 ]
 PriorityOption = Annotated[
-    str | None, typer.Option("--priority", metavar="N", help="Lower runs first: an integer, else a string.")
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="N",
+        help="Lower runs first: an integer; a string is written '\"text\"' and runs before all integers.",
+    ),
 ]
 InOption = Annotated[
     str | None, typer.Option("--in", metavar="10m", help=f"Run no earlier than so long from now: {DURATION_HELP}.")

@@ -1,48 +1,19 @@
-"""How verbs print: tables for people, plain text when nobody is at a terminal, JSON lines. Floor: command line."""
+"""How verbs say what a job is: lines for people, JSON lines for programs. Floor: command line."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from jobs_service.cli.names import compact, printable, priority_json, shown
+from jobs_service.cli.tables import GAP, painted, paints, width
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.table import Table
-
     from jobs_service import Job, JobError, JobEvent, Progress
-
-GAP = "  "
-LEAST_CUT = 16
-"""Columns that a value which may be cut gets at least."""
-
-STYLES = {"pending": "yellow", "running": "cyan", "finished": "green", "failed": "red", "canceled": "magenta"}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        name: its heading.
-        right: whether its values are aligned to the right.
-        cut: whether its values may be cut to the terminal's width; only the last column may.
-    """
-
-    name: str
-    right: bool = False
-    cut: bool = False
-
-
-def width() -> int:
-    """Return how many characters a line has: the terminal's, 80 without one; the variable COLUMNS overrides both."""
-    return shutil.get_terminal_size((80, 24)).columns
 
 
 def line(text: str) -> None:
@@ -50,31 +21,14 @@ def line(text: str) -> None:
     print(text, flush=True)
 
 
-def styled_line(text: str, state: str) -> None:
-    """Print one line that is already printable, at once; on a terminal in the colour of a job's state."""
-    if sys.stdout.isatty():
-        console().print(text, style=STYLES.get(state), soft_wrap=True)
-    else:
-        line(text)
+def styled_line(text: str, word: str) -> None:
+    """Print one line that is already printable, at once; on a terminal in the colour of what a job does."""
+    line(painted(text, word) if sys.stdout.isatty() and paints() else text)
 
 
 def json_line(value: Any) -> None:
     """Print one JSON object on one line of ASCII, at once."""
     print(json.dumps(value), flush=True)
-
-
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heading: bool = True) -> None:
-    """Print a table, or one page of it.
-
-    Args:
-        columns: what is not marked as cut is never cut, so that it can be copied; on a narrow terminal it is folded.
-        rows: printable text.
-        heading: whether the columns' names come first.
-    """
-    if sys.stdout.isatty():
-        console().print(decorated(columns, rows, heading=heading))
-    else:
-        _print_plain(columns, rows, heading)
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -95,11 +49,12 @@ def job_json(job: Job) -> dict[str, Any]:
         "history": [
             {"kind": event.kind.value, "at": timestamp(event.time), "detail": event.detail} for event in job.history
         ],
+        "status": status_text(job),
     }
 
 
-def event_json(event: JobEvent) -> dict[str, Any]:
-    """Return an event as `--json` prints it."""
+def event_json(event: Job | JobEvent) -> dict[str, Any]:
+    """Return an event as `--json` prints it, or what of a job is like one."""
     return {
         "type": shown(event.type),
         "id": shown(event.id),
@@ -108,6 +63,9 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         "data": event.data,
         "seq": event.seq.hex() if event.seq else None,
         **_told(event),
+        "status": status_text(event),
+        "attempts": event.attempts,
+        "run_at": timestamp(event.run_at),
     }
 
 
@@ -116,9 +74,7 @@ def _told(job: Job | JobEvent) -> dict[str, Any]:
     progress: Progress | None = job.progress
     error = job.error
     return {
-        "progress": None
-        if progress is None
-        else {"done": progress.done, "total": progress.total, "message": progress.message},
+        "progress": None if progress is None else progress_json(progress),
         "result": job.result,
         "error": None
         if error is None
@@ -126,11 +82,17 @@ def _told(job: Job | JobEvent) -> dict[str, Any]:
     }
 
 
-def state_text(job: Job | JobEvent) -> str:
-    """Return a job's state in a word, or how it ended when it did not succeed."""
-    if job.outcome and job.outcome != "succeeded":
-        return job.outcome.value
-    return job.state.value
+def progress_json(progress: Progress) -> dict[str, Any]:
+    """Return how far a job has come, as `--json` prints it."""
+    return {"done": progress.done, "total": progress.total, "message": progress.message}
+
+
+def status_text(job: Job | JobEvent) -> str:
+    """Return what a job does, in a word of the vocabulary; of an event perhaps that it was removed."""
+    from jobs_service.sources import Sources
+    from jobs_service.status import status_of
+
+    return "removed" if job.state == "removed" else status_of(job, Sources().wall_time()).value
 
 
 def progress_text(progress: Progress) -> str:
@@ -160,13 +122,13 @@ def told_text(job: Job | JobEvent, attempts: int = 1) -> str:
     return GAP.join(filter(None, (tried, note_text(job), data_text(job.data))))
 
 
-def state_sentence(job: Job) -> str:
+def status_sentence(job: Job) -> str:
     """Return what becomes of a job that somebody added or resubmitted."""
     if job.resubmit:
         return "running; it runs again when it has finished"
-    if job.run_at is not None:
-        return f"pending, not before {time_text(job.run_at)}"
-    return state_text(job)
+    if job.run_at is not None and status_text(job) == "scheduled":
+        return f"{status_text(job)}, not before {time_text(job.run_at)}"
+    return status_text(job)
 
 
 def timestamp(time: datetime | None) -> str | None:
@@ -175,8 +137,8 @@ def timestamp(time: datetime | None) -> str | None:
 
 
 def time_text(time: datetime | None) -> str:
-    """Return an aware UTC time for people, to the second."""
-    return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%SZ")
+    """Return an aware time for people: ISO 8601 in UTC, to the second."""
+    return "" if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration_text(seconds: float) -> str:
@@ -191,75 +153,28 @@ def duration_text(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
+def period_text(seconds: float) -> str:
+    """Return a duration as it is typed: 1d, 1h30m, 2.5s."""
+    text = ""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        number, seconds = divmod(seconds, size)
+        text += f"{number:.0f}{unit}" if number else ""
+    return text + f"{seconds:g}s" if seconds or not text else text
+
+
 def data_text(data: Any) -> str:
     """Return a job's data for people, on one line."""
     return "" if data is None else compact(data)
 
 
+def many(number: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def name(type: Any, id: Any) -> str:
     """Return how a sentence calls a job."""
     return f"job {shown(id)} of type {shown(type)}"
-
-
-def cut(text: str, columns: int) -> str:
-    """Return the text in at most so many columns of a terminal."""
-    if len(text) <= columns and text.isascii():
-        return text
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= columns else set_cell_size(text, columns - 1).rstrip() + "…"
-
-
-def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], heading: bool) -> None:
-    lines = [[column.name.upper() for column in columns]] * heading + [list(row) for row in rows]
-    widths = _widths(columns, lines)
-    for row in lines:
-        if columns[-1].cut:
-            row[-1] = cut(row[-1], widths[-1])
-        cells = (_aligned(cell, column, size) for cell, column, size in zip(row, columns, widths, strict=True))
-        print(GAP.join(cells).rstrip())
-    sys.stdout.flush()
-
-
-def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns' widths: what their cells take, but for the one that may be cut."""
-    from rich.cells import cell_len
-
-    widths = [max((cell_len(row[at]) for row in lines), default=0) for at in range(len(columns))]
-    if columns[-1].cut:
-        room = width() - sum(widths[:-1]) - len(GAP) * (len(columns) - 1)
-        widths[-1] = min(widths[-1], max(LEAST_CUT, room))
-    return widths
-
-
-def _aligned(cell: str, column: Column, size: int) -> str:
-    from rich.cells import cell_len
-
-    padding = " " * (size - cell_len(cell))
-    return padding + cell if column.right else cell + padding
-
-
-def decorated(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heading: bool = True) -> Table:
-    """Return a table for a terminal; see `table`."""
-    from rich.table import Table
-    from rich.text import Text
-
-    widths = _widths(columns, [[column.name for column in columns], *rows])
-    # Names that are too long for the terminal are folded, never cut.
-    while sum(widths) + len(GAP) * (len(widths) - 1) > width() and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
-    laid_out = Table(box=None, show_header=heading, header_style="bold", pad_edge=False, padding=(0, len(GAP), 0, 0))
-    for column, size in zip(columns, widths, strict=True):
-        laid_out.add_column(
-            column.name.upper(),
-            width=size,
-            justify="right" if column.right else "left",
-            no_wrap=column.cut,
-            overflow="ellipsis" if column.cut else "fold",
-        )
-    for row in rows:
-        laid_out.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
-    return laid_out
 
 
 def console(*, stderr: bool = False) -> Any:

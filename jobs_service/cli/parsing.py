@@ -50,6 +50,14 @@ def duration(text: str, name: str) -> float:
     return seconds
 
 
+def positive_duration(text: str, name: str) -> float:
+    """Return seconds, more than 0; see `duration`."""
+    seconds = duration(text, name)
+    if seconds <= 0:
+        raise typer.BadParameter("it must be more than 0", param_hint=name)
+    return seconds
+
+
 def moment(text: str) -> datetime:
     """Return an aware time.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from jobs_service.cli import output, session
+from jobs_service.cli.existing import change_type
 from jobs_service.cli.names import parse_type, shown
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
 
@@ -15,7 +16,7 @@ def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None,
     This holds in all processes, also in those that are started later. Jobs that run go on; new ones may be added.
     """
     name = parse_type(type)
-    session.run(context, store, lambda jobs: jobs.pause(name))
+    session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.pause(name)))
     if as_json:
         output.json_line({"type": shown(name), "paused": True})
     else:
@@ -25,7 +26,7 @@ def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None,
 def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Have jobs of a paused type taken again."""
     name = parse_type(type)
-    session.run(context, store, lambda jobs: jobs.resume(name))
+    session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
     if as_json:
         output.json_line({"type": shown(name), "paused": False})
     else:

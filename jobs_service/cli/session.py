@@ -32,6 +32,16 @@ def chosen_store(context: typer.Context, store: str | None) -> str:
     return store or context.obj.store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
+def refuse_store(context: typer.Context, why: str, store: str | None = None) -> None:
+    """Refuse a store that the command line names and the verb would not use.
+
+    Raises:
+        typer.BadParameter: there is one, before the verb or behind it.
+    """
+    if store is not None or context.obj.store is not None:
+        raise typer.BadParameter(why, param_hint="--store")
+
+
 def run(
     context: typer.Context,
     store: str | None,
@@ -52,9 +62,19 @@ def run(
     Raises:
         StoreError: there is no such store, or it cannot be opened.
     """
+    return run_at(chosen_store(context, store), body, makes_store=makes_store, supervise=supervise)
+
+
+def run_at(
+    address: str,
+    body: Callable[[JobsService], Coroutine[Any, Any, T]],
+    *,
+    makes_store: bool = False,
+    supervise: bool = False,
+) -> T:
+    """Do what `run` does at the store with an address."""
     import asyncio
 
-    address = chosen_store(context, store)
     if not makes_store:
         require_store(address)
     return asyncio.run(_within(address, body, supervise))

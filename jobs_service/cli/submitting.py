@@ -134,6 +134,17 @@ async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> J
     return await jobs.enqueue(command_handler(HandlerOptions()), data, **options)
 
 
+async def _why_not(jobs: JobsService, job: Job) -> str:
+    """Return what helps when a job has not ended in time, for an error's end: often no daemon runs commands."""
+    from jobs_service.errors import JobNotFound
+
+    try:
+        status = output.status_text(await jobs.get(job.type, job.id))
+    except JobNotFound:
+        return ""
+    return "; it is still ready: a daemon runs it that was started with `serve --commands`" if status == "ready" else ""
+
+
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
     import asyncio
 
@@ -141,7 +152,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEven
     try:
         event = await jobs.wait(job.type, job.id, "finished", "removed", timeout=seconds)
     except TimeoutError:
-        raise exits.AnswerIsNo(f"{called} did not finish within {seconds:g} s") from None
+        raise exits.AnswerIsNo(f"{called} did not finish within {seconds:g} s{await _why_not(jobs, job)}") from None
     except asyncio.CancelledError:
         exits.say(f"interrupted; {called} is still there")
         raise
@@ -160,7 +171,7 @@ def _print_output(event: JobEvent) -> None:
         stream.flush()
     if event.outcome != "succeeded" and result.get("exit_code") is None:
         why = "" if event.error is None else f": {event.error.message}"
-        exits.say(f"{output.name(event.type, event.id)} {output.state_text(event)}{why}")
+        exits.say(f"{output.name(event.type, event.id)} {output.status_text(event)}{why}")
 
 
 def _exit_code(event: JobEvent) -> int:

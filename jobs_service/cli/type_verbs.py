@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jobs_service.cli import output, parsing, session
+from jobs_service.cli.counting import Tally
+from jobs_service.cli.existing import change_type
 from jobs_service.cli.names import parse_type, shown
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.tables import Column, table
+from jobs_service.status import Status
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobsService
+    from jobs_service import JobsService
 
 COLUMNS = (
-    output.Column("type"),
-    output.Column("timeout", right=True),
-    output.Column("ready", right=True),
-    output.Column("scheduled", right=True),
-    output.Column("running", right=True),
-    output.Column("finished", right=True),
-    output.Column("paused"),
+    Column("type"),
+    Column("timeout", right=True),
+    Column("ready", right=True),
+    Column("scheduled", right=True, nothing="0"),
+    Column("running", right=True),
+    Column("succeeded", right=True),
+    Column("failed", right=True, nothing="0"),
+    Column("canceled", right=True, nothing="0"),
+    Column("unreadable", right=True, nothing="0"),
+    Column("paused", nothing="no"),
 )
 
 
@@ -50,7 +56,7 @@ def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption
         for count in counts:
             output.json_line(count.as_json())
     elif counts:
-        output.table(COLUMNS, [count.as_row() for count in counts])
+        table(COLUMNS, [count.as_row() for count in counts])
     else:
         output.line("no types; jobs-service types set TYPE SECONDS makes one")
 
@@ -64,9 +70,7 @@ def set_timeout(
 ) -> None:
     """Give a type its activity timeout; this makes the type, and the store when there is none."""
     name = parse_type(type)
-    timeout = parsing.duration(seconds, "SECONDS")
-    if timeout <= 0:
-        raise typer.BadParameter("it must be more than 0", param_hint="SECONDS")
+    timeout = parsing.positive_duration(seconds, "SECONDS")
     session.run(context, store, lambda jobs: jobs.set_type_timeout(name, timeout), makes_store=True)
     if as_json:
         output.json_line({"type": shown(name), "timeout": timeout})
@@ -79,7 +83,7 @@ def clear_timeout(
 ) -> None:
     """Take a type's activity timeout away: its jobs stay, new ones are refused."""
     name = parse_type(type)
-    session.run(context, store, lambda jobs: jobs.clear_type_timeout(name))
+    session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
     if as_json:
         output.json_line({"type": shown(name), "timeout": None})
     else:
@@ -93,32 +97,20 @@ class _Count:
         self.type = type
         self.timeout = timeout
         self.paused = False
-        self.ready = self.scheduled = self.running = self.finished = 0
-
-    def add(self, job: Job, now: float) -> None:
-        """Count one job."""
-        if job.state == "running":
-            self.running += 1
-        elif job.state == "finished":
-            self.finished += 1
-        elif job.run_at is not None and job.run_at.timestamp() > now:
-            self.scheduled += 1
-        else:
-            self.ready += 1
+        self.tally = Tally()
 
     def as_row(self) -> list[str]:
         """Return the cells of COLUMNS."""
         timeout = "none" if self.timeout is None else f"{self.timeout:g} s"
-        return [shown(self.type), timeout, *map(str, self._numbers()), "yes" if self.paused else "no"]
+        counts = [str(self.tally.jobs[status]) for status in Status]
+        return [shown(self.type), timeout, *counts, "yes" if self.paused else "no"]
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        names = ("ready", "scheduled", "running", "finished")
-        numbers = dict(zip(names, self._numbers(), strict=True))
-        return {"type": shown(self.type), "timeout": self.timeout, **numbers, "paused": self.paused}
-
-    def _numbers(self) -> Iterable[int]:
-        return self.ready, self.scheduled, self.running, self.finished
+        counts = self.tally.counts()
+        ends = {end: counts.pop(end) for end in ("succeeded", "failed", "canceled")}
+        more = {"finished": sum(ends.values()), "paused": self.paused, **ends}
+        return {"type": shown(self.type), "timeout": self.timeout, **counts, **more}
 
 
 async def _count(jobs: JobsService) -> list[_Count]:
@@ -138,7 +130,7 @@ async def _count(jobs: JobsService) -> list[_Count]:
         if count is None:
             # A type that was cleared is no type any more, but its jobs are still there.
             count = counts[key] = _Count(job.type, None)
-        count.add(job, now)
+        count.tally.add(job, now)
     for count in counts.values():
         count.paused = await jobs.paused(count.type)
     return [counts[key] for key in sorted(counts)]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jobs_service import notes
 from jobs_service.copying.source import STAMP_LENGTH, Look, Source, TypeSettings
 from jobs_service.copying.target import Target, later
-from jobs_service.errors import job_name
+from jobs_service.errors import RecordDamaged, job_name, shown
 from jobs_service.layer.keyspace import DATA, READY
 from jobs_service.layer.record import Record
 from jobs_service.model import JobState
@@ -64,8 +65,42 @@ def same(record: Record, copied: Record) -> bool:
     return (
         (copied.state, copied.place, copied.outcome) == (record.state, record.place, record.outcome)
         and (copied.priority, copied.run_at, copied.next) == (record.priority, record.run_at, record.next)
-        and (copied.json, copied.notes) == (record.json, record.notes)
+        and copied.json == record.json
+        and (copied.notes == record.notes or copied.notes in _shortened(record.notes))
     )
+
+
+def _record(raw: bytes) -> Record | None:
+    """Return a record, None when it cannot be read."""
+    try:
+        record = Record.decode(raw, True)
+        notes.check(record.notes)
+    except RecordDamaged:
+        return None
+    return record
+
+
+def _difference(ours: bytes, theirs: bytes) -> str:
+    """Return what is wrong with a job of the target; nothing when it is what it is to be."""
+    record, copied = _record(ours), _record(theirs)
+    if record is None:
+        return ""  # It was left out; whatever is there was there before.
+    return "" if copied is not None and same(record, copied) else "is not the same in"
+
+
+def _name(target: Target, rest: bytes) -> str:
+    """Return how messages call the job of a DATA key, given without its section."""
+    try:
+        keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + rest)
+    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        return shown(rest)
+    return job_name(keys.type, id)
+
+
+def _shortened(said: bytes) -> tuple[bytes, bytes]:
+    """Return what is left of the notes in a record that the target takes only without history, or without error."""
+    less = notes.without_history(said)
+    return less, notes.with_part(less, notes.ERROR, None)
 
 
 async def _compare_jobs(source: Source, target: Target, whole: bool, progress: Callable[[int], object]) -> Comparison:
@@ -78,12 +113,14 @@ async def _compare_jobs(source: Source, target: Target, whole: bool, progress: C
         name = None if ours is None else ours[0][starts[0] :]
         other = None if theirs is None else theirs[0][starts[1] :]
         if ours is not None and theirs is not None and name == other:
-            problem = "" if same(Record.decode(ours[1]), Record.decode(theirs[1])) else "is not the same in"
+            problem = _difference(ours[1], theirs[1])
             ours, theirs = await wanted.next(), await found.next()
             compared += 1
             progress(compared)
         elif other is None or (name is not None and name < other):
-            problem = "is not in"
+            assert ours is not None
+            # One that cannot be read was left out.
+            problem = "is not in" if _record(ours[1]) is not None else ""
             other = name
             ours = await wanted.next()
         else:
@@ -92,8 +129,7 @@ async def _compare_jobs(source: Source, target: Target, whole: bool, progress: C
         if problem:
             differing += 1
             assert other is not None
-            keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + other)
-            first = first or f"job {job_name(keys.type, id)} {problem} {target.name}"
+            first = first or f"job {_name(target, other)} {problem} {target.name}"
             if whole:
                 break
     return Comparison(differing, first)

@@ -9,13 +9,15 @@ from typing import Final
 from jobs_service.copying.comparing import compare, has_settings
 from jobs_service.copying.note import Note, Phase
 from jobs_service.copying.results import Copied, CopyRefused, Counts, Progress, Step
-from jobs_service.copying.rows import Batch, Pace
 from jobs_service.copying.source import SECTIONS, Look, Source, changed, counted
 from jobs_service.copying.target import Target, not_empty
+from jobs_service.errors import RecordDamaged
+from jobs_service.layer.batching import Batch, Pace
 from jobs_service.layer.keyspace import DATA
 from jobs_service.layer.unit import FOR_EVER, Retention
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store
+from jobs_service.store.priority import background
 
 DEFAULT_BATCH: Final = Batch()
 _TELL_EVERY: Final = 200
@@ -45,19 +47,22 @@ async def copy_jobs(
 
     Raises:
         CopyRefused: one of the stores is not as it must be; what is copied so far stays, and is gone on with next time.
-        JobTooLarge: the target takes no keys as long as those of a job; nothing was written.
+        JobTooLarge: the target takes no records or keys as long as those of a job; nothing was written.
+        RecordDamaged: records of the source cannot be read (with force they are left out); nothing was written.
         StoreError: one of the stores failed; call it again to go on.
     """
     if source is target:
         raise _same(target.address)
     batch = batch or DEFAULT_BATCH
-    copy = _Copy(
-        Source(source, await source.prefix(), batch),
-        Target(target, await target.prefix(), sources, batch, force),
-        force,
-        progress or (lambda step, done, total: None),
-    )
-    return await copy.run(start_over)
+    # A copy reads and writes everything there is: on a busy cluster others come first.
+    with background():
+        copy = _Copy(
+            Source(source, await source.prefix(), batch),
+            Target(target, await target.prefix(), sources, batch, force),
+            force,
+            progress or (lambda step, done, total: None),
+        )
+        return await copy.run(start_over)
 
 
 class _Copy:
@@ -75,6 +80,7 @@ class _Copy:
         self._force = force
         self._progress = progress
         self._look = Look()
+        self._unreadable = 0
         self._counts: dict[bytes, Counts] = {}
 
     async def run(self, start_over: bool) -> Copied:
@@ -94,7 +100,13 @@ class _Copy:
             differing = await self._compare(note)
         await self._require_unchanged(note)
         await self._target.open_types(note, self._look.settings)
-        return Copied(self._types(), resumed=resumed, skipped=note.skipped, differing=differing)
+        return Copied(
+            self._types(),
+            resumed=resumed,
+            skipped=note.skipped,
+            differing=differing,
+            unreadable=self._unreadable,
+        )
 
     async def _unfinished(self, start_over: bool) -> Note | None:
         """Return the note of the copy that is to be gone on with, None for a new one; look at the source's types."""
@@ -128,12 +140,24 @@ class _Copy:
             self._counts[type] = Counts(self._source.keyspace.of_packed(type).type)
         rows = self._source.stream(DATA)
         done = 0
+        first: RecordDamaged | None = None
         while (row := await rows.next()) is not None:
-            job = self._source.job_at(*row)
+            try:
+                job = self._source.job_at(*row)
+            except RecordDamaged as error:
+                first = first or error
+                self._unreadable += 1
+                continue
             self._target.require_room(job)
             counted(self._counts, self._source.keyspace, job)
             done += 1
             self._tell(Step.LOOKING, None, done)
+        if first is not None and not self._force:
+            raise RecordDamaged(
+                f"{first}; {self._unreadable} such in all: remove them with force, or leave them out with --force",
+                type=first.type,
+                id=first.id,
+            )
 
     async def _begin(self) -> Note:
         """Write the note of a new copy."""

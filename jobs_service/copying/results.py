@@ -75,6 +75,7 @@ class Copied:
         complete_before: whether the target was a complete copy already, so that nothing was written.
         skipped: jobs that were in the target already and stayed as they were there (only with force).
         differing: jobs that are not in the target as they are in the source (only with force).
+        unreadable: jobs of the source that are left out, because their records cannot be read (only with force).
     """
 
     types: tuple[Counts, ...]
@@ -82,6 +83,7 @@ class Copied:
     complete_before: bool = False
     skipped: int = 0
     differing: int = 0
+    unreadable: int = 0
 
     @property
     def jobs(self) -> int:

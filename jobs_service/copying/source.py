@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
 import fdb.tuple
 
+from jobs_service import notes
 from jobs_service.copying.note import Phase, note_key
 from jobs_service.copying.results import CopyRefused, Counts
-from jobs_service.copying.rows import FIRST_CHUNK, LARGEST_CHUNK, Batch, Pace, Room, Stream, read_rows
-from jobs_service.errors import StoreError, job_name, shown
+from jobs_service.copying.rows import Stream
+from jobs_service.errors import RecordDamaged, job_name, shown
+from jobs_service.layer.batching import Batch, Pace, Room
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
     AFTER,
     DATA,
+    DECLARED,
     PAUSED,
     PERIODIC,
     READY,
@@ -31,6 +34,7 @@ from jobs_service.layer.keyspace import (
     end_of_priority,
     unpack_id,
 )
+from jobs_service.layer.listing import FIRST_CHUNK, LARGEST_CHUNK, read_rows
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import FOR_EVER, Retention
@@ -45,6 +49,7 @@ _TELLING: Final = (
     PAUSED,
     RETENTION,
     PERIODIC,
+    DECLARED,
 )
 """The sections that tell of every change: whatever is done with a job gives its type a new activity stamp."""
 
@@ -65,12 +70,14 @@ class TypeSettings:
         timeout: the activity timeout.
         retention: how long finished jobs are kept.
         periodic: the last tick of its periodic jobs.
+        declared: what programs have declared of it.
         paused: whether nobody is to accept its jobs.
     """
 
     timeout: bytes | None = None
     retention: bytes | None = None
     periodic: bytes | None = None
+    declared: bytes | None = None
     paused: bool = False
 
     def keep(self) -> Retention:
@@ -171,23 +178,44 @@ class Source:
             return await transaction.get_range(section, section + AFTER, limit=1)
 
         for key, packed_id in await self.store.read(first):
-            type = fdb.tuple.unpack(key[len(self.keyspace.sections[ACTIVITY]) :])[0]
-            return job_name(type, unpack_id(packed_id))
+            try:
+                type = fdb.tuple.unpack(key[len(self.keyspace.sections[ACTIVITY]) :])[0]
+                return job_name(type, unpack_id(packed_id))
+            except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+                return f"{shown(packed_id)} of a type that cannot be read"
         return None
 
     def job_at(self, key: bytes, raw: bytes) -> Found:
         """Return the job of a DATA row.
 
         Raises:
-            StoreError: its record is damaged.
+            RecordDamaged: its record or its key cannot be read.
         """
-        keys = self._types.keys_of(key[len(self.keyspace.sections[DATA]) :])
-        packed_id = key[len(keys.data) :]
-        id = unpack_id(packed_id)
+        rest = key[len(self.keyspace.sections[DATA]) :]
         try:
-            return Found(keys.packed, id, packed_id, Record.decode(raw))
-        except StoreError as error:
-            raise StoreError(f"job {job_name(keys.type, id)} of {self.name}: {error}", type=keys.type, id=id) from None
+            keys = self._types.keys_of(rest)
+            packed_id = key[len(keys.data) :]
+            id = unpack_id(packed_id)
+        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+            raise RecordDamaged(f"{self.name}: the key {shown(rest)} names no job") from None
+        try:
+            record = Record.decode(raw, True)
+            notes.check(record.notes)
+        except RecordDamaged as error:
+            what = f"job {job_name(keys.type, id)} of {self.name}: {error}"
+            raise RecordDamaged(what, type=keys.type, id=id) from None
+        return Found(keys.packed, id, packed_id, record)
+
+    def _readable(self, rows: Iterable[tuple[bytes, bytes]], unchanged: Look | None) -> list[Found]:
+        """Return the jobs of DATA rows; when the source may be in use, without those that cannot be read."""
+        jobs: list[Found] = []
+        for key, raw in rows:
+            try:
+                jobs.append(self.job_at(key, raw))
+            except RecordDamaged:
+                if unchanged is not None:
+                    raise
+        return jobs
 
     async def page(self, phase: Phase, after: bytes, size: int, unchanged: Look | None) -> Page:
         """Return the next jobs of a phase.
@@ -209,9 +237,10 @@ class Source:
             rows, last = await read_rows(transaction, begin, section + AFTER, size, most_bytes)
             if phase is Phase.REST:
                 read = len(rows)
-                jobs = [self.job_at(key, raw) for key, raw in rows]
+                jobs = self._readable(rows, unchanged)
             else:
-                jobs, read = await self._indexed(transaction, phase, rows)
+                found, read = await self._indexed(transaction, phase, rows)
+                jobs = self._readable(found, unchanged)
             if unchanged is not None:
                 await self._require_unchanged(transaction, jobs, unchanged)
             more = read < len(rows) or not last
@@ -222,10 +251,10 @@ class Source:
 
     async def _indexed(
         self, transaction: Snapshot, phase: Phase, rows: Sequence[tuple[bytes, bytes]]
-    ) -> tuple[list[Found], int]:
-        """Return the jobs that index entries point at, and how many of the entries these are: as many as fit."""
+    ) -> tuple[list[tuple[bytes, bytes]], int]:
+        """Return the DATA rows that index entries point at, and how many of the entries these are: as many as fit."""
         room = Room(self._batch.bytes)
-        jobs: list[Found] = []
+        jobs: list[tuple[bytes, bytes]] = []
         read = 0
         chunk = FIRST_CHUNK
         while read < len(rows):
@@ -235,14 +264,17 @@ class Source:
                     return jobs, read
                 read += 1
                 if raw is not None:
-                    jobs.append(self.job_at(key, raw))
+                    jobs.append((key, raw))
             chunk = min(2 * chunk, LARGEST_CHUNK)
         return jobs, read
 
     def _data_key(self, phase: Phase, key: bytes, value: bytes) -> bytes:
-        """Return the DATA key of the job that an index entry points at."""
-        keys = self._types.keys_of(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
-        return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
+        """Return the DATA key of the job that an index entry points at; one that no job has when it does not parse."""
+        try:
+            keys = self._types.keys_of(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
+            return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
+        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+            return self.keyspace.sections[DATA] + AFTER
 
     def place_in_queue(self, key: bytes) -> tuple[bytes, bytes]:
         """Return what is before and what is after the versionstamp of a READY key, without the section's prefix."""
@@ -288,7 +320,7 @@ def _take(look: Look, section: int, packed: bytes, value: bytes) -> None:
     """Take one row of a section into a look."""
     if section == WATCH_ACTIVITY:
         look.activity[packed] = value
-    elif section in (ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC):
+    elif section in (ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC, DECLARED):
         settings = look.settings.setdefault(packed, TypeSettings())
         if section == ACTIVITY_TIMEOUT:
             settings.timeout = value
@@ -296,5 +328,7 @@ def _take(look: Look, section: int, packed: bytes, value: bytes) -> None:
             settings.retention = value
         elif section == PERIODIC:
             settings.periodic = value
+        elif section == DECLARED:
+            settings.declared = value
         else:
             settings.paused = True

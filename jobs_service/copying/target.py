@@ -12,17 +12,20 @@ import fdb.tuple
 from jobs_service import notes
 from jobs_service.copying.note import HAD_JOBS, WAS_PAUSED, Mark, Note, Phase, mark_key, note_key, set_mark
 from jobs_service.copying.results import CopyRefused
-from jobs_service.copying.rows import Batch, Pace, Stream, read_rows
-from jobs_service.copying.source import STAMP_LENGTH, Found, TypeSettings
-from jobs_service.errors import JobTooLarge, job_name, shown
-from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys
+from jobs_service.copying.rows import Stream
+from jobs_service.copying.source import Found, TypeSettings
+from jobs_service.errors import JobTooLarge, shown
+from jobs_service.layer.batching import Batch, Pace
+from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Retention, Unit, run
+from jobs_service.layer.strays import remove_damaged
+from jobs_service.layer.unit import Retention, Unit, refuse_too_large, run
 from jobs_service.model import JobState, Outcome
 from jobs_service.notes import HistoryKind
 from jobs_service.sources import Sources
-from jobs_service.store.base import Snapshot, Store, Transaction
+from jobs_service.store.base import OFFSET_BYTES, Snapshot, Store, Transaction
 
 T = TypeVar("T")
 
@@ -87,20 +90,15 @@ class Target:
         await self._step(note, nothing)
 
     def require_room(self, found: Found) -> None:
-        """Check that the store takes the keys of a job, in every state.
+        """Check that the store takes the record and the keys of a job, in every state.
 
         Raises:
             JobTooLarge: it does not.
         """
         keys = self.keyspace.of_packed(found.type)
-        record = found.record
-        priority = max(len(record.priority), 0 if record.next is None else len(record.next[0]))
-        size = len(keys.ready) + priority + STAMP_LENGTH + len(found.packed_id)
-        if size > self.store.limits.key:
-            raise JobTooLarge(
-                f"job {job_name(keys.type, found.id)}: type, priority and id make a key of {size} bytes; "
-                f"the limit of {self.name} is {self.store.limits.key}"
-            ).about(keys.type, found.id)
+        record = found.record.with_next(found.record.next)
+        record.fit(self.store.limits.value - OFFSET_BYTES)
+        refuse_too_large(self.store.limits, keys, found.id, found.packed_id, record, f"the limit of {self.name}")
 
     def require_room_for_type(self, type: bytes) -> None:
         """Check that the store takes the keys of a packed type.
@@ -144,7 +142,7 @@ class Target:
             for place, job in zip(places, jobs, strict=True):
                 entry = await unit.load(place)
                 if entry.record is None:
-                    unit.replace(entry, moved(unit, job.record, keep(job.type)))
+                    unit.take_over(entry, moved(unit, job.record, keep(job.type)))
                     copied += 1
                 elif not self._force:
                     raise self._in_use(place[0])
@@ -291,6 +289,8 @@ class Target:
             transaction.set(keys.timeout, settings.timeout)
         if settings.retention is not None:
             transaction.set(keys.retention, settings.retention)
+        if settings.declared is not None:
+            transaction.set(keys.declared, settings.declared)
         if settings.periodic is not None:
             key = self.keyspace.sections[PERIODIC] + keys.packed
             transaction.set(key, later(settings.periodic, await transaction.get(key)))
@@ -327,7 +327,10 @@ class Target:
             flags = await self._flags(transaction, keys) or 0
             rows, last = await read_rows(transaction, keys.data, keys.data + AFTER, size, self.batch.bytes)
             for entry in await unit.load_many(keys, [key[len(keys.data) :] for key, _ in rows]):
-                unit.remove(entry)
+                if keys.data + entry.packed_id in unit.damaged:
+                    await remove_damaged(unit, (keys, unpack_id(entry.packed_id), entry.packed_id))
+                else:
+                    unit.remove(entry)
             if not last:
                 set_mark(transaction, self.keyspace, keys, flags)
             else:

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import fdb.tuple
 
 from jobs_service import notes
-from jobs_service.errors import InvalidJob, JobTooLarge, shown
+from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged, shown
+from jobs_service.layer import declared
 from jobs_service.layer.creation import no_type
+from jobs_service.layer.declared import Declared
 from jobs_service.layer.keyspace import (
     AFTER,
     STAMP_CODE,
+    TIME_CODE,
     Keyspace,
     TypeKeys,
     exact_seconds,
+    is_id,
+    next_time,
     pack_seconds,
+    pack_type,
     unpack_id,
-    unpack_seconds,
+    unpacked,
 )
 from jobs_service.layer.processing import lose
+from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit import Retention, Unit
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.store.base import Snapshot
 
 _LAST_ORDER = b"\xff\xff"
+_TYPES_PAGE = 1000
 _TIME_BYTES = 9
 _LONGEST_KEEP = 1e9
 
@@ -61,8 +69,10 @@ async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
 async def clear_type_timeout(unit: Unit, keys: TypeKeys) -> None:
     """Remove the type; its jobs stay. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
+    if await unit.transaction.get(keys.timeout) is not None:
+        declared.note_removal(unit, keys)
     unit.transaction.clear(keys.timeout)
-    unit.existing_types.discard(keys)
+    unit.existing_types.discard(keys.timeout)
 
 
 async def type_timeout(transaction: Snapshot, keys: TypeKeys) -> float:
@@ -84,10 +94,33 @@ async def timeout_if_any(transaction: Snapshot, keys: TypeKeys) -> float | None:
 
 
 async def types(transaction: Snapshot, keyspace: Keyspace) -> list[JobType]:
-    """Return the types that exist, in the tuple layer's order."""
+    """Return the types that exist, in the tuple layer's order, page by page."""
+    found: list[JobType] = []
+    after: bytes | None = None
+    while True:
+        page, after = await types_page(transaction, keyspace, after)
+        found += page
+        if after is None:
+            return found
+
+
+async def types_page(
+    transaction: Snapshot, keyspace: Keyspace, after: bytes | None
+) -> tuple[list[JobType], bytes | None]:
+    """Return some of the types that exist, in the tuple layer's order.
+
+    Args:
+        transaction, keyspace: of the types.
+        after: where the page before has ended; None to begin.
+
+    Returns:
+        The types, and where this page ends, None if it is the last one.
+    """
     section = keyspace.sections[6]
-    found = await transaction.get_range(section, section + AFTER)
-    return [fdb.tuple.unpack(key[len(section) :])[0] for key, _ in found]
+    begin = section if after is None else after + b"\x00"
+    found = await transaction.get_range(begin, section + AFTER, limit=_TYPES_PAGE)
+    page = [type for key, _ in found for type in _type_at(key[len(section) :])]
+    return page, found[-1][0] if len(found) == _TYPES_PAGE else None
 
 
 async def samples(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple[float | None, bytes | None]]:
@@ -107,28 +140,45 @@ async def active_ids(
     head = keys.activity + STAMP_CODE
     begin = head if after is None else head + after.ljust(12, b"\xff") + b"\x00"
     found = await transaction.get_range(begin, keys.activity + AFTER, limit=limit)
-    return [(key[len(head) :], unpack_id(value)) for key, value in found]
+    return [(key[len(head) :], unpack_id(value)) for key, value in found if is_id(value)]
 
 
-async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> list[JobId]:
+class Batch(NamedTuple):
+    """What one transaction has done of a duty that may take many.
+
+    Attributes:
+        ids: of the jobs.
+        more: whether there may be more to do.
+    """
+
+    ids: list[JobId]
+    more: bool
+
+
+async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> Batch:
     """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
 
     Args:
+        unit, keys: of the type.
         until: 10-byte versionstamp.
-        limit: at most so many.
-
-    Returns:
-        Their ids.
+        limit: at most so many; fewer if a transaction cannot hold them, and no more are read then.
     """
     # A job that is updated meanwhile changes its record, which is read: that is a conflict, and it stays its worker's.
     found = await unit.transaction.snapshot.get_range(*_until(keys, until), limit=limit)
+    entries = await unit.load_fitting(keys, [packed_id for _, packed_id in found])
     lost: list[JobId] = []
-    for entry in await unit.load_many(keys, [packed_id for _, packed_id in found]):
+    for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
-        if record is not None and record.lock is not None:
-            await lose(unit, entry, record)
-            lost.append(entry.id)
-    return lost
+        if record is not None and record.lock is not None and record.seq == key[len(keys.activity_head) :]:
+            try:
+                await lose(unit, entry, record)
+                lost.append(entry.id)
+                continue
+            except RecordDamaged as error:
+                unit.condemn(entry, error)
+        # Whatever left it behind, it must not be in the way for ever.
+        take_out(unit, keys, key, entry.packed_id)
+    return Batch(lost, len(found) == limit or len(entries) < len(found))
 
 
 def check_keep(what: str, seconds: Any) -> float | None:
@@ -171,10 +221,31 @@ async def set_retention(unit: Unit, keys: TypeKeys, retention: Retention) -> Non
     unit.set_retention(keys, retention)
 
 
+async def declare(unit: Unit, keys: TypeKeys, wanted: Declared) -> Declared:
+    """Set what a program declares of a type as its handler starts, as far as it has not declared that before.
+
+    Returns:
+        What is set now: an operator may have set something else since.
+    """
+    timeout, retention = await declared.noted(unit, keys)
+    seconds = await timeout_if_any(unit.transaction, keys)
+    if seconds is None or timeout not in (None, wanted.timeout):
+        await set_type_timeout(unit, keys, wanted.timeout)
+        seconds = wanted.timeout
+    is_set = await unit.transaction.get(keys.retention) is not None
+    kept = await unit.retention(keys)
+    if kept != wanted.retention and (not is_set or retention not in (None, wanted.retention)):
+        await set_retention(unit, keys, wanted.retention)
+        kept = wanted.retention
+    if (timeout, retention) != wanted:
+        declared.note(unit, keys, wanted)
+    return Declared(seconds, kept)
+
+
 async def next_expiry(transaction: Snapshot, keys: TypeKeys) -> float | None:
     """Return when the next finished job expires, seconds since the epoch; None when none does."""
-    found = await transaction.get_range(keys.expiring, keys.expiring + AFTER, limit=1)
-    return unpack_seconds(found[0][0][len(keys.expiring) :]) if found else None
+    begin, end = keys.expiring + TIME_CODE, keys.expiring + TIME_CODE + AFTER
+    return next_time(await transaction.get_range(begin, end, limit=1), len(keys.expiring))
 
 
 async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
@@ -186,7 +257,7 @@ async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -
         keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
     )
     offset = len(keys.expiring) + _TIME_BYTES
-    entries = unit.fitting(await unit.load_many(keys, [key[offset:] for key, _ in found]))
+    entries = await unit.load_fitting(keys, [key[offset:] for key, _ in found])
     removed = 0
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
@@ -197,7 +268,7 @@ async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -
             removed += 1
         else:
             # Whatever left it behind, it must not be in the way for ever.
-            unit.transaction.clear(key)
+            take_out(unit, keys, key, entry.packed_id)
     return removed
 
 
@@ -209,10 +280,23 @@ def _check_length(unit: Unit, keys: TypeKeys) -> None:
         )
 
 
+def _type_at(packed: bytes) -> list[JobType]:
+    """Return the type that these bytes are, in a list; none when they are not what the tuple layer packs for one."""
+    try:
+        (type,) = unpacked(packed)
+        return [type] if pack_type(type) == packed else []
+    except (ValueError, InvalidJob, JobTooLarge):
+        return []
+
+
 def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
     return keys.activity, keys.activity + STAMP_CODE + stamp + _LAST_ORDER + b"\x00"
 
 
-def _seconds(packed: bytes) -> float:
-    seconds: float = fdb.tuple.unpack(packed)[0]
-    return seconds
+def _seconds(packed: bytes) -> float | None:
+    """Return a type's timeout; None, as if the type did not exist, when these bytes are none: set it again."""
+    try:
+        (seconds,) = unpacked(packed)
+        return check_seconds(seconds)
+    except (ValueError, InvalidJob):
+        return None

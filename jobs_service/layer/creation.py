@@ -11,9 +11,20 @@ from typing import Any, Literal, TypeAlias
 import fdb.tuple
 
 from jobs_service import json_data, notes
-from jobs_service.errors import InvalidJob, JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, job_name, shown
+from jobs_service.errors import (
+    InvalidJob,
+    JobExists,
+    JobNotFound,
+    JobTooLarge,
+    NoTypeTimeout,
+    RecordDamaged,
+    job_name,
+    shown,
+)
+from jobs_service.layer import declared
 from jobs_service.layer.keyspace import TypeKeys, pack_priority, place_of, to_seconds
 from jobs_service.layer.record import Record
+from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
@@ -31,9 +42,11 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("json", "priority", "run_at")
+    __slots__ = ("json", "limits", "priority", "run_at")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
+        # What holds for this job instead of its handler's options, as notes keep it; None leaves what is there.
+        self.limits: bytes | None = None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
@@ -91,6 +104,8 @@ def check_force(force: Any) -> bool:
 
 def check_if_exists(if_exists: Any) -> IfExists:
     """Return the rule if there is such a one."""
+    if type(if_exists) is str and if_exists in IF_EXISTS:
+        return if_exists
     if issubclass(type(if_exists), str):
         for rule in IF_EXISTS:
             if str.__eq__(rule, if_exists):
@@ -108,7 +123,7 @@ async def add(unit: Unit, place: Place, spec: Spec, if_exists: IfExists) -> Entr
     """
     keys, _, packed_id = place
     entry = unit.entries.get(keys.data + packed_id) or await unit.load(place)
-    if entry.record is None and keys in unit.existing_types:
+    if entry.record is None and keys.timeout in unit.existing_types:
         _create(unit, entry, spec)
     else:
         await _add(unit, entry, spec, if_exists)
@@ -125,9 +140,14 @@ async def add_many(
     """Add several jobs of one type; the reads go out together. Raises like `add`."""
     await unit.prefetch(jobs)
     data = keys.data
-    entries = [unit.entries[data + packed_id] for _, _, packed_id in jobs]
+    try:
+        entries = [unit.entries[data + packed_id] for _, _, packed_id in jobs]
+    except KeyError:  # of a record that cannot be read
+        for place in jobs:
+            await unit.load(place)
+        raise
     for entry, spec in zip(entries, specs, strict=True):
-        if entry.record is None and keys in unit.existing_types:
+        if entry.record is None and keys.timeout in unit.existing_types:
             _create(unit, entry, spec)
         else:
             await _add(unit, entry, spec, if_exists)
@@ -153,8 +173,16 @@ async def remove(unit: Unit, place: Place, force: bool) -> Removal:
 
     Raises:
         JobNotFound: there is no such job.
+        RecordDamaged: its record cannot be read, and force is not set.
     """
-    entry = await unit.load(place)
+    try:
+        entry = await unit.load(place)
+    except RecordDamaged:
+        if not force:
+            raise
+        await remove_damaged(unit, place)
+        unit.take_away(place[0])
+        return Removal.REMOVED
     record = entry.record
     if record is None:
         raise not_found(entry)
@@ -169,15 +197,16 @@ async def remove(unit: Unit, place: Place, force: bool) -> Removal:
     return Removal.REMOVED
 
 
-async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: float) -> Entry:
-    """Add a job for a handler; its type is made where it is missing.
+async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: float | None) -> Entry:
+    """Add a job for a handler; its type is made where it is missing, unless somebody has removed it.
 
     Args:
         unit, place, spec: as for `add`.
         unique: a job of this id that has not finished yet is what is asked for; one that has finished runs again.
-        timeout: the activity timeout that the type is made with, in seconds.
+        timeout: the activity timeout that the type is made with, in seconds; None: a missing type is refused.
 
     Raises:
+        NoTypeTimeout: the type does not exist, and is not to be made.
         JobExists: the job is there, and not `unique`.
         JobTooLarge: the record or its key is over the store's limits.
     """
@@ -185,28 +214,53 @@ async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: f
     entry = await unit.load(place)
     record = entry.record
     if record is None:
-        if keys not in unit.existing_types and await unit.transaction.snapshot.get(keys.timeout) is None:
-            unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
-        unit.existing_types.add(keys)
+        exists = keys.timeout in unit.existing_types or await unit.transaction.snapshot.get(keys.timeout) is not None
+        if not exists and timeout is None:
+            raise no_type(keys)
+        if not exists and await declared.is_removed(unit, keys):
+            raise _removed_type(keys)
+        # First the job, which may be refused: nobody makes a type for nothing.
         _create(unit, entry, spec)
-    elif not unique:
+        if not exists and timeout is not None:
+            await _make_type(unit, keys, timeout)
+        unit.existing_types.add(keys.timeout)
+        entry.added = True
+        return entry
+    entry.added = False
+    if not unique:
         raise _exists(entry)
-    elif record.state is JobState.FINISHED:
+    if record.state is JobState.FINISHED:
         _resubmit(unit, entry, record, spec)
     return entry
+
+
+async def _make_type(unit: Unit, keys: TypeKeys, timeout: float) -> None:
+    # Not by a snapshot read: a timeout that somebody sets meanwhile must not be overwritten.
+    if await unit.transaction.get(keys.timeout) is None:
+        unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
+        declared.note_timeout(unit, keys, timeout)
 
 
 async def require_type(unit: Unit, keys: TypeKeys) -> None:
     """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
     if await unit.transaction.snapshot.get(keys.timeout) is None:
         raise no_type(keys)
-    unit.existing_types.add(keys)
+    unit.existing_types.add(keys.timeout)
 
 
 def no_type(keys: TypeKeys) -> NoTypeTimeout:
     """Return the error for a type that does not exist."""
     return NoTypeTimeout(
-        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it",
+        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it, "
+        "and so does the start of its handler",
+        type=keys.type,
+    )
+
+
+def _removed_type(keys: TypeKeys) -> NoTypeTimeout:
+    return NoTypeTimeout(
+        f"type {shown(keys.type)} was removed, so that no new jobs are added; set_type_timeout({shown(keys.type)}, "
+        "seconds) creates it again, and so does the start of its handler",
         type=keys.type,
     )
 
@@ -219,7 +273,7 @@ def not_found(entry: Entry) -> JobNotFound:
 async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
     record = entry.record
     if record is None:
-        if entry.keys not in unit.existing_types:
+        if entry.keys.timeout not in unit.existing_types:
             await require_type(unit, entry.keys)
         _create(unit, entry, spec)
     else:
@@ -234,7 +288,7 @@ def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
         raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
             entry.keys.type, entry.id
         )
-    unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at)
+    unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, spec.limits)
 
 
 def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
@@ -251,7 +305,8 @@ def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
             unit.replace(entry, record.with_json(json))
         return
     moved = record.with_json(json)
-    moved.notes = notes.started_anew(record.notes, unit.now)
+    anew = notes.started_anew(record.notes, unit.now)
+    moved.notes = anew if spec.limits is None else notes.with_part(anew, notes.LIMITS, spec.limits)
     unit.replace(
         entry,
         moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),

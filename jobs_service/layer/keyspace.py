@@ -16,6 +16,16 @@
 | (PERIODIC, name)                        | last tick    | somebody has asked for periodic jobs        |
 | (COPYING)                               | a note       | a copy into this store is not complete      |
 | (COPYING, type)                         | a mark       | that copy has written jobs of the type      |
+| (DECLARED, type)                        | some times   | a program has used or somebody removed the type |
+| (SET_ASIDE, type, id)                   | nothing      | the record cannot be read; in no index      |
+| (AWAKE, type)                           | nothing      | it may have jobs to be watched over now     |
+| (AWAKE)                                 | counter      | bumped when any of these, or of the alarms, changes |
+| (ASLEEP, type)                          | a time       | nothing of it is to be watched over before  |
+| (ALARM, time, type)                     | nothing      | the same, in the order of the times         |
+| (ALARM)                                 | nothing      | the rows above are complete: see `layer/awake.py` |
+| (FOLLOWED, type)                        | versionstamp | notifiers follow its changes: see `layer/changes.py` |
+| (CHANGES, type, stamp)                  | ids          | jobs that changed then otherwise than in ACTIVITY |
+| (CHANGES, type)                         | versionstamp | up to there such rows have been removed     |
 
 Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own,
 twenty times slower code; the bytes are the same, and the tests compare them.
@@ -25,7 +35,9 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -47,15 +59,26 @@ RETENTION: Final = 10
 EXPIRING: Final = 11
 PERIODIC: Final = 12
 COPYING: Final = 13
-_SECTIONS: Final = 13
+DECLARED: Final = 14
+SET_ASIDE: Final = 15
+AWAKE: Final = 16
+ASLEEP: Final = 17
+ALARM: Final = 18
+FOLLOWED: Final = 19
+CHANGES: Final = 20
+_SECTIONS: Final = 20
 
 STAMP_CODE: Final = b"\x33"
 """What the tuple layer puts before the 12 bytes of a versionstamp."""
+
+TIME_CODE: Final = b"\x21"
+"""What the tuple layer puts before the 8 bytes of a double."""
 
 AFTER: Final = b"\xff"
 """Greater than whatever the tuple layer puts behind a prefix."""
 
 _DOUBLE = struct.Struct(">d")
+_FIRST_POSITIVE: Final = b"\x21\x80"
 _SIGN = 0x80
 _GOES_ON: Final = 0xFF
 # The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
@@ -63,7 +86,9 @@ _SMALLEST_INT: Final = 0x0C
 _ZERO: Final = 0x14
 _LARGEST_INT: Final = 0x1C
 _ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
-_MAX_TYPES = 100_000
+_MAX_CACHED_TYPES: Final = 10_000
+"""Types whose keys are kept ready; each takes about a kilobyte, and some microseconds to be made anew."""
+
 MAX_NESTING: Final = 50
 """Levels of tuples in a type or a priority: what is read back on any stack."""
 
@@ -77,23 +102,31 @@ _MAX_NAME: Final = 20_000
 _class_of = type
 _EXACT: Final = frozenset({str, bytes, int})
 _ELEMENTS: Final = frozenset({type(None), bool, float, uuid.UUID, fdb.tuple.SingleFloat})
-_EARLIEST = datetime(1, 1, 2, tzinfo=UTC).timestamp()
-_LATEST = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
 class TypeKeys:
-    """The prefixes and keys of one type."""
+    """The prefixes and keys of one type; equal to those of the same type under the same prefix, as a value."""
 
     __slots__ = (
+        "_hash",
         "activity",
         "activity_head",
+        "asleep",
+        "awake",
+        "changes",
         "data",
+        "declared",
         "expiring",
+        "followed",
         "packed",
         "paused",
         "ready",
+        "ready_bytes",
         "retention",
         "scheduled",
+        "set_aside",
         "timeout",
         "type",
         "watch_activity",
@@ -116,6 +149,22 @@ class TypeKeys:
         self.paused = sections[PAUSED] + packed
         self.retention = sections[RETENTION] + packed
         self.expiring = sections[EXPIRING] + packed
+        self.declared = sections[DECLARED] + packed
+        self.set_aside = sections[SET_ASIDE] + packed
+        self.awake = sections[AWAKE] + packed
+        self.asleep = sections[ASLEEP] + packed
+        self.followed = sections[FOLLOWED] + packed
+        self.changes = sections[CHANGES] + packed
+        # Asked for every job that is written.
+        self.ready_bytes = len(self.ready)
+        self._hash = hash(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        # Dictionaries look at identity first: as long as the cache has the type, this is not called.
+        return self is other or (other.__class__ is TypeKeys and self.data == other.data)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __repr__(self) -> str:
         return f"TypeKeys({self.type!r})"
@@ -136,6 +185,8 @@ class Keyspace:
         self.sections: tuple[bytes, ...] = (b"", *(prefix + fdb.tuple.pack((number,)) for number in numbers))
         self._by_name: dict[str, TypeKeys] = {}
         self._by_packed: dict[bytes, TypeKeys] = {}
+        # Transaction functions run on other threads as well.
+        self._filling = threading.Lock()
 
     def of(self, type: JobType) -> TypeKeys:
         """Return the keys of a type.
@@ -166,14 +217,20 @@ class Keyspace:
         if keys is None:
             # What was packed, whatever the caller's object makes of itself: the same as another process reads.
             type: JobType = fdb.tuple.unpack(packed)[0]
-            if len(self._by_packed) >= _MAX_TYPES:
-                self._by_packed.clear()
-                self._by_name.clear()
-            # Transaction functions run on other threads, and types are compared by identity: the first one stays.
-            keys = self._by_packed.setdefault(packed, TypeKeys(type, packed, self.sections))
-            if _class_of(type) is str:
-                self._by_name[type] = keys
+            keys = TypeKeys(type, packed, self.sections)
+            with self._filling:
+                self._keep(keys)
         return keys
+
+    def _keep(self, keys: TypeKeys) -> None:
+        """Put the keys into the cache, in place of the oldest when it is full: others may be looked up for ever."""
+        if len(self._by_packed) >= _MAX_CACHED_TYPES:
+            oldest = self._by_packed.pop(next(iter(self._by_packed)))
+            if _class_of(oldest.type) is str:
+                self._by_name.pop(oldest.type, None)
+        self._by_packed[keys.packed] = keys
+        if _class_of(keys.type) is str:
+            self._by_name[keys.type] = keys
 
     def split_data_key(self, key: bytes) -> tuple[TypeKeys, JobId]:
         """Return the type's keys and the id of a DATA key."""
@@ -192,6 +249,10 @@ class TypeFinder:
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
         self._keys: TypeKeys | None = None
+
+    def keys_of_data(self, key: bytes) -> TypeKeys:
+        """Return the keys of the type of a DATA key."""
+        return self.keys_of(key[len(self._keyspace.sections[DATA]) :])
 
     def keys_of(self, rest: bytes) -> TypeKeys:
         """Return the keys of the type that the rest of a key, behind its section, begins with; more must follow it."""
@@ -239,6 +300,22 @@ def pack_priority(priority: Any) -> bytes:
     return _pack("priority", priority)
 
 
+def is_priority(packed: bytes) -> bool:
+    """Return whether these bytes are a priority as `pack_priority` packs it."""
+    if not packed:
+        return False
+    code = packed[0]
+    if _SMALLEST_INT <= code <= _LARGEST_INT:
+        return len(packed) == 1 + abs(code - _ZERO)
+    try:
+        if code in (1, 2) and packed.find(b"\x00") == len(packed) - 1:
+            return code == 1 or packed.decode() is not None
+        (priority,) = fdb.tuple.unpack(packed)
+        return pack_priority(priority) == packed
+    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        return False
+
+
 def pack_id(id: Any) -> bytes:
     """Return the tuple layer's encoding of an id, checked."""
     kind = type(id)
@@ -271,6 +348,14 @@ def unpack_id(packed: bytes) -> JobId:
     return raw.decode() if packed[0] == 2 else raw
 
 
+def is_id(packed: bytes) -> bool:
+    """Return whether these bytes are an id as `pack_id` packs it."""
+    try:
+        return pack_id(unpack_id(packed)) == packed
+    except (IndexError, ValueError, InvalidJob):
+        return False
+
+
 def id_at_end(key: bytes, offset: int) -> JobId:
     """Return the id that a key has from this offset on."""
     return unpack_id(key[offset:])
@@ -286,14 +371,36 @@ def pack_seconds(seconds: float) -> bytes:
 
 
 def unpack_seconds(packed: bytes) -> float:
-    """Return the double that `pack_seconds` packed (bytes behind it are ignored)."""
+    """Return the double that `pack_seconds` packed (bytes behind it are ignored, missing ones are zero)."""
     raw = bytearray(packed[1:9])
+    if len(raw) < _DOUBLE.size:
+        raw = raw.ljust(_DOUBLE.size, b"\x00")
     if raw[0] & _SIGN:
         raw[0] ^= _SIGN
     else:
         raw = bytearray(byte ^ 0xFF for byte in raw)
     seconds: float = _DOUBLE.unpack(raw)[0]
     return seconds
+
+
+def unpacked(packed: bytes | None) -> tuple[Any, ...]:
+    """Return the elements that the tuple layer packed; none when nothing is there, or what it did not pack."""
+    try:
+        return () if packed is None else fdb.tuple.unpack(packed)
+    except Exception:  # the tuple layer's own, of whatever kind
+        return ()
+
+
+def next_time(found: Sequence[tuple[bytes, bytes]], offset: int) -> float | None:
+    """Return the time that the first of some index entries has in its key, from this offset on; None for none."""
+    if not found:
+        return None
+    packed = found[0][0][offset:]
+    seconds = unpack_seconds(packed)
+    if not math.isnan(seconds):
+        return seconds
+    # No time at all: what is before all times is due at once, and what is behind them never.
+    return 0.0 if packed < _FIRST_POSITIVE else None
 
 
 def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
@@ -317,7 +424,7 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
                 f"{what} {shown(time)}: a {kind_of(time)}; allowed are aware datetimes and seconds since the epoch"
             )
         seconds = number
-    if not _EARLIEST <= seconds <= _LATEST:
+    if not EARLIEST <= seconds <= LATEST:
         raise InvalidJob(f"{what} {shown(time)}: allowed are times of the years 1 to 9999")
     return seconds
 
@@ -429,6 +536,8 @@ __all__ = [
     "exact_int",
     "exact_seconds",
     "id_at_end",
+    "is_id",
+    "is_priority",
     "pack_id",
     "pack_priority",
     "pack_seconds",

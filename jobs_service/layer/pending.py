@@ -5,15 +5,25 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service import notes
-from jobs_service.layer.keyspace import AFTER, TypeKeys, end_of_priority, pack_seconds, unpack_seconds
-from jobs_service.layer.record import READY, SCHEDULED, NewSeq
-from jobs_service.layer.unit import Entry, Unit, ready_key
+from jobs_service.errors import RecordDamaged
+from jobs_service.layer.keyspace import (
+    AFTER,
+    TIME_CODE,
+    TypeKeys,
+    end_of_priority,
+    next_time,
+    pack_seconds,
+    unpack_seconds,
+)
+from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.strays import id_of_ready, take_out
+from jobs_service.layer.unit import Entry, Unit, ready_key, scheduled_key
 from jobs_service.notes import HistoryKind
 from jobs_service.sources import Sources
-from jobs_service.store.base import Snapshot, Watch
+from jobs_service.store.base import KeyValue, Snapshot, Watch
 
 _SEQ_BYTES: Final = 12
 _TIME_BYTES: Final = 9
@@ -23,6 +33,12 @@ ADAPTIVE: Final = 0
 
 _PAGE: Final = 256
 _LONG_PAGE: Final = 2000
+_MOST_TAKEN: Final = 16_000
+"""Jobs that one look takes, or passes over, at most: no more of the smallest are rewritten in one transaction."""
+_FEW_EARLY: Final = 64
+"""Ready jobs not yet due that a look passes over as they are: they come due soon, or a clock will be right again."""
+_MOST_EARLY: Final = 2000
+"""Those after which a look reads no further: it has moved some of them, and the next one sees fewer."""
 _CLOCK_CHECK: Final = 5.0
 
 
@@ -30,9 +46,10 @@ class Terms(NamedTuple):
     """Which jobs a worker takes.
 
     Attributes:
-        limit: at most so many.
+        limit: at most so many; never more than a transaction can rewrite.
         max_priority: packed; only up to and including this one. None for all.
-        due_by: seconds since the epoch; None for now.
+        due_by: seconds since the epoch; None for now. Of the jobs that are scheduled for later, the next 2,000 (or
+            `limit`) by time are looked at, and further ones until there are enough.
         spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
         make_ready: how many due jobs are made ready at most.
         worker: who takes them, for their history.
@@ -54,6 +71,9 @@ class Terms(NamedTuple):
 async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], bool]:
     """Take due jobs from the front of the queue, as many as a transaction can hold: each gets a new lock and runs.
 
+    What is in the queue and cannot be taken, now or ever, is taken out of it, a bounded number at a time: entries of
+    unreadable jobs, and of those that a clock ahead of this one has made ready too early.
+
     Returns:
         The jobs, and whether another look may find more even though these are fewer than `limit`.
     """
@@ -61,27 +81,91 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
         return [], False
     now = unit.now
     due_by = now if terms.due_by is None else terms.due_by
+    if terms.limit > _MOST_TAKEN:
+        terms = terms._replace(limit=_MOST_TAKEN)
     moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
-    skipped = unit.sources.below(terms.spread) if terms.spread > 1 else 0
-    found = await _candidates(unit, keys, terms, due_by, terms.limit + skipped)
-    ids = _some_of(found, skipped, terms.limit, unit.sources)
+    skipped = unit.sources.below(min(terms.spread, _MOST_TAKEN)) if terms.spread > 1 else 0
+    found, early = await _candidates(unit, keys, terms, due_by, terms.limit + skipped)
+    chosen = _some_of(found, skipped, terms.limit, unit.sources)
+    ids = [packed_id for _, packed_id in chosen]
     # Only what is taken is read: the records of other candidates may change without a conflict.
-    chosen = [entry for entry in await unit.load_many(keys, ids) if entry.record is not None and entry.record.place]
-    taken = unit.fitting(chosen)
+    loaded = await unit.load_fitting(keys, ids)
+    taken, told = _takeable(unit, keys, terms, chosen, loaded)
     if terms.spread > 1:
         _claim(unit, taken)
     else:
         _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
-    for entry, lock in zip(taken, unit.new_locks(len(taken)), strict=True):
+    for entry, lock, said in zip(taken, unit.new_locks(len(taken)), told, strict=True):
         record = entry.record
         assert record is not None
-        told = notes.noted(record.notes, HistoryKind.STARTED, now, terms.worker, attempts=1, most=terms.max_history)
-        unit.replace(entry, record.running(lock, unit.new_seq(), told))
-    return taken, len(taken) < len(chosen) or moved > 0
+        unit.replace(entry, record.running(lock, unit.new_seq(), said))
+    if len(early) > _FEW_EARLY:
+        await _schedule_again(unit, keys, early[: terms.make_ready])
+    return taken, len(taken) < len(ids) or moved > 0 or len(early) >= _MOST_EARLY
 
 
-def _some_of(ids: list[bytes], skipped: int, limit: int, sources: Sources) -> list[bytes]:
-    """Return the wanted number of ids, those in front skipped; where there are too few for that, fewer are skipped.
+def _takeable(
+    unit: Unit, keys: TypeKeys, terms: Terms, chosen: list[_Ranked], loaded: list[Entry]
+) -> tuple[list[Entry], list[bytes]]:
+    """Return the jobs that can be taken, with the notes that they get; the others are taken out of the queue.
+
+    Args:
+        unit, keys, terms: of the accept.
+        chosen: as found in the queue.
+        loaded: the first of them.
+    """
+    taken: list[Entry] = []
+    told: list[bytes] = []
+    started, now, worker, most = HistoryKind.STARTED, unit.now, terms.worker, terms.max_history
+    for found, entry in zip(chosen, loaded, strict=False):
+        record = entry.record
+        rank = found[0]
+        if (
+            record is not None
+            and record.place
+            and (record.seq == rank[2][1:] if rank[1] == _IS_READY else _is_there(keys, rank, entry, record))
+        ):
+            try:
+                told.append(notes.noted(record.notes, started, now, worker, attempts=1, most=most))
+                taken.append(entry)
+                continue
+            except RecordDamaged as error:
+                unit.condemn(entry, error)
+        _take_out(unit, keys, found)
+    return taken, told
+
+
+def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, record: Record) -> bool:
+    """Whether a job that was not ready is where it was found: one that is elsewhere is found a second time."""
+    _, kind, place = rank
+    if kind != _IS_SCHEDULED or len(place) <= _TIME_BYTES:  # this transaction itself has made it pending
+        return True
+    return record.place == SCHEDULED and scheduled_key(entry, record) == keys.scheduled + place
+
+
+def _take_out(unit: Unit, keys: TypeKeys, stray: _Ranked) -> None:
+    """Take an entry out of the queue that points at no job in that place, or at none that can be read."""
+    (priority, kind, place), packed_id = stray
+    if kind == _IS_READY:
+        take_out(unit, keys, keys.ready + priority + place + packed_id, packed_id)
+    elif len(place) > _TIME_BYTES:  # otherwise this transaction itself has made it pending
+        take_out(unit, keys, keys.scheduled + place, packed_id)
+
+
+async def _schedule_again(unit: Unit, keys: TypeKeys, early: list[KeyValue]) -> None:
+    """Move ready jobs that are not due, made ready by a clock that was ahead, to where they wait for their time."""
+    ids = [id_of_ready(keys, key) or b"" for key, _ in early]
+    for (key, _), entry in zip(early, await unit.load_fitting(keys, ids), strict=False):
+        record = entry.record
+        if record is None or record.place != READY or isinstance(record.seq, NewSeq) or ready_key(entry, record) != key:
+            take_out(unit, keys, key, entry.packed_id)
+        else:
+            place = unit.place_for(record.run_at)
+            unit.replace(entry, record.pending(place, unit.new_seq(), record.priority, record.run_at))
+
+
+def _some_of(ids: list[_Ranked], skipped: int, limit: int, sources: Sources) -> list[_Ranked]:
+    """Return the wanted number of jobs, those in front skipped; where there are too few for that, fewer are skipped.
 
     They are neighbours in the queue: two who take many each rarely meet then, whereas of two who pick each of many at
     random nearly always some are the same.
@@ -125,7 +209,8 @@ def _claim_front(unit: Unit, keys: TypeKeys, terms: Terms, taken: list[Entry], a
 async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
     """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many.
 
-    There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call.
+    There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call. What points at
+    no job that can be read is taken out, and counts.
     """
     found = await unit.transaction.snapshot.get_range(
         keys.scheduled, keys.scheduled + pack_seconds(until) + AFTER, limit=limit
@@ -133,22 +218,23 @@ async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> in
     if not found:
         return 0
     offset = len(keys.scheduled) + _TIME_BYTES
-    moved = 0
-    for entry in unit.fitting(await unit.load_many(keys, [key[offset:] for key, _ in found])):
+    entries = await unit.load_fitting(keys, [key[offset:] for key, _ in found])
+    for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
-        if record is not None and record.place == SCHEDULED:
+        if record is not None and record.place == SCHEDULED and scheduled_key(entry, record) == key:
             unit.replace(
                 entry,
                 record.pending(READY, unit.new_seq(), record.priority, record.run_at),
             )
-            moved += 1
-    return moved
+        else:
+            take_out(unit, keys, key, entry.packed_id)
+    return len(entries)
 
 
 async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     """Return when the next scheduled job comes due, seconds since the epoch; None when none is scheduled."""
-    found = await transaction.get_range(keys.scheduled, keys.scheduled + AFTER, limit=1)
-    return unpack_seconds(found[0][0][len(keys.scheduled) :]) if found else None
+    begin, end = keys.scheduled + TIME_CODE, keys.scheduled + TIME_CODE + AFTER
+    return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
 
 
 async def wait_for_more(unit: Unit, keys: TypeKeys, max_priority: bytes | None = None) -> tuple[Watch, float | None]:
@@ -240,56 +326,87 @@ async def _count(transaction: Snapshot, begin: bytes, end: bytes, limit: int, co
         begin = found[-1][0] + b"\x00"
 
 
-async def _candidates(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[bytes]:
-    """Return the packed ids of the first due jobs in order, those that this transaction made pending among them."""
-    ranked = await _ready_in_store(unit, keys, terms, due_by, wanted)
+async def _candidates(
+    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
+) -> tuple[list[_Ranked], list[KeyValue]]:
+    """Return the first due jobs in order, those that this transaction made pending among them.
+
+    And the entries of ready jobs that are not due, as far as it met any.
+    """
+    ranked, early = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
     later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
     if own or later:
         ranked = sorted(ranked + own + later, key=lambda item: item[0])
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
-    return [packed_id for _, packed_id in ranked[:wanted]]
+    return ranked[:wanted], early
 
 
-_Ranked = tuple[tuple[bytes, int, bytes], bytes]
+_Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
 """((packed priority, 0 ready before / 1 made ready here / 2 scheduled, place within), packed id)."""
 
+_IS_READY: Final = 0
+_IS_SCHEDULED: Final = 2
 
-async def _ready_in_store(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[_Ranked]:
+
+async def _ready_in_store(
+    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
+) -> tuple[list[_Ranked], list[KeyValue]]:
     # What of this must not change meanwhile is claimed when it is known what is taken.
     reads = unit.transaction.snapshot
     begin = keys.ready
     end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
     limit = wanted
     places: list[_Ranked] = []
+    early: list[KeyValue] = []
     while True:
         found = await reads.get_range(begin, end, limit=limit)
-        places += [_ranked(keys, key) for key, value in found if _due(value, due_by)]
-        if len(found) < limit or len(places) >= wanted:
-            return places[:wanted]
+        try:
+            due = [_ranked(keys, key) for key, value in found if _due(value, due_by)]
+        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+            due = _parsed(unit, keys, found, due_by)
+        if len(due) < len(found):
+            latest = max(due_by, unit.now)
+            early += [(key, value) for key, value in found if not _due(value, latest)]
+        places += due
+        if len(found) < limit or len(places) >= wanted or len(early) >= _MOST_EARLY:
+            return places[:wanted], early
         begin = found[-1][0] + b"\x00"
         limit = _PAGE
+
+
+def _parsed(unit: Unit, keys: TypeKeys, found: list[KeyValue], due_by: float) -> list[_Ranked]:
+    """Return rank and packed id of those of these READY entries that are due; what is no entry is taken out."""
+    entries: list[KeyValue] = []
+    for key, value in found:
+        if id_of_ready(keys, key) is None:
+            take_out(unit, keys, key, None)
+        else:
+            entries.append((key, value))
+    return [_ranked(keys, key) for key, value in entries if _due(value, due_by)]
 
 
 async def _scheduled_by(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[_Ranked]:
     """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
 
-    They are stored in the order of time, not of priority: all of them must be looked at.
+    They are stored in the order of time, not of priority: of those that come due next the lowest priorities are taken.
+    Further ones are looked at only as long as there are fewer than wanted.
     """
     reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
     begin = keys.scheduled
     end = keys.scheduled + pack_seconds(due_by) + AFTER
     offset = len(keys.scheduled)
+    page = max(_LONG_PAGE, wanted)
     first: list[_Ranked] = []
     while True:
-        found = await reads.get_range(begin, end, limit=_LONG_PAGE)
+        found = await reads.get_range(begin, end, limit=page)
         ranked = [
             ((priority, 2, key[offset:]), key[offset + _TIME_BYTES :])
             for key, priority in found
             if terms.max_priority is None or priority <= terms.max_priority
         ]
         first = heapq.nsmallest(wanted, first + ranked, key=itemgetter(0))
-        if len(found) < _LONG_PAGE:
+        if len(found) < page or len(first) >= wanted:
             return first
         begin = found[-1][0] + b"\x00"
 
@@ -301,8 +418,8 @@ def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> li
         record = entry.record
         if (
             record is None
-            or entry.keys is not keys
             or not record.place
+            or entry.keys != keys
             or not isinstance(record.seq, NewSeq)
             or (record.run_at is not None and record.run_at > due_by)
             or (terms.max_priority is not None and record.priority > terms.max_priority)
@@ -318,7 +435,7 @@ def _ranked(keys: TypeKeys, key: bytes) -> _Ranked:
     start = len(keys.ready)
     stamp = end_of_priority(keys, key)
     after = stamp + 1 + _SEQ_BYTES
-    return (key[start:stamp], 0, key[stamp:after]), key[after:]
+    return (key[start:stamp], _IS_READY, key[stamp:after]), key[after:]
 
 
 def _due(packed_run_at: bytes, due_by: float | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobs_service import notes
-from jobs_service.errors import JobCanceled, WorkerConflict, job_name
+from jobs_service.errors import JobCanceled, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry, Place, Unit
@@ -22,7 +22,7 @@ class Holding(enum.Enum):
     CANCELED = "canceled"
     """A creator asked for its removal."""
     TAKEN = "taken"
-    """It is the worker's no more."""
+    """It is the worker's no more, or its record cannot be read: nothing that the worker does can be written."""
 
 
 class Told(NamedTuple):
@@ -33,12 +33,16 @@ class Told(NamedTuple):
         error: how it failed, as `notes.error_json` packs it; None leaves what is there.
         reason: of a crash, in a few words, for the history.
         max_history: events that are kept; None for as many as there are, and 20 at least.
+        crashes: in a row, the one that is told of among them; None to count on.
+        attempts: to be added to their number.
     """
 
     result: bytes | None = None
     error: bytes | None = None
     reason: str = ""
     max_history: int | None = None
+    crashes: int | None = None
+    attempts: int = 0
 
 
 NOTHING = Told()
@@ -79,7 +83,9 @@ async def finish(
         record = record.with_json(json)
     said = _with_told(record.notes, told)
     if told.reason:
-        said = notes.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
+        said = notes.noted(
+            said, HistoryKind.CRASHED, unit.now, told.reason, attempts=told.attempts, most=told.max_history
+        )
     if record.cancel:
         # A worker that saw the flag ends with a plain finish(): that is no success.
         outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
@@ -106,17 +112,20 @@ async def beat(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]
     await unit.prefetch([place for place, _ in held])
     found: list[Holding] = []
     for place, lock in held:
-        entry = await unit.load(place)
-        record = entry.record
+        entry = unit.loaded(place)
+        record = None if entry is None else entry.record
         found.append(_holding(record, lock))
-        if record is not None and found[-1] is not Holding.TAKEN:
+        if entry is not None and record is not None and found[-1] is not Holding.TAKEN:
             unit.replace(entry, record.running(lock, unit.new_seq()))
     return found
 
 
 def holding(raw: bytes | None, lock: bytes) -> Holding:
     """Return what a job is to its worker, given its record as stored."""
-    return _holding(None if raw is None else Record.decode(raw), lock)
+    try:
+        return _holding(None if raw is None else Record.decode(raw, True), lock)
+    except RecordDamaged:
+        return Holding.TAKEN
 
 
 def _holding(record: Record | None, lock: bytes) -> Holding:
@@ -139,7 +148,7 @@ async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float
     entry = await unit.load(place)
     record = _held(entry, lock)
     said = _with_told(record.notes, told)
-    said = notes.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history)
+    said = notes.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history, crashes=told.crashes)
     await _give_back(unit, entry, record, said, run_at)
     return entry
 
@@ -203,7 +212,7 @@ async def _end(
     """Make the job be finished: until it expires, if finished jobs of its type do."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
     said = notes.noted(said, kind, unit.now, most=max_history)
-    retention = unit.retentions.get(entry.keys) or await unit.retention(entry.keys)
+    retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
     keep = retention.seconds(outcome)
     if keep is not None:
         said = notes.expiring(said, unit.now + keep)

@@ -13,7 +13,7 @@ tuple-layer tuple 9.0 and 8.3. Format 2, integers big-endian (format 1, never re
 | 14     | 8     | run_at, a double: seconds since the epoch; NaN for none                                           |
 | 22     | 2     | p: length of the priority                                                                         |
 | 24     | p     | priority, as the tuple layer packs it                                                             |
-|        | 16    | lock, if running                                                                                  |
+|        | 16    | lock, if running: random, but for the store's instance in front (8) where it has one               |
 |        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
 |        | 4+n   | if notes: n (4) and the notes (see jobs_service/notes.py)                                         |
 |        | rest  | data as JSON, UTF-8; nothing for None                                                             |
@@ -26,9 +26,10 @@ import struct
 from typing import Final
 
 from jobs_service import notes as notes_of
-from jobs_service.errors import StoreError
+from jobs_service.errors import RecordDamaged
+from jobs_service.layer.keyspace import EARLIEST, LATEST, is_priority
 from jobs_service.model import JobState, Outcome
-from jobs_service.notes import HistoryKind
+from jobs_service.notes import ERROR, HEAD_BYTES, HistoryKind, JobError
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
 VERSION: Final = 2
@@ -49,10 +50,48 @@ _BEFORE_STAMP: Final = tuple(bytes((VERSION, flags)) for flags in range(256))
 _NEXT = struct.Struct(">dH")
 _SIZE = struct.Struct(">I")
 _FIXED: Final = _HEAD.size + LOCK_BYTES + _NEXT.size + _SIZE.size
+LARGEST_HEAD: Final = _FIXED + HEAD_BYTES
+"""What `Record.size` counts at most beside twice the bytes of the priorities, and those of notes and data."""
 _NAN = math.nan
 _VERSION_BYTE: Final = bytes((VERSION,))
 
 _OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
+_ONE_STATE: Final = tuple(
+    (flags & RUNNING > 0) + (flags & READY > 0) + (flags & SCHEDULED > 0) + (flags >> _OUTCOME_SHIFT & 3 > 0) == 1
+    and (flags & RUNNING > 0 or not flags & CANCEL)
+    for flags in range(256)
+)
+"""Whether a job with these flags is in exactly one state, and canceled only while it runs."""
+_DECODED: Final = tuple(
+    (
+        flags & _PLACE,
+        _OUTCOMES[flags >> _OUTCOME_SHIFT & 3],
+        flags & CANCEL > 0,
+        not good or flags & (SCHEDULED | RESUBMIT) > 0,
+    )
+    for flags, good in enumerate(_ONE_STATE)
+)
+"""Place, outcome and cancel flag by flags; and whether these leave open that something is wrong with the rest."""
+_ENDED: Final = {
+    outcome: code << _OUTCOME_SHIFT | NOTES for code, outcome in enumerate(_OUTCOMES) if outcome is not None
+}
+"""The flags of finished jobs."""
+_ZERO_PRIORITY: Final = b"\x14"
+
+# Nearly all records are of jobs with the default priority that run or do not: two layouts, each one step.
+_USUAL_PRIORITY: Final = len(_ZERO_PRIORITY).to_bytes(2, "big") + _ZERO_PRIORITY
+_AT_PRIORITY: Final = slice(_HEAD.size - 2, _HEAD.size + len(_ZERO_PRIORITY))
+_USUAL_AT_REST: Final[dict[bytes, tuple[int, Outcome | None]]] = {
+    bytes((VERSION, READY | NOTES)): (READY, None),
+    **{bytes((VERSION, flags)): (0, outcome) for outcome, flags in _ENDED.items()},
+}
+_AT_REST_HEAD = struct.Struct(">2x12sd3xI")
+_AT_REST_AFTER_STAMP = struct.Struct(">2sd3sI")
+_USUAL_RUNNING: Final = bytes((VERSION, RUNNING | NOTES))
+_RUNNING_HEAD = struct.Struct(f">2x12sd3x{LOCK_BYTES}sI")
+_RUNNING_AFTER_STAMP = struct.Struct(f">2sd3s{LOCK_BYTES}sI")
+_LEAST_AT_REST: Final = _AT_REST_HEAD.size + HEAD_BYTES
+_LEAST_RUNNING: Final = _RUNNING_HEAD.size + HEAD_BYTES
 
 
 class NewSeq:
@@ -146,18 +185,26 @@ class Record:
         return None if stamp is None else stamp + seq.order
 
     def size(self) -> int:
-        """Return how many bytes the record takes, or will take when it runs and is resubmitted."""
-        # Room for the flag is kept from the beginning: a job that was added can be resubmitted.
-        priority = len(self.priority)
-        following = priority if self.next is None else max(priority, len(self.next[0]))
-        return _FIXED + priority + following + max(len(self.notes), notes_of.HEAD_BYTES) + len(self.json)
+        """Return how many bytes the record takes at most until its job has ended: runs, is resubmitted, runs again."""
+        # Whichever of the two priorities is the longer one may be that of both runs.
+        priority = len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))
+        return _FIXED + 2 * priority + max(len(self.notes), HEAD_BYTES) + len(self.json)
+
+    def encoded_size(self) -> int:
+        """Return how many bytes the record takes as it is."""
+        size = _HEAD.size + len(self.priority) + len(self.json)
+        if self.lock is not None:
+            size += LOCK_BYTES
+        if self.next is not None:
+            size += _NEXT.size + len(self.next[0])
+        return size + _SIZE.size + len(self.notes) if self.notes else size
 
     def fit(self, limit: int) -> None:
         """Forget the history of a job that would grow over a number of bytes, then its error: they must not stop it."""
         if self.size() > limit:
             self.notes = notes_of.without_history(self.notes)
             if self.size() > limit:
-                self.notes = notes_of.with_part(self.notes, notes_of.ERROR, None)
+                self.notes = notes_of.with_part(self.notes, ERROR, None)
 
     def encode(self) -> bytes:
         """Return the bytes of a record whose seq is known."""
@@ -167,6 +214,23 @@ class Record:
 
     def around_stamp(self) -> tuple[bytes, bytes]:
         """Return what is before and what is after the versionstamp."""
+        seq, notes = self.seq, self.notes
+        order = seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:]  # type: ignore[index]
+        if (
+            self.priority == _ZERO_PRIORITY and self.run_at is None and self.next is None and notes and not self.cancel
+        ):  # one of the two usual layouts: in one step
+            lock, outcome = self.lock, self.outcome
+            if lock is None:
+                flags = self.place | (NOTES if outcome is None else _ENDED[outcome])
+                after = _AT_REST_AFTER_STAMP.pack(order, _NAN, _USUAL_PRIORITY, len(notes))
+                return _BEFORE_STAMP[flags], after + notes + self.json
+            if outcome is None and not self.place:
+                after = _RUNNING_AFTER_STAMP.pack(order, _NAN, _USUAL_PRIORITY, lock, len(notes))
+                return _USUAL_RUNNING, after + notes + self.json
+        return self._around_stamp(order)
+
+    def _around_stamp(self, order: bytes) -> tuple[bytes, bytes]:
+        """Return what is before and what is after the versionstamp, whatever the record has."""
         flags = self.place
         tail = self.json
         if self.notes:
@@ -183,23 +247,47 @@ class Record:
             flags |= CANCEL
         if self.outcome is not None:
             flags |= _OUTCOMES.index(self.outcome) << _OUTCOME_SHIFT
-        seq = self.seq
         run_at = self.run_at
         priority = self.priority
         after = _AFTER_STAMP.pack(
-            seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:],  # type: ignore[index]
+            order,
             _NAN if run_at is None else run_at,
             len(priority),
         )
         return _BEFORE_STAMP[flags], after + priority + tail
 
     @classmethod
-    def decode(cls, raw: bytes) -> Record:
+    def decode(cls, raw: bytes, checked: bool = False) -> Record:
         """Return the record that `encode` encoded.
 
+        Args:
+            raw: the bytes.
+            checked: whether they must also be one that a job can have, so that whatever is done with it succeeds.
+
         Raises:
-            StoreError: the bytes are no record, or one of a newer version.
+            RecordDamaged: the bytes are no record, or one of a newer version.
         """
+        if raw[_AT_PRIORITY] == _USUAL_PRIORITY:
+            # What `_decode` checks is so here already, but for the lengths and the time.
+            kind = raw[:2]
+            if kind == _USUAL_RUNNING and len(raw) >= _LEAST_RUNNING:
+                seq, run_at, lock, size = _RUNNING_HEAD.unpack_from(raw)
+                end = _RUNNING_HEAD.size + size
+                if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
+                    notes = raw[_RUNNING_HEAD.size : end]
+                    return cls(lock, 0, seq, _ZERO_PRIORITY, None, None, False, None, raw[end:], notes)
+            elif (rest := _USUAL_AT_REST.get(kind)) is not None and len(raw) >= _LEAST_AT_REST:
+                seq, run_at, size = _AT_REST_HEAD.unpack_from(raw)
+                end = _AT_REST_HEAD.size + size
+                if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
+                    notes = raw[_AT_REST_HEAD.size : end]
+                    place, outcome = rest
+                    return cls(None, place, seq, _ZERO_PRIORITY, None, outcome, False, None, raw[end:], notes)
+        return cls._decode(raw, checked)
+
+    @classmethod
+    def _decode(cls, raw: bytes, checked: bool) -> Record:
+        """Return the record, whatever it has; see `decode`."""
         try:
             version, flags, seq, run_at, size = _HEAD.unpack_from(raw)
             if version != VERSION:
@@ -225,21 +313,36 @@ class Record:
         except struct.error as error:
             if raw[:1] != _VERSION_BYTE:
                 raise _of_another_version(raw) from None
-            raise StoreError(f"a job's record is damaged: {error}") from None
+            raise RecordDamaged(f"a job's record is damaged: {error}") from None
         if end > len(raw):
-            raise StoreError(f"a job's record is damaged: it has {len(raw)} bytes; its fields take {end}")
+            raise RecordDamaged(f"a job's record is damaged: it has {len(raw)} bytes; its fields take {end}")
+        place, outcome, cancel, needs_look = _DECODED[flags]
+        if checked and (needs_look or priority != _ZERO_PRIORITY or run_at == run_at or len(notes) < HEAD_BYTES):
+            _check(flags, run_at, notes)
+            _check_run(priority, run_at)
+            if following is not None:
+                _check_run(following[0], _NAN if following[1] is None else following[1])
         return cls(
             lock,
-            flags & _PLACE,
+            place,
             seq,
             priority,
             None if run_at != run_at else run_at,
-            _OUTCOMES[flags >> _OUTCOME_SHIFT & 3],
-            bool(flags & CANCEL),
+            outcome,
+            cancel,
             following,
             raw[end:],
             notes,
         )
+
+    @staticmethod
+    def salvaged(raw: bytes) -> tuple[bytes, bytes, float] | None:
+        """Return what may be seq, priority and run_at of a record that cannot be read; None when it is too short."""
+        try:
+            _, _, seq, run_at, size = _HEAD.unpack_from(raw)
+        except struct.error:
+            return None
+        return seq, raw[_HEAD.size : _HEAD.size + size], run_at
 
     # The moves of a job: each returns the next state.
 
@@ -302,5 +405,57 @@ class Record:
         )
 
 
-def _of_another_version(raw: bytes) -> StoreError:
-    return StoreError(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 02: upgrade")
+def lock_in(raw: bytes | None) -> bytes | None:
+    """Return the lock in a record as stored, without decoding the rest; None if it has none or cannot be read."""
+    if raw is None or len(raw) < _HEAD.size or raw[0] != VERSION or not raw[1] & RUNNING:
+        return None
+    start = _HEAD.size + int.from_bytes(raw[_HEAD.size - 2 : _HEAD.size], "big")
+    return raw[start : start + LOCK_BYTES]
+
+
+def _check(flags: int, run_at: float, notes: bytes) -> None:
+    """Check flags, and what must be there with them."""
+    if not _ONE_STATE[flags] or (flags & SCHEDULED and run_at != run_at):
+        raise RecordDamaged(f"a job's record is damaged: its flags are {flags:#x}, which no job has")
+    if 0 < len(notes) < HEAD_BYTES:
+        raise RecordDamaged(f"a job's record is damaged: its notes have {len(notes)} bytes")
+
+
+def _check_run(priority: bytes, run_at: float) -> None:
+    """Check priority and time of a run."""
+    if not is_priority(priority):
+        raise RecordDamaged("a job's record is damaged: a priority that the tuple layer did not pack")
+    if run_at == run_at and not EARLIEST <= run_at <= LATEST:
+        raise RecordDamaged(f"a job's record is damaged: a time, {run_at}, that no calendar has")
+
+
+class Unreadable:
+    """Stands for a record that cannot be read where jobs are listed: in a state of its own, its error says why.
+
+    Args:
+        why: what was met.
+    """
+
+    __slots__ = ("notes",)
+
+    state: Final = JobState.UNREADABLE
+    lock: Final = None
+    priority: Final = _ZERO_PRIORITY
+    run_at: Final = None
+    outcome: Final = None
+    cancel: Final = False
+    resubmit: Final = False
+    seq_bytes: Final = None
+    json: Final = b""
+
+    def __init__(self, why: RecordDamaged) -> None:
+        error = JobError(type(why).__name__, str(why))
+        self.notes = notes_of.with_part(b"", ERROR, notes_of.error_json(error))
+
+    def size(self) -> int:
+        """Return nothing: it is never rewritten."""
+        return 0
+
+
+def _of_another_version(raw: bytes) -> RecordDamaged:
+    return RecordDamaged(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 02: upgrade")

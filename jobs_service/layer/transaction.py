@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import abc
 import enum
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
-from hashlib import blake2b
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
-from jobs_service import json_data, notes
-from jobs_service.errors import InvalidJob, kind_of, shown
+from jobs_service import notes
+from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, kind_of, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
+from jobs_service.layer.enqueueing import ArgsT, Enqueued, How, When, handler_of, wanted
 from jobs_service.layer.keyspace import (
-    AFTER,
     TypeKeys,
     exact_int,
-    pack_id,
     pack_priority,
     place_of,
     to_seconds,
-    unpack_id,
 )
-from jobs_service.layer.record import Record
+from jobs_service.layer.listing import list_page
+from jobs_service.layer.record import NewSeq
 from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.unit import Entry, Place, Retention, Seen, Unit
 from jobs_service.model import (
@@ -40,11 +38,11 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
-from jobs_service.sources import Sources
-from jobs_service.store.base import Snapshot, Transaction
+from jobs_service.store.base import Transaction
 
 COUNT_PAGE = 10_000
 
+T = TypeVar("T")
 Word = TypeVar("Word", bound=enum.StrEnum)
 
 # Inside a class that has a method `list`, the builtin goes by these names.
@@ -58,24 +56,19 @@ _Types: TypeAlias = list[JobType]
 _Entries: TypeAlias = list[Entry]
 
 
-_RANDOM_ID_BYTES = 16
 _WIDEST_SPREAD = 1_000_000
-_DIGEST_BYTES = 16
+_MOST_LOOKS: Final = 64
+"""Looks at a queue in one transaction, as long as each takes only out of it what is in the way."""
 
 
-class Enqueued(abc.ABC):
-    """What a job is enqueued for: a handler."""
+class _Ended:
+    """Stands for the unit of work of a transaction that has ended."""
 
-    type: JobType
+    def __getattr__(self, name: str) -> Any:
+        raise StoreError("this transaction has ended; it is of use only inside its transaction function")
 
-    @property
-    @abc.abstractmethod
-    def timeout(self) -> float:
-        """The activity timeout that the type is made with, in seconds."""
 
-    @abc.abstractmethod
-    def data(self, args: Any) -> Any:
-        """Return arguments as JSON data; UNSET for a handler that takes none."""
+_ENDED: Final = _Ended()
 
 
 class JobTransaction:
@@ -84,7 +77,9 @@ class JobTransaction:
     They behave as if done one after the other, also on the same job. A transaction function gets one as its argument.
 
     Attributes:
-        kv: the store's transaction, for the application's own keys.
+        kv: the store's transaction, for the application's own keys and values, all bytes: `kv[key] = value`,
+            `del kv[key]`, `await kv.get(key)`, `await kv.get_range(begin, end)`, and `kv.add(key, operand)` for a
+            counter, little-endian.
     """
 
     def __init__(self, unit: Unit, worker: Worker | None, make_ready: int, looks: Looks | None = None) -> None:
@@ -92,10 +87,18 @@ class JobTransaction:
         self._worker = worker
         self._make_ready = make_ready
         self._looks = looks
+        self._accepted: _Entries = []
+
+    def _end(self) -> _Entries:
+        """Refuse everything from now on; return the jobs that were accepted and run on."""
+        self._unit = cast(Unit, _ENDED)
+        taken, self._accepted = self._accepted, []
+        return [entry for entry in taken if entry.record is not None and entry.record.lock is not None]
 
     @property
     def kv(self) -> Transaction:
         """The store's transaction: your own keys, in FoundationDB's vocabulary."""
+        self._unit.has_application = True
         return self._unit.transaction
 
     # Types
@@ -160,7 +163,8 @@ class JobTransaction:
         for job in new_jobs(jobs):
             specs.append(new_job_spec(keys.type, job))
             places.append(place_of(keys, job.id))
-        return [job_of(entry) for entry in await creation.add_many(self._unit, keys, places, specs, rule)]
+        with self._unit.all_or_nothing():
+            return [job_of(entry) for entry in await creation.add_many(self._unit, keys, places, specs, rule)]
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
@@ -184,9 +188,13 @@ class JobTransaction:
         """Return the ids of the type's running jobs, those silent for longest first."""
         keys = self._keys(type)
         found = await activity.active_ids(self._unit.transaction, keys, None, 0)
-        return [id for _, id in found if not self._moved(keys, id)] + [
-            entry.id for entry in self._changed(keys) if entry.record is not None and entry.record.lock is not None
+        # The entries of those that this transaction has moved are not there any more, or not yet.
+        own = [
+            (entry.record.seq.order, entry.id)
+            for entry in self._changed(keys)
+            if entry.record is not None and entry.record.lock is not None and isinstance(entry.record.seq, NewSeq)
         ]
+        return [id for _, id in found] + [id for _, id in sorted(own)]
 
     async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
         """Return how many jobs of the type are pending; see JobsService.pending_count."""
@@ -235,26 +243,30 @@ class JobTransaction:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many."""
         keys = self._keys(type)
         wanted = terms(limit, max_priority, due_by, spread, self._make_ready, self._unit.sources.worker)
-        if wanted.spread == pending.ADAPTIVE:
-            taken = await self._accept_adaptively(keys, wanted)
-        else:
-            taken, _ = await pending.accept(self._unit, keys, wanted)
+        for _ in range(_MOST_LOOKS):
+            if wanted.spread == pending.ADAPTIVE:
+                taken, more = await self._accept_adaptively(keys, wanted)
+            else:
+                taken, more = await pending.accept(self._unit, keys, wanted)
+            if taken or not more:
+                break
+        self._accepted += taken
         return [running_job(entry, self._worker) for entry in taken]
 
-    async def _accept_adaptively(self, keys: TypeKeys, wanted: pending.Terms) -> _Entries:
+    async def _accept_adaptively(self, keys: TypeKeys, wanted: pending.Terms) -> tuple[_Entries, bool]:
         """Accept with the spread that the service has now, exact order where there is no service to learn."""
         looks = Looks(Spreading()) if self._looks is None else self._looks
         spread = looks.spread(keys, wanted.limit)
-        taken, _ = await pending.accept(self._unit, keys, wanted._replace(spread=spread))
+        taken, more = await pending.accept(self._unit, keys, wanted._replace(spread=spread))
         looks.took(keys, spread, [entry.id for entry in taken])
-        return taken
+        return taken, more
 
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
         """Show that a running job is alive; see RunningJob.update."""
         check_running(job)
         json = creation.json_of(job.type, job.id, data)
-        entry = await processing.update(self._unit, self._place(job.type, job.id), job.lock, json)
-        return running_job(entry, self._worker)
+        place = self._place(job.type, job.id)
+        return running_job(await _named(place, processing.update(self._unit, place, job.lock, json)), self._worker)
 
     async def finish(
         self,
@@ -270,7 +282,9 @@ class JobTransaction:
         json = creation.json_of(job.type, job.id, data)
         ended = check_outcome(outcome, job)
         place = self._place(job.type, job.id)
-        return job_of(await processing.finish(self._unit, place, job.lock, json, ended, told(job, result, error)))
+        _tell_worker(job)
+        said = told(job, result, error)
+        return job_of(await _named(place, processing.finish(self._unit, place, job.lock, json, ended, said)))
 
     @overload
     async def resubmit(
@@ -292,32 +306,131 @@ class JobTransaction:
         if _is_running(type):
             job: RunningJob = type
             spec = creation.spec_of(job.type, job.id, data, priority, run_at)
-            entry = await processing.resubmit(self._unit, self._place(job.type, job.id), job.lock, spec)
-            return running_job(entry, self._worker)
+            place = self._place(job.type, job.id)
+            return running_job(
+                await _named(place, processing.resubmit(self._unit, place, job.lock, spec)), self._worker
+            )
         spec = creation.spec_of(type, id, data, priority, run_at)
-        return job_of(await creation.resubmit(self._unit, self._place(type, id), spec))
+        place = self._place(type, id)
+        return job_of(await _named(place, creation.resubmit(self._unit, place, spec)))
 
+    @overload
     async def enqueue(
         self,
-        handler: Enqueued,
+        handler: Enqueued[ArgsT, Any],
+        args: ArgsT,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> Job: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: Enqueued[Any, Any],
+        args: Mapping[str, Any],
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> Job: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: Enqueued[Any, Any],
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: JobType,
         args: Any = UNSET,
         *,
         id: JobId | None = None,
         priority: Priority = 0,
-        run_at: RunAt | None = None,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
         unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job: ...
+
+    async def enqueue(
+        self,
+        handler: Any,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
     ) -> Job:
         """Add a job for a handler; see JobsService.enqueue."""
-        check_handler(handler)
-        wanted, data = naming(handler, args, id, unique, self._unit.sources)
-        spec = creation.spec_of(handler.type, wanted, data, priority, run_at)
-        place = self._place(handler.type, wanted)
-        return job_of(await creation.enqueue(self._unit, place, spec, is_unique(unique), handler.timeout))
+        resolved = handler_of(handler, self._handlers())
+        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
+        found = wanted(resolved, args, arguments, how, self._unit.sources)
+        place = self._place(resolved.type, found.id)
+        return enqueued_job(await creation.enqueue(self._unit, place, found.spec, found.unique, resolved.timeout))
+
+    async def enqueue_many(
+        self,
+        handler: Enqueued[Any, Any] | JobType,
+        jobs: Iterable[Any],
+        *,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: bool = False,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> _Jobs:
+        """Add a job for each of many arguments, all in this transaction; see JobsService.enqueue_many."""
+        resolved = handler_of(handler, self._handlers())
+        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit)
+        sources = self._unit.sources
+        found = [wanted(resolved, args, {}, how, sources) for args in check_iterable("jobs", jobs)]
+        places = [self._place(resolved.type, each.id) for each in found]
+        await self._unit.prefetch(places)
+        with self._unit.all_or_nothing():
+            return [
+                enqueued_job(await creation.enqueue(self._unit, place, each.spec, each.unique, resolved.timeout))
+                for place, each in zip(places, found, strict=True)
+            ]
+
+    def _handlers(self) -> Mapping[JobType, Enqueued[Any, Any]]:
+        """Return the handlers of this program by type: none where there is no service."""
+        return {}
 
     async def release(self, job: RunningJob) -> Job:
         """Give a running job back; see RunningJob.release."""
         check_running(job)
-        return job_of(await processing.release(self._unit, self._place(job.type, job.id), job.lock))
+        _tell_worker(job)
+        place = self._place(job.type, job.id)
+        return job_of(await _named(place, processing.release(self._unit, place, job.lock)))
 
     def _keys(self, type: JobType) -> TypeKeys:
         return self._unit.keyspace.of(type)
@@ -326,24 +439,21 @@ class JobTransaction:
         return place_of(self._keys(type), id)
 
     def _changed(self, keys: TypeKeys) -> _Entries:
-        return [entry for entry in self._unit.entries.values() if entry.changed and entry.keys is keys]
-
-    def _moved(self, keys: TypeKeys, id: JobId) -> bool:
-        entry = self._unit.entries.get(keys.data + pack_id(id))
-        return entry is not None and entry.changed
+        return [entry for entry in self._unit.entries.values() if entry.changed and entry.keys == keys]
 
     async def _list(self, keys: TypeKeys | None, state: JobState | None, page_size: int) -> AsyncIterator[Job]:
         """Merge the stored jobs with those that this transaction has changed, in key order."""
         changed = {
             key: entry
             for key, entry in self._unit.entries.items()
-            if entry.changed and (keys is None or entry.keys is keys)
+            if entry.changed and (keys is None or entry.keys == keys)
         }
         own = sorted(changed)
         position = 0
         after: bytes | None = None
         while True:
-            page = await list_page(self._unit.transaction, self._unit.keyspace, keys, after, page_size)
+            transaction = self._unit.transaction
+            page, after = await list_page(transaction, self._unit.keyspace, keys, after, page_size, transaction.limits)
             for key, job in page:
                 while position < len(own) and own[position] < key:
                     for found in _listed(changed[own[position]], state):
@@ -351,9 +461,8 @@ class JobTransaction:
                     position += 1
                 if key not in changed and (state is None or job.state is state):
                     yield job
-            if len(page) < page_size:
+            if after is None:
                 break
-            after = page[-1][0]
         for key in own[position:]:
             for found in _listed(changed[key], state):
                 yield found
@@ -373,29 +482,6 @@ class Listing:
 
     async def _all(self) -> list[Job]:
         return [job async for job in self._jobs]
-
-
-async def list_page(
-    transaction: Snapshot, keyspace: Any, keys: TypeKeys | None, after: bytes | None, page_size: int
-) -> list[tuple[bytes, Job]]:
-    """Return one page of (DATA key, job) in key order.
-
-    Args:
-        keys: of the type to list; None for all types.
-        after: the last key of the page before; None to begin.
-        page_size: jobs per page.
-    """
-    section = keyspace.sections[1] if keys is None else keys.data
-    begin = section if after is None else after + b"\x00"
-    found = await transaction.get_range(begin, section + AFTER, limit=page_size)
-    if keys is not None:
-        start = len(keys.data)
-        return [(key, Job(keys.type, unpack_id(key[start:]), Record.decode(raw))) for key, raw in found]
-    page = []
-    for key, raw in found:
-        own, id = keyspace.split_data_key(key)
-        page.append((key, Job(own.type, id, Record.decode(raw))))
-    return page
 
 
 def terms(
@@ -456,49 +542,23 @@ def _error_json(job: Job, error: JobError) -> bytes:
         raise refusal.about(job.type, job.id) from None
 
 
-def check_handler(handler: Any) -> None:
-    """Refuse what is no handler."""
-    if not issubclass(type(handler), Enqueued):
-        refused = f"{shown(handler)}: a {kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function"
-        raise InvalidJob(refused)
-
-
-def is_unique(unique: Any) -> bool:
-    """Return whether a job is to be the only one of its kind.
-
-    Raises:
-        InvalidJob: it is neither None, a bool nor a key.
-    """
-    if unique is None or unique is False:
-        return False
-    if unique is not True and not (issubclass(type(unique), str) and str.__len__(unique)):
-        raise InvalidJob(
-            f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
-        )
-    return True
-
-
-def naming(handler: Enqueued, args: Any, id: JobId | None, unique: Any, sources: Sources) -> tuple[JobId, Any]:
-    """Return the id and the data of a job that is enqueued.
-
-    Raises:
-        InvalidJob: id and unique are both given, or the arguments are not the handler's.
-    """
-    data = handler.data(args)
-    if not is_unique(unique):
-        return sources.token(_RANDOM_ID_BYTES).hex() if id is None else id, data
-    if id is not None:
-        raise InvalidJob(f"id={shown(id)} and unique={shown(unique)}: give one of them").about(handler.type, id)
-    if unique is True:
-        return "unique:" + blake2b(json_data.encode(data), digest_size=_DIGEST_BYTES).hexdigest(), data
-    return "unique:" + str.__str__(unique), data
-
-
 def new_job_spec(type: JobType, job: NewJob) -> Spec:
     """Return the checked spec of one of add_many's jobs."""
     if not _is_new_job(job):
         raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
     return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)
+
+
+def check_iterable(what: str, values: Any) -> Iterator[Any]:
+    """Return an iterator over what should be iterable; text is one value that somebody forgot to put into a list."""
+    try:
+        if issubclass(type(values), str | bytes | bytearray):
+            raise TypeError
+        return iter(values)
+    except Exception:  # a TypeError, or what an object's own __iter__ raises
+        raise InvalidJob(
+            f"{what} {shown(values)}: a {kind_of(values)}; allowed is any iterable that is no text"
+        ) from None
 
 
 def new_jobs(jobs: Any) -> Iterator[NewJob]:
@@ -533,7 +593,7 @@ def check_state(state: Any) -> JobState | None:
         return None
     found = member(JobState, state)
     if found is None or found is JobState.REMOVED:
-        raise InvalidJob(f"state {shown(state)}: allowed are 'pending', 'running', 'finished'")
+        raise InvalidJob(f"state {shown(state)}: allowed are 'pending', 'running', 'finished', 'unreadable'")
     return found
 
 
@@ -568,6 +628,27 @@ def job_of(entry: Entry | Seen) -> Job:
     """Return the entry as the application's job."""
     assert entry.record is not None
     return Job(entry.keys.type, entry.id, entry.record)
+
+
+async def _named(place: Place, work: Awaitable[T]) -> T:
+    """Return the result of an operation on a job; when a part of its record cannot be read, the error names the job."""
+    try:
+        return await work
+    except RecordDamaged as error:
+        raise error.of(place[0].type, place[1]) from None
+
+
+def enqueued_job(entry: Entry | Seen) -> Job:
+    """Return what `enqueue` returns: the entry as the application's job, with whether it was added just now."""
+    job = job_of(entry)
+    job._created = entry.added
+    return job
+
+
+def _tell_worker(job: RunningJob) -> None:
+    """Tell who keeps an account of a running job that it may be over when this transaction has taken effect."""
+    if job._worker is not None:
+        job._worker._ending(job)
 
 
 def _listed(entry: Entry, state: JobState | None) -> list[Job]:

@@ -5,32 +5,72 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs_service.errors import JobCanceled, job_name
-from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
+from jobs_service.model import UNSET, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 from jobs_service.runner.calling import from_thread
+
+
+class BlockingProgress(ProgressReport):
+    """The `progress` of a job in the hands of a plain function: a value, and the operation as a plain call."""
+
+    __slots__ = ("_blocking",)
+
+    def __init__(self, blocking: BlockingJob) -> None:
+        super().__init__(blocking._job)
+        object.__setattr__(self, "_blocking", blocking)
+
+    if TYPE_CHECKING:
+        _blocking: BlockingJob
+
+    def __call__(  # type: ignore[override]
+        self, done: float, total: float | None = None, message: str = ""
+    ) -> None:
+        """Say how far the job has come; see RunningJob.progress."""
+        self._blocking.report(done, total, message)
+
+
+class BlockingResubmit(ResubmitFlag):
+    """The `resubmit` of a job in the hands of a plain function: a flag, and the operation as a plain call."""
+
+    __slots__ = ("_blocking",)
+
+    def __init__(self, blocking: BlockingJob) -> None:
+        super().__init__(blocking._job)
+        self._blocking = blocking
+
+    def __call__(  # type: ignore[override]
+        self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> None:
+        """Ask for another run after this one; see RunningJob.resubmit."""
+        self._blocking._do(lambda: self._job.resubmit(data=data, priority=priority, run_at=run_at))
 
 
 class BlockingJob(Job):
     """A running job in the hands of a function that runs in a thread of its own.
 
-    Its operations wait until they are done. When the run is to end - the job was canceled or lost, or the process is
-    stopping - every one of them raises JobCanceled; a function that computes for long looks at `stopping`.
+    It has the operations of a RunningJob by the same names, as plain calls that wait until they are done. When the run
+    is to end - the process is stopping, or the job was canceled or lost - `stopping` turns true at once: a function
+    that computes for long looks at it, and returns; its job is given back then. Where the process is stopping it may
+    also go on to its end within the handler's grace. After that, or when the job was canceled or lost, each operation
+    raises JobCanceled.
     """
 
-    __slots__ = ("_job", "_loop", "_stopping")
+    __slots__ = ("_announced", "_has_heeded", "_job", "_loop", "_stopped")
 
     def __init__(self, job: RunningJob, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(job.type, job.id, job._record)
         self._job = job
         self._loop = loop
-        self._stopping = threading.Event()
+        self._announced = threading.Event()
+        self._stopped = threading.Event()
+        self._has_heeded = False
 
     @property
     def stopping(self) -> bool:
         """Whether the function is to return soon: what it does from now on may be done again by others."""
-        return self._stopping.is_set()
+        return self._heeded(self._announced.is_set())
 
     def wait_for_stop(self, timeout: float) -> bool:
         """Sleep, but no longer than until the function is to return.
@@ -41,14 +81,34 @@ class BlockingJob(Job):
         Returns:
             `stopping`.
         """
-        return self._stopping.wait(timeout)
+        return self._heeded(self._announced.wait(timeout))
+
+    @property
+    def has_heeded(self) -> bool:
+        """Whether the function has been told, by one of these, that it is to return."""
+        return self._has_heeded
 
     def update(self, data: Any = UNSET) -> None:
         """Store new data; see RunningJob.update."""
         self._do(lambda: self._job.update(data))
 
+    @property
+    def lock(self) -> bytes:
+        """The bytes made at accept that prove whose job this is."""
+        return self._job.lock
+
+    @property
+    def progress(self) -> BlockingProgress:
+        """How far it has come; called, says so: see RunningJob.progress."""
+        return BlockingProgress(self)
+
+    @property
+    def resubmit(self) -> BlockingResubmit:  # type: ignore[override]
+        """Whether another run was asked for; called, asks for one: see RunningJob.resubmit."""
+        return BlockingResubmit(self)
+
     def report(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the job has come; see RunningJob.progress."""
+        """Say how far the job has come: another name of `progress(...)`."""
         self._do(lambda: self._job.progress(done, total, message))
 
     def finish(
@@ -68,11 +128,25 @@ class BlockingJob(Job):
         finished: Job = self._do(lambda: self._job.finish_with(function))
         return finished
 
+    def release(self) -> Job:
+        """Give the job back unfinished; see RunningJob.release."""
+        released: Job = self._do(self._job.release)
+        return released
+
+    def announce_stop(self) -> None:
+        """Have the function told that it is to return soon; its operations still work."""
+        self._announced.set()
+
     def stop(self) -> None:
-        """Have the function told that it is to return."""
-        self._stopping.set()
+        """Have the function told that it is to return now."""
+        self._stopped.set()
+        self._announced.set()
+
+    def _heeded(self, stopping: bool) -> bool:
+        self._has_heeded = self._has_heeded or stopping
+        return stopping
 
     def _do(self, operation: Callable[[], Any]) -> Any:
-        if self._stopping.is_set():
+        if self._stopped.is_set():
             raise JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)
         return from_thread(self._loop, operation)

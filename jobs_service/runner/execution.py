@@ -6,12 +6,15 @@ Floor: runner. Nothing here touches the store: what becomes of the job is return
 from __future__ import annotations
 
 import asyncio
-import enum
+import dataclasses
 import functools
 import traceback
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from types import TracebackType
 from typing import Any, Final, NamedTuple
+
+from structlog.contextvars import bind_contextvars
 
 from jobs_service import notes
 from jobs_service.errors import (
@@ -20,6 +23,7 @@ from jobs_service.errors import (
     JobCanceled,
     JobsError,
     JobTooLarge,
+    RecordDamaged,
     Retry,
     Snooze,
     WorkerConflict,
@@ -27,35 +31,27 @@ from jobs_service.errors import (
     kind_of,
     shown,
 )
+from jobs_service.events import EventLog
 from jobs_service.layer import creation, processing
 from jobs_service.layer.processing import Told
-from jobs_service.model import JobError, Outcome, RunningJob
+from jobs_service.model import Job, JobError, Outcome, RunningJob
+from jobs_service.notes import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.calling import Steps, in_thread
 from jobs_service.runner.command import MOST_KEPT, CommandFailed
+from jobs_service.runner.groups import decisive, leaves, message_of
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.scheduling import retry_at
+from jobs_service.runner.run import Run, Why
+from jobs_service.runner.scheduling import crashes_in_a_row, retry_at
 from jobs_service.sources import Sources
 
+_MOST_LOGGED: Final = 300
 _MOST_OF_A_MESSAGE: Final = 1000
 _MOST_OF_A_REASON: Final = 200
 _FRAMES: Final = 6
 _MOST_OF_A_TRACEBACK: Final = 3000
 _RUNNER: Final = "jobs_service.runner."
-
-
-class Why(enum.Enum):
-    """Why a handler that runs is to end."""
-
-    STOPPED = "stopped"
-    """Its slot is wanted, or the runner ends: the job is given back."""
-    CANCELED = "canceled"
-    """A creator asked for the job's removal."""
-    TAKEN = "taken"
-    """The job is this worker's no more: nothing that it does counts."""
-    OVERTIME = "overtime"
-    """It took longer than its time limit."""
 
 
 class End(NamedTuple):
@@ -66,15 +62,63 @@ class End(NamedTuple):
         arguments: see `operation`.
         size: bytes that it writes beside what is there, about.
         error: how the run failed, for the log; None when it did not.
+        raised: what `error` describes.
+        retry_in: seconds until the next attempt; None when there is none.
+        instead: whether it stands for an end that the store did not take.
     """
 
     operation: Callable[..., Any] | None
     arguments: tuple[Any, ...] = ()
     size: int = 0
     error: JobError | None = None
+    raised: BaseException | None = None
+    retry_in: float | None = None
+    instead: bool = False
+
+    def tell(self, log: EventLog, job: RunningJob, seconds: float = 0.0) -> None:
+        """Log how the run ended.
+
+        Args:
+            log: of the handler.
+            job: whose run it was.
+            seconds: that it took.
+        """
+        if self.error is None:
+            if self.operation is processing.finish and self.arguments[1] is Outcome.SUCCEEDED:
+                log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=round(seconds, 3))
+            return
+        fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": _brief(self.error, _MOST_LOGGED)}
+        if self.retry_in is not None:
+            fields["retry_in"] = round(self.retry_in, 3)
+        if self.operation is processing.finish:
+            log.warning("job_failed", **fields)
+        elif isinstance(self.raised, Retry):  # what the handler has asked for is nothing to be warned of
+            log.info("job_retrying", **fields)
+        else:
+            log.warning("job_crashed", **fields)
+
+    def tell_dropped(self, log: EventLog, job: RunningJob) -> None:
+        """Log what is lost of an end because the handler had ended its job before."""
+        if self.raised is not None and self.error is not None:
+            brief = _brief(self.error, _MOST_LOGGED)
+            log.error("handler_failed_after_end", id=job.id, error=brief, exc_info=self.raised)
+        elif self.operation is processing.finish and self.size:
+            log.warning("result_not_stored", id=job.id)
 
 
 NOTHING: Final = End(None)
+
+
+def _logged_variable(name: str) -> ContextVar[Any]:
+    """Return the context variable with which structlog binds a name: looking it up by name for each job is slow."""
+    return copy_context().run(lambda: bind_contextvars(**{name: None})[name]).var
+
+
+_LOGGED_TYPE: Final = _logged_variable("job_type")
+_LOGGED_ID: Final = _logged_variable("job_id")
+
+_GIVEN_BACK: Final = object()
+"""What a plain function's run comes to that has seen that it is to return soon, and has: with its work half done."""
 
 
 class Execution:
@@ -97,62 +141,81 @@ class Execution:
     def _options(self) -> HandlerOptions:
         return self._handler.options
 
-    async def run(self, job: RunningJob, why: Callable[[], Why | None]) -> End:
+    async def run(self, run: Run) -> End:
         """Run the handler, and return what becomes of the job. Raises nothing: whatever happens is an end.
 
         Args:
-            job: accepted, its attempt counted.
-            why: returns why the handler was canceled; None when it was not.
+            run: of a job that was accepted, its attempt counted. It knows why the handler was asked to end, if it was.
         """
-        handler = self._handler
-        options = handler.options
-        if options.max_attempts is not None and job.attempts > options.max_attempts:
+        job, handler = run.job, self._handler
+        most = run.max_attempts or handler.options.max_attempts
+        if most is not None and job.attempts > most:
             # Workers that die with a job leave no other trace than the attempts that they began.
-            return self._failed(job, JobsError(f"its worker was lost {job.attempts - 1} times"), final=True)
+            return self._used_up(job)
         try:
             args = handler.codec.decode(job.data) if handler.takes_args else None
-        except InvalidJob as error:
+        except (InvalidJob, RecordDamaged) as error:
             return self._failed(job, error, final=True)
+        bound_type, bound_id = _LOGGED_TYPE.set(job.type), _LOGGED_ID.set(job.id)
         try:
             if handler.kind == "thread":
-                result = await self._in_thread(job, args)
-            else:
-                coroutine = handler.function(*handler.arguments(job, args))
-                result = await Steps(coroutine, functools.partial(self._blocked, job))
+                result = await self._in_thread(run, args)
+            else:  # of all runs the most frequent: each coroutine less counts
+                result = await Steps(handler.call(job, args), functools.partial(self._blocked, job))
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop with all other jobs
-            return self._ended_with(job, error, why())
-        if why() is Why.TAKEN:
+            return self._raised(run, error)
+        finally:
+            _LOGGED_ID.reset(bound_id)
+            _LOGGED_TYPE.reset(bound_type)
+        if result is None and run.why is None:
+            return _succeeded_with_nothing(handler.options.max_history)
+        return self._returned(run, result)
+
+    async def _in_thread(self, run: Run, args: Any) -> Any:
+        handler, job = self._handler, run.job
+        blocking = BlockingJob(job, asyncio.get_running_loop())
+        run.announce = blocking.announce_stop
+        result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
+        if blocking.has_heeded and not run.written:
+            return _GIVEN_BACK
+        return result
+
+    def _returned(self, run: Run, result: Any) -> End:
+        job = run.job
+        if run.why is Why.TAKEN:
             return NOTHING
+        if run.why is Why.OVERTIME:
+            # It has swallowed its cancellation: late is late, as for one that passes it on.
+            return self.asked(job, run.why)
+        if result is _GIVEN_BACK:
+            return self.stopped()
+        if run.written and isinstance(result, Job):
+            result = None  # what the operation that has ended the job returned
         try:
             json = b"" if result is None else creation.json_of(job.type, job.id, result)
         except (InvalidJob, JobTooLarge) as error:
             return self._failed(job, _unfit(result, error), final=True)
-        told = Told(json, None, "", options.max_history)
-        return End(processing.finish, (None, Outcome.SUCCEEDED, told), len(json or b""))
+        return _succeeded(json, self._options.max_history)
 
     def too_large(self, job: RunningJob, error: Exception) -> End:
         """Return the end of a job whose result the store does not take."""
-        return self._failed(job, error, final=True)
+        return self._failed(job, error, final=True)._replace(instead=True)
 
-    async def _in_thread(self, job: RunningJob, args: Any) -> Any:
-        handler = self._handler
-        blocking = BlockingJob(job, asyncio.get_running_loop())
-        arguments = handler.arguments(blocking, args)
-        return await in_thread(lambda: handler.function(*arguments), blocking.stop)
-
-    def _ended_with(self, job: RunningJob, error: BaseException, why: Why | None) -> End:
+    def _raised(self, run: Run, raised: BaseException) -> End:
+        job, why = run.job, run.why
         # A handler may work on other jobs as well: what it is told of those is an error like any other.
-        own = isinstance(error, JobsError) and (error.type, error.id) == (job.type, job.id)
-        if why is Why.TAKEN or (own and isinstance(error, WorkerConflict)):
+        own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
+        if why is Why.TAKEN or any(isinstance(each, WorkerConflict) for each in own):
             return NOTHING
-        heard = isinstance(error, asyncio.CancelledError) or (own and isinstance(error, JobCanceled))
-        if heard and why is not None:
+        canceled = any(isinstance(each, JobCanceled) for each in own)
+        error = decisive(raised)
+        if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):
             return self.asked(job, why)
-        if own and isinstance(error, JobCanceled):
+        if canceled:
             return self._canceled()
-        if isinstance(error, Snooze):
+        if isinstance(error, Snooze) and why is not Why.OVERTIME:
             later = self._sources.wall_time() + error.seconds
             return End(processing.stop, (later, self._options.max_history))
         if isinstance(error, Discard):
@@ -179,41 +242,78 @@ class Execution:
             case Why.STOPPED:
                 return self.stopped()
             case Why.OVERTIME:
-                limit = self._options.time_limit
+                limit = job.time_limit or self._options.time_limit
                 return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))
+
+    def _used_up(self, job: RunningJob) -> End:
+        """Return the end of a job that was lost with its worker in the last of its attempts, and does not run again."""
+        end = self._failed(job, JobsError(_how_used_up(job)), final=True)
+        json, outcome, told = end.arguments
+        assert end.error is not None
+        if job.error is not None:  # where the last run that could say so has failed
+            error = dataclasses.replace(end.error, traceback=job.error.traceback)
+            told = told._replace(error=notes.error_json(error))
+        # This run was begun, but is none.
+        return end._replace(arguments=(json, outcome, told._replace(attempts=-1)))
 
     def _failed(self, job: RunningJob, error: BaseException, *, final: bool = False, after: float | None = None) -> End:
         """Return the end of a run that failed: another attempt later, or none."""
         options = self._options
         now = self._sources.wall_time()
+        before = notes.crashes_of(job._record.notes)
         at = None
         if not final:
-            at = retry_at(
-                job.history, now, job.attempts, options.max_attempts, options.health_threshold, options.backoff
-            )
+            policy = (job.max_attempts or options.max_attempts, options.health_threshold, options.backoff)
+            at = retry_at(job.history, now, job.attempts, *policy, before)
         described = _described(error)
         json = notes.error_json(described)
         result = None
         if isinstance(error, CommandFailed) and error.result is not None:
             result = creation.json_of(job.type, job.id, error.result.within(MOST_KEPT).to_data())
-        reason = in_one_line(f"{described.type}: {described.message}", _MOST_OF_A_REASON)
-        told = Told(result, json, reason, options.max_history)
+        told = Told(result, json, _brief(described, _MOST_OF_A_REASON), options.max_history)
         size = len(json) + len(result or b"")
         if at is None:
-            return End(processing.finish, (None, Outcome.FAILED, told), size, described)
+            return End(processing.finish, (None, Outcome.FAILED, told), size, described, error)
         if after is not None:
             at = now + after
         elif options.jitter:
             at += self._sources.uniform(0.0, options.jitter) * (at - now)
-        return End(processing.crash, (told, at), size, described)
+        told = told._replace(crashes=crashes_in_a_row(job.history, now, before, options.health_threshold))
+        return End(processing.crash, (told, at), size, described, error, at - now)
+
+
+def _succeeded(json: bytes | None, max_history: int | None) -> End:
+    told = Told(json, None, "", max_history)
+    return End(processing.finish, (None, Outcome.SUCCEEDED, told), len(json or b""))
+
+
+@functools.lru_cache(maxsize=16)  # most handlers return nothing, and the ends of their runs are the same
+def _succeeded_with_nothing(max_history: int | None) -> End:
+    return _succeeded(b"", max_history)
+
+
+def _how_used_up(job: RunningJob) -> str:
+    """Return why a job does not run any more that was accepted once too often."""
+    kinds = [event.kind for event in job.history]
+    crashed = kinds.count(HistoryKind.CRASHED)
+    if not crashed and job.error is None:
+        return f"its worker was lost {job.attempts - 1} times"
+    lost = kinds.count(HistoryKind.LOST)
+    last = "" if job.error is None else f"; the last error was {_brief(job.error, _MOST_OF_A_REASON)}"
+    return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} were lost with their worker{last}"
+
+
+def _is_about(error: JobsError, job: RunningJob) -> bool:
+    return (error.type, error.id) == (job.type, job.id)
+
+
+def _brief(error: JobError, most: int) -> str:
+    return in_one_line(f"{error.type}: {error.message}", most)
 
 
 def _described(error: BaseException) -> JobError:
     """Return an error as it is kept: what it said, and where, in few lines."""
-    try:
-        message = str(error)[:_MOST_OF_A_MESSAGE]
-    except Exception:  # what an exception of the user's says of itself is the user's code
-        message = "(its message cannot be shown)"
+    message = message_of(error)[:_MOST_OF_A_MESSAGE]
     where = ""
     if error.__traceback__ is not None and not isinstance(error, Retry | Discard | InvalidJob):
         try:

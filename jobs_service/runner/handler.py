@@ -9,21 +9,21 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast, overload
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, cast, overload
 
 from jobs_service.errors import InvalidJob, InvalidSettings, in_one_line, kind_of, shown
+from jobs_service.layer.enqueueing import ENQUEUE_OPTIONS, ArgsT, Enqueued, ResultT, ResultT_co
 from jobs_service.layer.keyspace import plain_type
-from jobs_service.layer.transaction import Enqueued
 from jobs_service.model import UNSET, Job, JobType, RunningJob
+from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
 
 if TYPE_CHECKING:
     from jobs_service.runner.blocking import BlockingJob
 
-ArgsT = TypeVar("ArgsT")
-ResultT = TypeVar("ResultT")
+_P = ParamSpec("_P")
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 """Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
@@ -31,19 +31,23 @@ Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 _JOB: Final = "job"
 _JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
 _UNTYPED: Final = (Any, object, inspect.Parameter.empty)
+_JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 
 
-class Handler(Enqueued, Generic[ArgsT, ResultT]):
+class Handler(Enqueued[ArgsT, ResultT_co]):
     """A function that runs the jobs of one type; calling it calls the function, as a test of it would.
 
     Attributes:
         type: the type whose jobs it runs.
         function: what is called: `f(job)`, `f(args)`, `f(job, args)` or `f()`. The parameter that is named `job` or
-            annotated RunningJob or BlockingJob gets the job.
+            annotated RunningJob or BlockingJob gets the job. With several parameters beside it, `f(job, to, subject)`,
+            these are given by keyword.
         options: how its jobs are run; the runner replaces them when they change.
         kind: where it runs.
         takes_job, takes_args: which of the two it is called with.
+        takes_keywords: whether its arguments are given by keyword, not as one value.
+        required: names of the parameters beside the job that have no default.
         codec: what makes its arguments of a job's data, and back.
         name: module and name of the function, for logs.
     """
@@ -79,7 +83,10 @@ class Handler(Enqueued, Generic[ArgsT, ResultT]):
         self.kind: Kind = kind or told
         self.takes_job = shape.takes_job
         self.takes_args = shape.takes_args
+        self.takes_keywords = shape.takes_keywords
+        self.required = shape.required
         self.codec = shape.codec
+        self._default = shape.default
         self.name = _name_of(function)
 
     @property
@@ -88,26 +95,46 @@ class Handler(Enqueued, Generic[ArgsT, ResultT]):
         return self.options.timeout
 
     def data(self, args: Any) -> Any:
-        """Return arguments as a job's data; UNSET for a handler that takes none.
+        """Return arguments as a job's data; UNSET for a handler that takes none, or has defaults for them.
 
         Raises:
             InvalidJob: they are not what the function takes.
         """
         if args is UNSET:
-            if self.takes_args:
-                raise InvalidJob(f"{self.name} takes arguments: give them after the handler").about(self.type)
-            return None
+            if self.required:
+                missing = ", ".join(self.required)
+                raise InvalidJob(f"{self.name} takes arguments: give them after the handler ({missing})").about(
+                    self.type
+                )
+            if not self.takes_args:
+                return None
+            args = self._default
         return self.codec.encode(args)
+
+    def checked(self, data: Any) -> Any:
+        """Return JSON data, of which the function can be given arguments.
+
+        Raises:
+            InvalidJob: they are not what the function takes.
+        """
+        if type(data) not in _JSON:
+            return self.data(data)
+        if self.takes_args:
+            self.codec.decode(data)
+        return data
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         return self.function(*args, **kwargs)
 
-    def arguments(self, job: Any, args: ArgsT) -> tuple[Any, ...]:
-        """Return what of a job and its decoded arguments the function is called with."""
-        if self.takes_job:
-            return (job, args) if self.takes_args else (job,)
-        return (args,) if self.takes_args else ()
+    def arguments(self, job: Any, args: Any) -> tuple[Any, ...]:
+        """Return what of a job and its decoded arguments the function is called with, but for what is by keyword."""
+        jobs = (job,) if self.takes_job else ()
+        return (*jobs, args) if self.takes_args and not self.takes_keywords else jobs
+
+    def call(self, job: Any, args: Any) -> Any:
+        """Call the function with a job and its decoded arguments, as it takes them."""
+        return self.function(*self.arguments(job, args), **(args if self.takes_keywords else {}))
 
     def __repr__(self) -> str:
         return f"<Handler {self.name} of {self.type!r}>"
@@ -116,9 +143,21 @@ class Handler(Enqueued, Generic[ArgsT, ResultT]):
 class Registration(Protocol):
     """What `jobs.handler(type, ...)` returns: called with a function it gives the Handler, typed like the function.
 
-    A handler without arguments of its own takes jobs with any data.
+    A handler without arguments of its own takes jobs with any data; one with several parameters, a mapping.
     """
 
+    @overload
+    def __call__(
+        self, function: Callable[[RunningJob, Any, Any], Coroutine[Any, Any, ResultT]], /
+    ) -> Handler[Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[RunningJob, ArgsT], Coroutine[Any, Any, ResultT]], /
+    ) -> Handler[ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Any, Any], Coroutine[Any, Any, ResultT]], /
+    ) -> Handler[Mapping[str, Any], ResultT]: ...
     @overload
     def __call__(self, function: Callable[[], Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...
     @overload
@@ -126,19 +165,31 @@ class Registration(Protocol):
     @overload
     def __call__(self, function: Callable[[ArgsT], Coroutine[Any, Any, ResultT]], /) -> Handler[ArgsT, ResultT]: ...
     @overload
+    def __call__(self, function: Callable[_P, Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...  # type: ignore[overload-cannot-match]
+    @overload
     def __call__(
-        self, function: Callable[[Any, ArgsT], Coroutine[Any, Any, ResultT]], /
-    ) -> Handler[ArgsT, ResultT]: ...
+        self, function: Callable[[BlockingJob, Any, Any], ResultT], /
+    ) -> Handler[Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[BlockingJob, ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[RunningJob, Any, Any], ResultT], /
+    ) -> Handler[Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[RunningJob, ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[Any, Any], ResultT], /) -> Handler[Mapping[str, Any], ResultT]: ...
     @overload
     def __call__(self, function: Callable[[], ResultT], /) -> Handler[Any, ResultT]: ...
     @overload
-    def __call__(self, function: Callable[[RunningJob], ResultT], /) -> Handler[Any, ResultT]: ...
-    @overload
     def __call__(self, function: Callable[[BlockingJob], ResultT], /) -> Handler[Any, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[RunningJob], ResultT], /) -> Handler[Any, ResultT]: ...
     @overload
     def __call__(self, function: Callable[[ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
     @overload
-    def __call__(self, function: Callable[[Any, ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
+    def __call__(self, function: Callable[_P, ResultT], /) -> Handler[Any, ResultT]: ...  # type: ignore[overload-cannot-match]
 
 
 def registration(
@@ -150,7 +201,12 @@ def registration(
         type: the type whose jobs it runs; None for the function's name.
         options: how they are run.
         keep: called with the handler.
+
+    Raises:
+        InvalidSettings: a function in the type's place, as a decorator without parentheses gives it.
     """
+    if callable(type):
+        raise InvalidSettings(f"a handler's type is {shown(type)}; write @jobs.handler(TYPE) above the function")
 
     def register(function: Callable[..., Any]) -> Handler[Any, Any]:
         handler: Handler[Any, Any] = Handler(_type_of(function) if type is None else type, function, options)
@@ -166,6 +222,9 @@ class _Shape(NamedTuple):
     takes_job: bool
     takes_args: bool
     codec: Codec
+    takes_keywords: bool = False
+    required: tuple[str, ...] = ()
+    default: Any = None
 
 
 class _Scope(NamedTuple):
@@ -198,28 +257,56 @@ def _kind_of(function: Any) -> Literal["coroutine", "thread"]:
 
 
 def _shape_of(function: Any) -> _Shape:
-    parameters = _parameters(function)
+    positional, keyword_only = _parameters(function)
     scope = _scope_of(_unwrapped(_body(function)))
-    jobs = [_gets_job(function, parameter, scope) for parameter in parameters]
-    if len(jobs) == 2 and jobs != [True, False]:
-        names = " and ".join(parameter.name for parameter in parameters)
+    jobs = [_gets_job(function, parameter, scope) for parameter in positional]
+    if any(jobs[1:]):
+        names = " and ".join(parameter.name for parameter in positional)
         raise _refused(
             function,
-            f"it takes {names}; of two parameters the first, and only it, gets the job: "
+            f"it takes {names}; of several parameters the first, and only it, gets the job: "
             "name it job or annotate it RunningJob",
         )
-    if not jobs or jobs == [True]:
-        return _Shape(bool(jobs), False, codec(Any))
-    annotation = _resolved(function, parameters[-1], scope)
+    takes_job = jobs[:1] == [True]
+    payload = positional[takes_job:]
+    if are_keywords(payload, keyword_only):
+        return _by_keyword(function, takes_job, [*payload, *keyword_only], scope)
+    if not payload:
+        return _Shape(takes_job, False, codec(Any))
+    [parameter] = payload
+    is_required = parameter.default is parameter.empty
+    return _Shape(
+        takes_job,
+        True,
+        _codec_of(function, parameter, scope),
+        required=(parameter.name,) if is_required else (),
+        default=None if is_required else parameter.default,
+    )
+
+
+def _by_keyword(function: Any, takes_job: bool, parameters: list[inspect.Parameter], scope: _Scope) -> _Shape:
+    """Return the shape of a function whose arguments are given by keyword."""
+    taken: dict[str, Parameter] = {}
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise _refused(function, f"parameter {parameter.name} is positional-only; several are given by keyword")
+        if parameter.name in ENQUEUE_OPTIONS:
+            raise _refused(function, f"enqueue has an option {parameter.name}; call the parameter otherwise")
+        taken[parameter.name] = Parameter(_codec_of(function, parameter, scope), parameter.default is parameter.empty)
+    required = tuple(name for name, parameter in taken.items() if parameter.required)
+    return _Shape(takes_job, True, Keywords(taken), takes_keywords=True, required=required, default={})
+
+
+def _codec_of(function: Any, parameter: inspect.Parameter, scope: _Scope) -> Codec:
+    annotation = _resolved(function, parameter, scope)
     try:
-        payload = codec(Any if annotation in _UNTYPED else annotation, scope.locals)
+        return codec(Any if annotation in _UNTYPED else annotation, scope.locals)
     except InvalidSettings as error:
-        raise _refused(function, f"parameter {parameters[-1].name}: {error}") from None
-    return _Shape(len(jobs) == 2, True, payload)
+        raise _refused(function, f"parameter {parameter.name}: {error}") from None
 
 
-def _parameters(function: Any) -> list[inspect.Parameter]:
-    """Return the parameters that a handler is called with, after a look at all of them."""
+def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
+    """Return the positional parameters that a handler is called with, and the others, after a look at all of them."""
     try:
         found = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
@@ -227,14 +314,15 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
     for parameter in found:
         if parameter.kind is parameter.VAR_POSITIONAL:
             raise _refused(function, f"it takes *{parameter.name}; name its parameters")
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-            raise _refused(function, f"parameter {parameter.name} is keyword-only and has no default")
     positional = [parameter for parameter in found if parameter.kind in _POSITIONAL]
     if positional and positional[0].name in ("self", "cls"):
         raise _refused(function, f"it takes {positional[0].name}; register the bound method of an object")
-    if len(positional) > 2:
-        raise _refused(function, f"it takes {len(positional)} parameters; allowed are (job, args) at most")
-    return positional
+    keyword_only = [parameter for parameter in found if parameter.kind is parameter.KEYWORD_ONLY]
+    for parameter in keyword_only:
+        if parameter.name == _JOB and parameter.default is parameter.empty:
+            raise _refused(function, "parameter job is keyword-only; only the first parameter gets the job")
+    # A job that is there already, by functools.partial, is no argument.
+    return positional, [parameter for parameter in keyword_only if parameter.name != _JOB]
 
 
 def _gets_job(function: Any, parameter: inspect.Parameter, scope: _Scope) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from jobs_service.errors import InvalidSettings, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidSettings, in_one_line, kind_of, meant, shown
 from jobs_service.layer.keyspace import exact_int, exact_seconds
 from jobs_service.model import RunningJob
 
@@ -15,6 +15,16 @@ Continuous: TypeAlias = bool | Callable[[RunningJob], bool]
 
 _LONGEST: Final = 1e9
 _DAY: Final = 86_400.0
+
+KEEP: Final = 7 * _DAY
+"""How long jobs that succeeded are kept unless their handler says otherwise: a store does not grow for ever, and who
+looks after a weekend still finds them."""
+
+KEEP_TICKS: Final = _DAY
+"""The same for periodic jobs: they come by themselves, and nobody waits for one of last week."""
+
+JITTER: Final = 0.1
+"""Share of a pause that is added at random: jobs that have crashed together do not come back together."""
 
 
 class Changes(TypedDict, total=False):
@@ -65,7 +75,7 @@ class HandlerOptions:
         max_churn: continuous jobs that one rotation stops at most for others that wait.
         grace: what a stopped or canceled handler may take to end.
         time_limit: what one run may take; None for as long as it likes.
-        keep: how long jobs that succeeded or were canceled are kept; None for ever.
+        keep: how long jobs that succeeded or were canceled are kept; None for ever. Of periodic jobs a day by default.
         keep_failed: the same for jobs that failed.
 
     Raises:
@@ -77,7 +87,7 @@ class HandlerOptions:
     timeout: float = 60.0
     health_threshold: float = 120.0
     backoff: float = 30.0
-    jitter: float = 0.0
+    jitter: float = JITTER
     max_history: int = 20
     continuous: Continuous = False
     fifo: bool = False
@@ -85,7 +95,7 @@ class HandlerOptions:
     max_churn: int = 20
     grace: float = 10.0
     time_limit: float | None = None
-    keep: float | None = None
+    keep: float | None = KEEP
     keep_failed: float | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +119,20 @@ class HandlerOptions:
                 refused = f"option {in_one_line(str(name), 40)}={shown(value)}: it cannot change while the handler runs"
                 raise InvalidSettings(f"{refused}; only {', '.join(Changes.__annotations__)} can")
         return replace(self, **changes)
+
+
+def handler_options(given: Mapping[str, Any], **defaults: Any) -> HandlerOptions:
+    """Return the options that a handler was registered with, given defaults of its kind.
+
+    Raises:
+        InvalidSettings: there is no such option, or a value is outside its range.
+    """
+    for name, value in given.items():
+        if name not in Options.__annotations__:
+            raise InvalidSettings(
+                f"there is no option {in_one_line(name, 40)}={shown(value)}{meant(name, Options.__annotations__)}"
+            )
+    return HandlerOptions(**{**defaults, **given})
 
 
 class _Range(NamedTuple):

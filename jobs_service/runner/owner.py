@@ -1,26 +1,40 @@
-"""Who a handler's job calls: the service does what is asked, and the lane learns of it when the handler has ended its
-job itself. Floor: runner.
+"""Who a handler's job calls: the service does what is asked, and those who look after the run learn of it.
+
+Floor: runner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from jobs_service.model import Job, JobError, Outcome, Progress, RunningJob, Worker
 
 
+class Keeper(Protocol):
+    """Who looks after the runs."""
+
+    def job_changed(self, job: RunningJob) -> None:
+        """A handler has changed its job."""
+
+    def job_ending(self, job: RunningJob) -> None:
+        """A handler ends its job in a transaction of its own, which may take effect or not."""
+
+    def job_over(self, job: RunningJob, ended: Job) -> None:
+        """A handler has ended its job itself."""
+
+
 class Owner:
-    """The worker of the jobs that one lane runs.
+    """The worker of the jobs that one handler runs.
 
     Args:
         service: does what is asked.
-        over: called with the lock of a job that is over before its handler has returned.
+        keeper: is told what was done.
     """
 
-    def __init__(self, service: Worker, over: Callable[[bytes], None]) -> None:
+    def __init__(self, service: Worker, keeper: Keeper) -> None:
         self._service = service
-        self._told = over
+        self._keeper = keeper
 
     def take(self, job: RunningJob) -> RunningJob:
         """Make a running job this owner's."""
@@ -28,13 +42,13 @@ class Owner:
         return job
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
-        return self.take(await self._service._update(job, data))
+        return self._changed(await self._service._update(job, data))
 
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
-        return self.take(await self._service._progress(job, progress))
+        return self._changed(await self._service._progress(job, progress))
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
-        return self.take(await self._service._resubmit(job, data, priority, run_at))
+        return self._changed(await self._service._resubmit(job, data, priority, run_at))
 
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
         return self._over(job, await self._service._finish(job, data, outcome, result, error))
@@ -45,6 +59,13 @@ class Owner:
     async def _release(self, job: RunningJob) -> Job:
         return self._over(job, await self._service._release(job))
 
+    def _ending(self, job: RunningJob) -> None:
+        self._keeper.job_ending(job)
+
+    def _changed(self, job: RunningJob) -> RunningJob:
+        self._keeper.job_changed(job)
+        return self.take(job)
+
     def _over(self, job: RunningJob, ended: Job) -> Job:
-        self._told(job.lock)
+        self._keeper.job_over(job, ended)
         return ended

@@ -24,10 +24,12 @@ from pydantic_core import PydanticSerializationError
 
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, kind_of, shown
+from jobs_service.runner.returning import difference, fields_of, in_order, is_declared
 
 _LONGEST: Final = 160
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 _UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_RAISED: Final = frozenset({"value_error", "assertion_error"})
 _MSGSPEC_TEXT: Final = re.compile(r"(?P<said>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _MSGSPEC_FIELD: Final = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _UNEXPECTED: Final = re.compile(
@@ -37,21 +39,21 @@ _UNEXPECTED: Final = re.compile(
 )
 
 
-_CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
-_WITH_FIELDS: Final = frozenset({"__dataclass_fields__", "__pydantic_fields__"})
+_SETS: Final = frozenset({set, frozenset})
+_CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
+_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Codec(Protocol):
     """Turns the arguments of one handler into JSON data and back."""
 
     def encode(self, args: Any) -> Any:
-        """Return arguments as JSON data that `decode` gives back.
+        """Return arguments as JSON data, of which `decode` makes an equal value.
 
-        NaN and what else JSON cannot carry may be left to the check when the job is added. In a field without a
-        type (Any) of a dataclass, TypedDict or model, pydantic makes NaN and infinities None.
+        NaN and what else JSON cannot carry may be left to the check when the job is added.
 
         Raises:
-            InvalidJob: the handler could not be given them; the message names the field.
+            InvalidJob: the handler could not be given them, or not as they are; the message names the field.
             JobTooLarge: more than any store takes.
         """
 
@@ -143,15 +145,24 @@ class _Typed:
         self._complaint = complaint
 
     def encode(self, args: Any) -> Any:
-        """Dump the arguments, and load them for a check: what the handler would refuse is refused to the producer."""
-        _check_count(args)
+        """Dump the arguments, and load them for a check: what the handler would refuse is refused to the producer.
+
+        So is what the handler would be given as something else.
+        """
+        has_sets = _check_count(args)
         try:
             data = self._dump(args)
-            self._check(data)
+            if has_sets:
+                data = in_order(args, data)
+            back = self._loaded(data)
         except JobsError:
             raise
         except Exception as error:  # validators and serializers are the user's code
             raise InvalidJob(self._refused(error)) from None
+        found = difference(args, back)
+        if found is not None:
+            json_data.encode(data)  # says better what is no JSON at all
+            raise InvalidJob(f"the payload does not fit {self._called}: {found}")
         return data
 
     def decode(self, data: Any) -> Any:
@@ -161,9 +172,10 @@ class _Typed:
         except Exception as error:  # validators are the user's code
             raise InvalidJob(self._refused(error)) from None
 
-    def _check(self, data: Any) -> None:
+    def _loaded(self, data: Any) -> Any:
+        """Return what a handler would be given."""
         try:
-            self._load(pydantic_core.to_json(data))
+            return self._load(pydantic_core.to_json(data))
         except Exception:
             json_data.encode(data)  # says better what is no JSON at all
             raise
@@ -172,23 +184,41 @@ class _Typed:
         return f"the payload does not fit {self._called}: {self._complaint(error)}"
 
 
-def _check_count(args: Any) -> None:
-    """Refuse what holds a value very many times over: to dump it, or to say what is wrong with it, takes for ever."""
+def _check_count(args: Any) -> bool:
+    """Refuse what holds a value very many times over: to dump it, or to say what is wrong with it, takes for ever.
+
+    Returns:
+        Whether there is a set in it.
+    """
     left = json_data.MAX_VALUES
     values = [args]
+    has_sets = False
     while values:
         value = values.pop()
         kind = type(value)
         if kind in _CONTAINERS:
             found = value.values() if kind is dict else value
-        elif _WITH_FIELDS & kind.__dict__.keys() and type(fields := getattr(value, "__dict__", None)) is dict:
-            found = fields.values()
-        else:
+            has_sets = has_sets or kind in _SETS
+        elif kind in _LEAVES or (fields := _fields(value)) is None:
             continue
+        else:
+            found = fields.values()
         left -= len(found)
         if left < 0:
             raise JobTooLarge(f"a payload of more than {json_data.MAX_VALUES} values; no store takes that much")
         values.extend(found)
+    return has_sets
+
+
+def _fields(value: Any) -> Mapping[str, Any] | None:
+    """Return what an object holds whose class declares its fields."""
+    if not is_declared(type(value)):
+        return None
+    try:
+        attributes = getattr(value, "__dict__", None)
+        return attributes if type(attributes) is dict else fields_of(value)
+    except Exception:  # reading attributes runs the user's code
+        return None
 
 
 def _of_pydantic(called: str, annotation: Any, names: Mapping[str, Any]) -> Codec:
@@ -275,6 +305,8 @@ def _first_complaint(kind: str, path: str, said: str, value: Any) -> str:
     if kind in _UNKNOWN:
         return f"field {path} is unknown"
     where = f"field {path}: " if path else ""
+    if kind in _RAISED:
+        said = said.partition(", ")[2] or said  # what was raised says enough, pydantic names its class before that
     return f"{where}{in_one_line(said[:1].lower() + said[1:], _LONGEST)}; it is {shown(value)}"
 
 

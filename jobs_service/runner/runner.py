@@ -11,18 +11,29 @@ from jobs_service.actors.context import log
 from jobs_service.model import JobId, JobType
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
-from jobs_service.runner.execution import Why
 from jobs_service.runner.handler import Handler
+from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.host import Host
-from jobs_service.runner.lane import Lane, Run, candidates, is_time
+from jobs_service.runner.lane import Lane, candidates, is_time
+from jobs_service.runner.run import Run, Why
+from jobs_service.runner.runs import Runs
 from jobs_service.runner.ticker import Periodic, Ticker
-from jobs_service.supervision import Actor, ChildSpec, Process, Strategy, Supervisor, run_tree
+from jobs_service.supervision import Actor, ChildSpec, PatientSupervisor, Process, run_tree
 
 _NAME: Final = "runner"
+
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds before a part that fails again and again is started once more."""
+
+_LONGEST_PAUSE_OF_HEARTBEATS: Final = 0.2
+"""The same for a heartbeat, in whose pause jobs that run may count as lost."""
 
 
 class Runner:
     """Runs the jobs of all handlers until it is canceled.
+
+    What fails in the lane of one handler concerns no other, nor the jobs that it runs: it is started again after a
+    pause that grows, for as long as the runner runs.
 
     Args:
         host: the service.
@@ -44,37 +55,31 @@ class Runner:
         self._unprepared = {handler.type for handler in handlers}
         self._started = started
         self._cap = Cap(max_jobs)
+        self._runs = {handler.type: Runs(host, handler, self._cap) for handler in handlers}
         self._lanes: dict[JobType, Lane] = {}
         self._changed = asyncio.Event()
-        children: list[ChildSpec[Process]] = [
-            ChildSpec(f"lane {handler.type!r}", partial(self._lane, handler)) for handler in handlers
-        ]
+        children: list[ChildSpec[Process]] = []
+        for type, runs in self._runs.items():
+            children.append(ChildSpec(f"lane {type!r}", partial(self._lane, runs)))
+        children.append(ChildSpec("heartbeats", self._heartbeats))
         if periodic:
             children.append(ChildSpec("ticker", lambda: Ticker(host.context, periodic)))
         if max_jobs is not None:
-            children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._lanes, self._changed)))
-        settings = host.context.settings
-        self.tree = Supervisor(
-            _NAME,
-            children,
-            strategy=Strategy.ONE_FOR_ONE,
-            max_restarts=settings.max_restarts,
-            restart_period=settings.restart_period,
-        )
+            children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._runs, self._lanes, self._changed)))
+        self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)
 
     async def run(self) -> None:
         """Run jobs until the caller is canceled; then let those that run end within their grace.
 
         Raises:
-            SupervisorFailed: a lane failed again and again.
+            SupervisorFailed: a lane cannot be started at all.
         """
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         try:
             await asyncio.wait([task])
-        except asyncio.CancelledError:
-            await _through(self._drain())
-            raise
         finally:
+            # Heartbeats go on as long as handlers do.
+            await _through(self._drain())
             task.cancel()
             await _through(_ended(task))
         task.result()
@@ -88,10 +93,24 @@ class Runner:
 
     def busy(self) -> dict[JobType, int]:
         """Return how many handlers of each type run."""
-        return {type: lane.busy for type, lane in self._lanes.items()}
+        return {type: runs.busy for type, runs in self._runs.items()}
 
-    def _lane(self, handler: Handler[Any, Any]) -> Lane:
-        lane = self._lanes[handler.type] = Lane(self._host, handler, self._cap, partial(self._prepared, handler.type))
+    def _supervisor(self, name: str, children: list[ChildSpec[Process]], longest_pause: float) -> PatientSupervisor:
+        settings = self._host.context.settings
+        first_pause = min(settings.retry_backoff, longest_pause)
+        calm = settings.restart_period
+        return PatientSupervisor(name, children, first_pause=first_pause, longest_pause=longest_pause, calm=calm)
+
+    def _heartbeats(self) -> PatientSupervisor:
+        children: list[ChildSpec[Process]] = [
+            ChildSpec(f"heartbeat {type!r}", partial(Heartbeat, self._host.context, runs))
+            for type, runs in self._runs.items()
+        ]
+        return self._supervisor("heartbeats", children, _LONGEST_PAUSE_OF_HEARTBEATS)
+
+    def _lane(self, runs: Runs) -> Lane:
+        type = runs.handler.type
+        lane = self._lanes[type] = Lane(self._host, runs, self._cap, partial(self._prepared, type))
         return lane
 
     def _prepared(self, type: JobType) -> None:
@@ -103,22 +122,26 @@ class Runner:
     async def _drain(self) -> None:
         busy = sum(self.busy().values())
         log.debug("runner_draining", running=busy)
-        await asyncio.gather(*(lane.drain() for lane in self._lanes.values() if lane.is_alive))
+        drains = [runs.drain() for runs in self._runs.values()]
+        for failure in await asyncio.gather(*drains, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                log.error("runner_end_failed", exc_info=failure)
 
 
 class _Sharing(Actor):
     """Has continuous jobs take turns where not a handler's slots are all taken, but the places of the cap."""
 
-    def __init__(self, cap: Cap, lanes: dict[JobType, Lane], changed: asyncio.Event) -> None:
+    def __init__(self, cap: Cap, runs: dict[JobType, Runs], lanes: dict[JobType, Lane], changed: asyncio.Event) -> None:
         super().__init__("sharing")
         self._cap = cap
+        self._runs = runs
         self._lanes = lanes
         self._changed = changed
 
     async def run(self) -> None:
         last = self._loop.time()
         while True:
-            interval = min(lane.options.interval for lane in self._lanes.values())
+            interval = min(runs.options.interval for runs in self._runs.values())
             if await is_time(last + interval, self._changed):
                 last = self._loop.time()
                 if self._cap.is_full:
@@ -127,20 +150,21 @@ class _Sharing(Actor):
     async def _share(self) -> None:
         limit = self._cap.limit
         assert limit is not None
-        lanes = list(self._lanes.values())
-        runs: dict[JobId, tuple[Lane, Run]] = {run.job.lock: (lane, run) for lane in lanes for run in lane.running()}
-        if not any(run.continuous for _, run in runs.values()):
+        every = list(self._runs.values())
+        found: dict[JobId, tuple[Runs, Run]] = {run.lock: (runs, run) for runs in every for run in runs.running()}
+        if not any(run.continuous for _, run in found.values()):
             return
-        leaving = sum(lane.leaving for lane in lanes)
-        running = candidates(run for _, run in runs.values())
+        leaving = sum(runs.leaving for runs in every)
+        running = candidates(run for _, run in found.values())
         # A lane whose own slots are all taken sees to its turns itself.
-        due = sum([await lane.count_due(limit) for lane in lanes if lane.busy < lane.options.slots])
-        churn = max(lane.options.max_churn for lane in lanes)
+        waiting = [self._lanes[runs.handler.type] for runs in every if runs.free > 0]
+        due = sum([await lane.count_due(limit) for lane in waiting])
+        churn = max(runs.options.max_churn for runs in every)
         for victim in scheduling.rotation(running, max(due - leaving, 0), len(running), churn):
-            lane, run = runs[victim.id]
-            lane.stop_run(run, Why.STOPPED)
+            runs, run = found[victim.id]
+            runs.stop_run(run, Why.STOPPED)
             # Else it might be the one to whom the place goes.
-            self._cap.put_last(lane)
+            self._cap.put_last(runs)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

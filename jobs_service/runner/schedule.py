@@ -37,6 +37,10 @@ PUNCTUAL: Final = 60.0
 MOST_TICKS: Final = 1000
 """Ticks that one call of `due_ticks` returns."""
 
+MOST_MADE_UP: Final = 100
+"""Missed ticks that `Missed.ALL` makes up for: the newest ones. A cron of every minute that nobody ran for a week does
+not run ten thousand times then."""
+
 _DAY: Final = 86_400
 _WALL_EPOCH: Final = datetime(1970, 1, 1)
 _LONGEST_EXPRESSION: Final = 1000
@@ -53,7 +57,7 @@ class Missed(enum.StrEnum):
     ONCE = "once"
     """One job, for the newest of them."""
     ALL = "all"
-    """A job for each, oldest first."""
+    """A job for each, oldest first; for the newest `MOST_MADE_UP` of them, when there are more."""
 
 
 class Schedule(Protocol):
@@ -271,6 +275,24 @@ def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed
     if newest is None or (missed is Missed.SKIP and now - newest > PUNCTUAL):
         return []
     return [newest]
+
+
+def made_up_since(schedule: Schedule, last: float, now: float) -> float:
+    """Return after which tick `Missed.ALL` makes up for those that were missed: the last one, or a later one.
+
+    Args:
+        schedule: when the job ticks.
+        last: the last tick that was enqueued.
+        now: seconds since the epoch.
+    """
+    since: float | None = now
+    for _ in range(MOST_MADE_UP + 1):
+        assert since is not None
+        since = schedule.previous_at(since)
+        if since is None or since <= last:
+            return last
+        found, since = since, math.nextafter(since, -math.inf)
+    return found
 
 
 def _ticks_until(schedule: Schedule, tick: float, now: float) -> Iterator[float]:

@@ -88,6 +88,26 @@ def consecutive_crashes(history: Sequence[HistoryEvent], health_threshold: float
     return crashes
 
 
+def crashes_in_a_row(
+    history: Sequence[HistoryEvent], now: float, before: int, health_threshold: float = HEALTH_THRESHOLD
+) -> int:
+    """Count the crash of a run that fails now, and those in a row before it.
+
+    One that comes after a healthy run is the first of a new row; in the seed it is none, so that a job which fails late
+    is tried again at once, for ever.
+
+    Args:
+        history: newest first, as it is before this crash is written into it.
+        now: when it crashed, seconds since the epoch.
+        before: crashes in a row before this one, as counted beside the history, which forgets.
+        health_threshold: seconds, see `consecutive_crashes`.
+    """
+    crashed = (HistoryEvent(HistoryKind.CRASHED, now), *history)
+    known = consecutive_crashes(crashed, health_threshold)
+    was_healthy = bool(history) and now - history[0].at > health_threshold
+    return max(known, 1 if was_healthy else before + 1)
+
+
 def latest_crash(history: Sequence[HistoryEvent]) -> float:
     """Return when the job crashed last, 0.0 for never."""
     return _latest(history, HistoryKind.CRASHED)
@@ -137,6 +157,7 @@ def retry_at(
     max_attempts: int | None,
     health_threshold: float = HEALTH_THRESHOLD,
     interval: float = BACKOFF_INTERVAL,
+    before: int = 0,
 ) -> float | None:
     """Decide what becomes of a job whose run crashes now.
 
@@ -148,14 +169,14 @@ def retry_at(
             permanent job).
         health_threshold: seconds, see `consecutive_crashes`.
         interval: seconds, see `backoff`.
+        before: crashes in a row before this one, as counted beside the history.
 
     Returns:
         The earliest time to start it again, in seconds since the epoch; None when its attempts are used up.
     """
     if max_attempts is not None and attempts >= max_attempts:
         return None
-    crashed = (HistoryEvent(HistoryKind.CRASHED, now), *history)
-    return now + backoff(consecutive_crashes(crashed, health_threshold), interval)
+    return now + backoff(crashes_in_a_row(history, now, before, health_threshold), interval)
 
 
 def pending_jobs(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from jobs_service.model import HistoryKind, Job, JobState
+from jobs_service import json_data
+from jobs_service.model import HistoryKind, Job, JobState, JobType
 from jobs_service.runner.scheduling import HEALTH_THRESHOLD, consecutive_crashes
 
 GAUGES: Final = ("pending", "scheduled", "running", "crashed")
@@ -27,11 +28,15 @@ class Gauges:
         self._count = dict.fromkeys(GAUGES, 0)
         self._seconds = dict.fromkeys(GAUGES, 0.0)
         self.finished = 0
+        self.unreadable = 0
 
     def add(self, job: Job, now: float) -> None:
         """Count a job as it is at a time, seconds since the epoch."""
         if job.state is JobState.FINISHED:
             self.finished += 1
+            return
+        if job.state is JobState.UNREADABLE:
+            self.unreadable += 1
             return
         if len(self._summaries) < self._wanted:
             self._summaries.append(summary(job, now))
@@ -48,7 +53,28 @@ class Gauges:
             for state in GAUGES
         }
         summaries = {"jobs": self._summaries} if self._wanted else {}
-        return {**self._count, "finished": self.finished, **average, **summaries}
+        unreadable = {"unreadable": self.unreadable} if self.unreadable else {}
+        return {**self._count, "finished": self.finished, **unreadable, **average, **summaries}
+
+
+class ExactType(tuple[Any, ...]):
+    """A type that is a tuple, as a key: (1,), (True,) and (1.0,) are equal to Python, and different types."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and json_data.same(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+
+def exact_type(type: JobType) -> JobType:
+    """Return a type as a key that only the same type is equal to."""
+    return ExactType(type) if isinstance(type, tuple) else type
 
 
 def state_of(job: Job, now: float) -> str:

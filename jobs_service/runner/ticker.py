@@ -6,20 +6,25 @@ Floor: runner. The last tick of each is in the store, and read and written in th
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
 from jobs_service.actors.context import Context, log
+from jobs_service.errors import NoTypeTimeout, RecordDamaged, StoreError
 from jobs_service.layer import creation
-from jobs_service.layer.keyspace import PERIODIC, place_of
+from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of, unpacked
+from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Unit
-from jobs_service.model import JobId
+from jobs_service.model import UNSET, JobId, JobState
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.schedule import Missed, Schedule, due_ticks
+from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, made_up_since
+from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
 _CLOCK_CHECK: Final = 30.0
@@ -37,11 +42,13 @@ class Periodic:
         handler: runs them.
         schedule: when they come.
         missed: what becomes of ticks at which no process was there.
+        overlap: whether a tick's job is added while that of the tick before it has not finished.
     """
 
     handler: Handler[Any, Any]
     schedule: Schedule
     missed: Missed
+    overlap: bool = False
 
 
 class Ticker(Actor):
@@ -59,35 +66,124 @@ class Ticker(Actor):
 
     async def run(self) -> None:
         while True:
-            next_tick = min([await self._tick(each) for each in self._periodic])
-            wait = next_tick - self._context.sources.wall_time()
-            await asyncio.sleep(min(max(wait, _HOLDOFF), _CLOCK_CHECK))
+            found = [await self._tick(each) for each in self._periodic]
+            wait = min(next_tick for next_tick, _ in found) - self._context.sources.wall_time()
+            watches = [watch for _, watch in found if watch is not None]
+            await _first_of(watches, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
-    async def _tick(self, periodic: Periodic) -> float:
-        """Add what is due; return when the next tick is, seconds since the epoch."""
-        added, last, now = await self._context.retried(
-            lambda: self._context.transact(lambda unit: add_due(unit, periodic)), type=periodic.handler.type
-        )
-        if added:
-            log.debug("ticked", type=periodic.handler.type, ids=added)
+    async def _tick(self, periodic: Periodic) -> tuple[float, Watch | None]:
+        """Add what is due.
+
+        Returns:
+            When the next tick is, seconds since the epoch; and a watch on what is in the way of ticks.
+        """
+        type = periodic.handler.type
+        try:
+            done = await self._context.retried(
+                lambda: self._context.transact(lambda unit: add_due(unit, periodic)), type=type
+            )
+        except (NoTypeTimeout, RecordDamaged) as error:
+            # Somebody has removed the type since its handler started, or the tick's job is there and cannot be read.
+            log.warning("tick_refused", type=type, error=str(error))
+            return periodic.schedule.next_after(self._context.sources.wall_time()), None
+        if done.ids:
+            log.debug("ticked", type=type, ids=done.ids)
+        if done.dropped:
+            log.warning("ticks_dropped", type=type, until=tick_id(done.dropped), kept=MOST_MADE_UP)
+        if done.in_the_way is not None:
+            watch = await self._watch(periodic, done.in_the_way)
+            return (math.inf if watch is not None else done.now), watch
         # Ticks that were passed over are over; of all that are to be made up for there may be more.
-        return periodic.schedule.next_after(last if periodic.missed is Missed.ALL else max(last, now))
+        return periodic.schedule.next_after(
+            done.last if periodic.missed is Missed.ALL else max(done.last, done.now)
+        ), None
+
+    async def _watch(self, periodic: Periodic, key: bytes) -> Watch | None:
+        """Return a watch on what is in the way of ticks; None when it is not there any more."""
+
+        async def look(transaction: Transaction) -> tuple[Watch, bytes | None]:
+            return transaction.watch(key), await transaction.get(key)
+
+        watch, raw = await self._context.retried(lambda: self._context.read(look), type=periodic.handler.type)
+        paused = self._context.keyspace.of(periodic.handler.type).paused
+        if raw is None or (key != paused and _is_over(raw)):
+            watch.cancel()
+            return None
+        return watch
 
 
-async def add_due(unit: Unit, periodic: Periodic) -> tuple[list[JobId], float, float]:
+def _is_over(raw: bytes) -> bool:
+    """Whether a tick's job is in the way of no other: one whose record cannot be read would be for ever."""
+    try:
+        return Record.decode(raw).state is JobState.FINISHED
+    except RecordDamaged:
+        return True
+
+
+async def _first_of(watches: Sequence[Watch], seconds: float) -> None:
+    """Wait until one of the watches has fired or was lost, but no longer than so many seconds."""
+    if not watches:
+        await asyncio.sleep(seconds)
+        return
+
+    async def fired(watch: Watch) -> None:
+        with contextlib.suppress(StoreError):  # one that was lost: look again
+            await watch.wait()
+
+    tasks = [asyncio.create_task(fired(watch)) for watch in watches]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        # A job's heartbeats are no reason to look again at once.
+        await asyncio.sleep(_HOLDOFF)
+    finally:
+        for task, watch in zip(tasks, watches, strict=True):
+            task.cancel()
+            watch.cancel()
+        await asyncio.wait(tasks)
+
+
+class Done(NamedTuple):
+    """What a look at one periodic handler has come to; times in seconds since the epoch.
+
+    Attributes:
+        ids: of the jobs that were added.
+        last: the last tick; the time of the first look when there was none yet.
+        now: the present time.
+        in_the_way: the key of what keeps ticks from being added: a job that has not finished, or a pause.
+        dropped: up to when ticks were given up, because there were more than are made up for.
+    """
+
+    ids: list[JobId]
+    last: float
+    now: float
+    in_the_way: bytes | None = None
+    dropped: float | None = None
+
+
+async def add_due(unit: Unit, periodic: Periodic) -> Done:
     """Add the jobs of all ticks that are due, and remember the last of them.
 
-    Returns:
-        The jobs' ids; the last tick, seconds since the epoch (the time of the first look when there was none yet); and
-        the present time.
+    While the type is paused, and unless its jobs may overlap while the last of them has not finished, nothing is added:
+    ticks of that time are missed.
     """
     handler = periodic.handler
     keys = unit.keyspace.of(handler.type)
     key = unit.keyspace.sections[PERIODIC] + keys.packed
-    packed = await unit.transaction.get(key)
-    last: float | None = None if packed is None else fdb.tuple.unpack(packed)[0]
-    ticks = due_ticks(periodic.schedule, last, unit.now, periodic.missed)
-    spec = creation.spec_of(handler.type, "", None, 0, None)
+    last = _last_tick(await unit.transaction.get(key))
+    if last is not None and periodic.schedule.next_after(last) <= unit.now:
+        in_the_way = await _in_the_way(unit, keys, None if periodic.overlap else last)
+        if in_the_way is not None:
+            return Done([], last, unit.now, in_the_way)
+    since, dropped = last, None
+    if last is not None and periodic.missed is Missed.ALL:
+        since = made_up_since(periodic.schedule, last, unit.now)
+        dropped = since if since > last else None
+    ticks = due_ticks(periodic.schedule, since, unit.now, periodic.missed)
+    if last is None and ticks and await unit.is_paused(keys):
+        ticks = []
+    if not periodic.overlap:
+        del ticks[1:]  # one after the other
+    spec = creation.spec_of(handler.type, "", handler.data(UNSET), 0, None)
     ids: list[JobId] = []
     for tick in ticks:
         id = tick_id(tick)
@@ -96,7 +192,27 @@ async def add_due(unit: Unit, periodic: Periodic) -> tuple[list[JobId], float, f
     newest = ticks[-1] if ticks else unit.now if last is None else last
     if newest != last:
         unit.transaction.set(key, fdb.tuple.pack((newest,)))
-    return ids, newest, unit.now
+    return Done(ids, newest, unit.now, None, dropped)
+
+
+def _last_tick(packed: bytes | None) -> float | None:
+    """Return the last tick that is remembered; None when there is none, or when it cannot be read: ticks begin anew."""
+    found = unpacked(packed)
+    return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
+
+
+async def _in_the_way(unit: Unit, keys: TypeKeys, last: float | None) -> bytes | None:
+    """Return the key of a pause, or of the job of the last tick if that is given and has not finished."""
+    if await unit.is_paused(keys):
+        return keys.paused
+    if last is None:
+        return None
+    try:
+        entry = await unit.load(place_of(keys, tick_id(last)))
+    except RecordDamaged:  # it would be in the way for ever
+        return None
+    record = entry.record
+    return None if record is None or record.state is JobState.FINISHED else keys.data + entry.packed_id
 
 
 def tick_id(tick: float) -> JobId:

@@ -17,7 +17,7 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
     """Return the store, not yet open, that an address names.
 
     Args:
-        address: `lmdb:PATH`, `memory:`, `fdb:` or `fdb:CLUSTER_FILE`.
+        address: `lmdb:PATH`, `memory:`, or `fdb:[CLUSTER_FILE][?directory=PATH]`.
         settings: limits and knobs of the store.
         sources: wall-clock time and randomness.
 
@@ -30,15 +30,17 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
     if colon and scheme == "lmdb" and rest:
         from jobs_service.store.lmdb import LmdbStore
 
-        return LmdbStore(rest, settings=settings)
+        return LmdbStore(rest, settings=settings, sources=sources)
     if colon and scheme == "memory" and not rest:
         from jobs_service.store.memory import MemoryStore
 
         return MemoryStore(settings=settings, sources=sources)
     if colon and scheme == "fdb":
         from jobs_service.store.fdb import FdbStore
+        from jobs_service.store.fdb_directory import split_address
 
-        return FdbStore(rest, settings=settings, sources=sources)
+        file, directory = split_address(rest, settings.fdb_directory)
+        return FdbStore(file, settings=settings, sources=sources, directory=directory)
     raise StoreError(f"store address {shown(address)} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -40,6 +40,13 @@ class Limits:
     value: int = 100_000
     transaction: int = 10_000_000
     seconds: float = 5.0
+
+
+OFFSET_BYTES = 4
+"""What FoundationDB adds to a key or a value that is to get a versionstamp: where in it; it counts for the limits."""
+
+LONGEST_STAMPED_KEY = Limits.key - OFFSET_BYTES
+"""Bytes of the longest key with a versionstamp that FoundationDB takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,10 @@ class Snapshot(ABC):
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the keys' values in their order; the reads go out together."""
 
+    def expect(self, keys: Iterable[bytes]) -> None:
+        """Say which keys will be read later on: a store that is some way off asks for them with what is read next."""
+        return
+
     @abstractmethod
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         """Return the pairs from `begin` up to, not including, `end`, in key order.
@@ -239,6 +250,16 @@ class Transaction(Snapshot):
         before, after = _around_placeholder(value, "value")
         self.stamp_value(key, before, after)
 
+    def claim_room(self, size: int) -> None:
+        """Say that so many bytes more are about to be written that the store could do without: something is added.
+
+        Raises:
+            StoreFull: only a reserve is left, on a store that has one; these bytes are not claimed then.
+        """
+
+    def use_reserve(self) -> None:
+        """Say that this transaction is one that keeps work going or makes room: a full store has a reserve for it."""
+
     @abstractmethod
     def add_read_conflict_key(self, key: bytes) -> None:
         """Fail if another transaction changes this key, as if it had been read."""
@@ -250,6 +271,17 @@ class Transaction(Snapshot):
     @abstractmethod
     def watch(self, key: bytes) -> Watch:
         """Return a watch on the key, alive once the transaction has committed."""
+
+    @abstractmethod
+    def require_room(self, writes: Sequence[tuple[bytes, bytes]]) -> None:
+        """Check that writes may follow, all of them, beside what was written already; write nothing.
+
+        Args:
+            writes: keys and values; of versionstamped ones with ten bytes in place of the stamp.
+
+        Raises:
+            StoreError: one of them would be refused, or all together are too much for one transaction.
+        """
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.set(key, value)
@@ -280,8 +312,15 @@ class Store(ABC):
 
     address: str
     limits: Limits
+    instance: bytes = b""
+    """Names this opening of the store among all that live. Empty where nobody can tell whether they do."""
     overlaps: ClassVar[bool] = False
     """Whether transactions go on at the same time, so that two small ones are sooner done than a large one."""
+
+    @property
+    def location(self) -> str:
+        """The address, such that it names the same store wherever it is read: for logs."""
+        return self.address
 
     @property
     @abstractmethod
@@ -351,6 +390,28 @@ class Store(ABC):
             f"store {self.address}: within() needs an fdb: store and an fdb.Transaction of its cluster; "
             "use transact() here"
         )
+
+    async def dead_instances(self) -> list[bytes]:
+        """Return instances of this store, of other processes, that have ended without closing it: their process died.
+
+        They are left to this one until it calls `forget_instances` or ends itself; there may be more.
+        """
+        return []
+
+    async def other_processes(self) -> tuple[int, int] | None:
+        """Return how many others have this store open, and how many more died with it open and were not buried yet.
+
+        None where nobody can tell.
+        """
+        return None
+
+    async def forget_instances(self, instances: Sequence[bytes]) -> None:
+        """Clear away what is left of dead instances: nobody is told of them any more."""
+        assert not instances, "there were none"
+
+    def metrics(self) -> dict[str, int]:
+        """Return what the store counts of its own work since it was opened, by name; a store may count nothing."""
+        return {}
 
     async def backup(self, path: str) -> int:
         """Write a consistent copy of the store to a new file while it is in use, and return its size in bytes.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
+from jobs_service.errors import StoreError
 from jobs_service.store.base import (
     SYSTEM_KEYS,
     Bound,
@@ -114,6 +115,13 @@ class BufferedTransaction(CheckedTransaction):
         "watches",
     )
 
+    base_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    """What reading the base state may raise that is not the store's own error."""
+
+    def base_failure(self, error: Exception) -> StoreError:
+        """Return the store's error for one of these."""
+        raise NotImplementedError
+
     def __init__(self, base: BaseState, limits: Limits, *, reads: Reads | None = None, read_only: bool = False) -> None:
         super().__init__(limits, read_only=read_only)
         self._base = base
@@ -139,7 +147,10 @@ class BufferedTransaction(CheckedTransaction):
         reads = self._reads
         keys = only_keys(keys)
         if reads is None and not self.log and self._are_plain(keys):
-            return list(map(self._base.get, keys))
+            try:
+                return list(map(self._base.get, keys))
+            except self.base_errors as error:
+                raise self.base_failure(error) from error
         return [self.get_now(key, reads) for key in keys]
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
@@ -174,7 +185,10 @@ class BufferedTransaction(CheckedTransaction):
             raise system_key(key)
         if reads is not None:
             reads.add(key, key + b"\x00")
-        return self._base.get(key) if 0 < len(key) <= self.limits.key else None
+        try:
+            return self._base.get(key) if 0 < len(key) <= self.limits.key else None
+        except self.base_errors as error:
+            raise self.base_failure(error) from error
 
     def get_range_now(self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: Reads | None) -> list[KeyValue]:
         """Return pairs as this transaction sees them, noting what was read in `reads`."""
@@ -191,14 +205,17 @@ class BufferedTransaction(CheckedTransaction):
             return []
         pairs = self._merged(begin, end, reverse) if self.log else self._base.scan(begin, end, reverse)
         found: list[KeyValue] = []
-        for pair in pairs:
-            found.append(pair)
-            if len(found) == limit:
-                if reverse:
-                    begin = pair[0]
-                else:
-                    end = pair[0] + b"\x00"
-                break
+        try:
+            for pair in pairs:
+                found.append(pair)
+                if len(found) == limit:
+                    if reverse:
+                        begin = pair[0]
+                    else:
+                        end = pair[0] + b"\x00"
+                    break
+        except self.base_errors as error:
+            raise self.base_failure(error) from error
         unreadable = self._stamped.unreadable()
         if unreadable is not None and (key := unreadable.first_within(begin, end)) is not None:
             raise not_readable_yet(key)
@@ -215,7 +232,7 @@ class BufferedTransaction(CheckedTransaction):
         self.log.append((SET, key, value, None))
 
     def clear(self, key: bytes) -> None:
-        self._check(key, b"")
+        self._check_cleared(key)
         if (unreadable := self._stamped.unreadable()) is not None:
             unreadable.remove(key, key + b"\x00")
         self._written[key] = None

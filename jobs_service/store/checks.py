@@ -59,6 +59,29 @@ class CheckedTransaction(Transaction):
             self.size -= key_size + value_size
             self._refuse(key, value)
 
+    def _check_cleared(self, key: bytes) -> None:
+        """Take the clearing of a key into account; raises like `_check`, in fewer steps where nothing is wrong."""
+        if type(key) is bytes and b"" < key < SYSTEM_KEYS and not self._read_only:
+            limits = self.limits
+            size = len(key)
+            if size <= limits.key and self.size + size <= limits.transaction:
+                self.size += size
+                return
+        self._check(key, b"")
+
+    def require_room(self, writes: Sequence[tuple[bytes, bytes]]) -> None:
+        size = self.size
+        self.size = self._size_with_others()
+        try:
+            for key, value in writes:
+                self._check(key, value)
+        finally:
+            self.size = size
+
+    def _size_with_others(self) -> int:
+        """Return the bytes that the transaction has, whoever wrote them."""
+        return self.size
+
     def _check_clear(self, begin: bytes, end: bytes) -> None:
         """Take the clearing of a range into account."""
         if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:

@@ -2,33 +2,34 @@
 
 No thread is held on the hot path: a transaction function is suspended at a read that is not there yet, and resumed
 when the client says that it is. What a call does happens at most once: every transaction that writes leaves a mark, and
-where the client does not know whether a commit happened, the mark is looked for before the function is run again.
+where the client does not know whether a commit happened, the mark is looked for before the function is run again
+(`marks`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import fdb
 
 from jobs_service.errors import (
-    CommitUnknown,
     DirectoryMoved,
     StoreError,
     StoreUnavailable,
     TransactionConflict,
-    TransactionTooOld,
     kind_of,
     shown,
 )
+from jobs_service.events import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
+from jobs_service.store.attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
 from jobs_service.store.base import (
     STAMP_BYTES,
     Limits,
@@ -39,65 +40,45 @@ from jobs_service.store.base import (
     foreign_await,
     no_coroutine,
 )
+from jobs_service.store.counters import Counters
 from jobs_service.store.fdb_client import Bridge, Network, translated
+from jobs_service.store.fdb_cluster_file import (
+    CONNECTION_STRING,
+    Cluster,
+    FileWatch,
+    default_cluster_file,
+    read_cluster_file,
+)
+from jobs_service.store.fdb_diagnosis import Reason, why_silent
+from jobs_service.store.fdb_directory import (
+    DIRECTORY,
+    METADATA_VERSION,
+    Location,
+    address_of,
+    is_still_there,
+    look_up,
+)
+from jobs_service.store.fdb_errors import TRANSACTION_TIMED_OUT, may_have_committed
+from jobs_service.store.fdb_sweeper import MarkSweeper
 from jobs_service.store.fdb_transaction import FdbTransaction, Until
 from jobs_service.store.fdb_watches import SLACK, FdbWatches
+from jobs_service.store.marks import HAPPENED, Mark, Marks
+from jobs_service.store.priority import in_background
 
 T = TypeVar("T")
 
-DIRECTORY: Final = ("jobs_service",)
-"""Where in the directory layer the jobs' keys are."""
+log = EventLog("jobs_service.store")
 
-_CLUSTER: Final = re.compile(r"\w+:\w+@[^\s,@]+:\d+(:tls)?(,[^\s,@]+:\d+(:tls)?)*")
-_METADATA_VERSION: Final = b"\xff/metadataVersion"
 _MARKS: Final = b"\xfe"
 """Follows the directory's prefix; no tuple begins with it."""
 _OFFSET_BYTES: Final = 4
-_TOKEN_BYTES: Final = 16
-_NUMBER_BYTES: Final = 8
-_FIRST_PAUSE: Final = 0.002
-_LONGEST_PAUSE: Final = 0.5
-_VERSIONS_PER_SECOND: Final = 1_000_000
-_STALE_MARK: Final = 86_400 * _VERSIONS_PER_SECOND
-"""A mark as old as that, by its versionstamp, is of a process that was killed: nobody asks for it any more."""
-_MOST_STALE: Final = 10_000
+_LAST_WORDS: Final = 1000
+"""Milliseconds that closing waits for the removal of its marks."""
 _MOST_WATCHES: Final = 1_000_000
-# One for the watches, one for the directory layer, whose calls block.
-_THREADS: Final = 2
-
-
-class _Slot:
-    """Where one call at a time has its transactions leave their marks.
-
-    Attributes:
-        key: of the mark.
-        number: what the present transaction's mark says, behind its versionstamp.
-        settled: whether it is known what became of that transaction.
-    """
-
-    __slots__ = ("key", "number", "settled")
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.number = 0
-        self.settled = True
-
-    def leave(self, transaction: Any) -> None:
-        """Have a mark written with the transaction, and nobody else's commit come in between."""
-        self.number += 1
-        self.settled = False
-        # Whoever finds out what became of the commit writes here, and it can happen no more. The client ignores such a
-        # claim on what the transaction has written already, so it comes first.
-        transaction.add_read_conflict_key(self.key)
-        transaction.set_versionstamped_value(
-            self.key, bytes(STAMP_BYTES) + self.number.to_bytes(_NUMBER_BYTES, "little") + bytes(_OFFSET_BYTES)
-        )
-
-    def stamp(self, value: bytes | None) -> bytes | None:
-        """Return the versionstamp of the present transaction if this is its mark."""
-        if value is None or int.from_bytes(value[STAMP_BYTES:], "little") != self.number:
-            return None
-        return value[:STAMP_BYTES]
+# One for the watches, one for the directory layer, whose calls block, one for finding out why nothing answers.
+_THREADS: Final = 3
+_SILENT: Final = 1.0
+"""Seconds without a first answer after which it is looked for the reason."""
 
 
 class FdbStore(Store):
@@ -107,28 +88,47 @@ class FdbStore(Store):
         cluster_file: its path; empty for the one that the client library takes by default.
         settings: transaction_timeout, transaction_retries, fdb_library, fdb_max_watches, fdb_watch_poll.
         sources: names of marks, jitter of pauses.
-
-    Attributes:
-        conflicts: how many commits failed so far because others had written what they had read.
+        directory: the path of the directory that has the jobs' keys.
     """
 
     overlaps = True
 
-    def __init__(self, cluster_file: str, *, settings: Settings, sources: Sources) -> None:
-        self.address = f"fdb:{cluster_file}"
+    def __init__(
+        self, cluster_file: str, *, settings: Settings, sources: Sources, directory: tuple[str, ...] = DIRECTORY
+    ) -> None:
+        self.address = address_of(cluster_file, directory)
         # Where a versionstamp goes is said in 4 bytes behind the key or value, and the client counts them.
         self.limits = Limits(key=Limits.key - _OFFSET_BYTES, value=Limits.value - _OFFSET_BYTES)
-        self.conflicts = 0
+        self._counters = Counters()
         self._cluster_file = cluster_file
+        self._directory = directory
         self._settings = settings
         self._sources = sources
         self._opened = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._database: Any = None
+        self._cluster: Cluster | None = None
+        self._silence: Reason | None = None
+        self._explaining = False
 
     @property
     def is_open(self) -> bool:
         return self._opened
+
+    @property
+    def conflicts(self) -> int:
+        """How many commits failed so far because others had written what they had read."""
+        return self._counters.conflicts
+
+    def metrics(self) -> dict[str, int]:
+        counts = self._counters.as_dict()
+        if self._opened:
+            counts |= {
+                "watches": self._watches.number,
+                "watches_polled": self._watches.polled,
+                "marks": 0 if self._marks is None else self._marks.made,
+            }
+        return counts
 
     async def open(self) -> None:
         if self._opened:
@@ -149,6 +149,7 @@ class FdbStore(Store):
             limit=self._settings.fdb_max_watches,
             poll=self._settings.fdb_watch_poll,
             look=self._look,
+            lost=self._watch_lost,
         )
         self._calls = 0
         self._idle = asyncio.Event()
@@ -157,19 +158,21 @@ class FdbStore(Store):
         self._finding = asyncio.Lock()
         self._prefix: bytes | None = None
         self._told: bytes | None = None
-        self._metadata: bytes | None = None
-        self._token = self._sources.token(_TOKEN_BYTES)
-        self._slots: list[_Slot] = []
-        self._made_slots = 0
+        self._location: Location | None = None
+        self._marks: Marks | None = None
         self._opened = True
+        self._sweeper = MarkSweeper(self, self._sources)
+        self._sweeper.start()
 
     def _connect(self) -> Network:
         """Start the client and make the database's handle, which connects when it is used; in a thread."""
-        if self._cluster_file:
-            _check_cluster_file(self._cluster_file)
+        file = self._cluster_file or default_cluster_file()
+        # Without a name it is the client who says what is wrong.
+        self._cluster = read_cluster_file(file) if self._cluster_file or Path(file).exists() else None
+        self._file = FileWatch(file)
         network = Network.started(self._settings.fdb_library)
         try:
-            self._database = fdb.open(self._cluster_file or None)
+            self._database = network.new_database(self._cluster_file)
             self._database.options.set_max_watches(min(self._settings.fdb_max_watches + SLACK, _MOST_WATCHES))
         except fdb.FDBError as error:
             raise StoreError(f"store {self.address} cannot be opened: {translated(error)}") from None
@@ -178,6 +181,7 @@ class FdbStore(Store):
     async def close(self) -> None:
         if not self._opened:
             return
+        log.debug("store_closed", store=self.address, **self.metrics())
         self._opened = False
         if not self._is_own_process():
             return
@@ -194,6 +198,7 @@ class FdbStore(Store):
 
     async def _end(self) -> None:
         """Let calls end, find out what is left to be found out, and let go of everything."""
+        await self._sweeper.stop()
         await self._idle.wait()
         if self._behind:
             await asyncio.wait(set(self._behind), timeout=self._settings.transaction_timeout)
@@ -202,7 +207,7 @@ class FdbStore(Store):
             if self._behind:
                 await asyncio.wait(set(self._behind))
         await self._watches.close(f"store {self.address} was closed")
-        await self._clear_marks()
+        await self._remove_marks()
         self._executor.shutdown()
         self._database = None
 
@@ -212,17 +217,17 @@ class FdbStore(Store):
         return found
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
-        attempts = _Attempts(self)
+        attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, abandoned=abandoned)
         return await self._call(work, attempts, "a write may still take effect")
 
     async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
-        attempts = _Attempts(self)
+        attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, before=before)
         return await self._call(work, attempts, "a write may still take effect")
 
     async def read(self, function: TransactionFunction[T]) -> T:
-        attempts = _Attempts(self)
+        attempts = self._attempts()
         return await self._call(self._repeat(function, attempts, read_only=True), attempts)
 
     def adopt(self, transaction: object) -> Transaction:
@@ -234,11 +239,6 @@ class FdbStore(Store):
                 "an fdb.Database is made one by @fdb.transactional"
             )
         return FdbTransaction(transaction, self.limits, blocking=True)
-
-    @property
-    def retries(self) -> int:
-        """How often a function is run again at most."""
-        return self._settings.transaction_retries
 
     async def pause(self, longest: float) -> None:
         """Wait for a random part of so many seconds."""
@@ -258,8 +258,14 @@ class FdbStore(Store):
             raise StoreError(f"store {self.address} is not open")
         self._network.check()
 
+    def _attempts(self) -> Attempts:
+        return Attempts(self._settings.transaction_retries, self.pause, self._count_retry)
+
+    def _count_retry(self) -> None:
+        self._counters.retries += 1
+
     async def _call(
-        self, work: Coroutine[Any, Any, T], attempts: _Attempts | None = None, otherwise: str = "try again later"
+        self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None, otherwise: str = "try again later"
     ) -> T:
         """Wait for a transaction within its time limit; the error for that says what may be otherwise."""
         try:
@@ -275,16 +281,33 @@ class FdbStore(Store):
         limit = self._settings.transaction_timeout
         try:
             async with asyncio.timeout(limit) as timer:
-                return await work
+                result = await work
+            self._silence = None
+            return result
         except TimeoutError as error:
             if not timer.expired():
                 raise  # The function's own.
-            last = f": {attempts.failure}" if attempts is not None and attempts.failure is not None else ""
+            self._explain_later()
+            failure = self._silence if attempts is None or attempts.failure is None else attempts.failure
+            last = "" if failure is None else f": {failure}"
             raise StoreUnavailable(
                 f"store {self.address} did not answer within {limit:g} s{last}; {otherwise}"
             ) from error
         finally:
             self._leave()
+
+    def _explain_later(self) -> None:
+        """Have it looked for the reason why nothing answers; whoever fails next can tell it."""
+        if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
+            self._explaining = True
+            self._do_behind(self._explain(self._cluster))
+
+    async def _explain(self, cluster: Cluster) -> None:
+        assert self._loop is not None
+        try:
+            self._silence = await self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
+        finally:
+            self._explaining = False
 
     def _enter(self) -> None:
         self._calls += 1
@@ -298,7 +321,7 @@ class FdbStore(Store):
     async def _repeat(
         self,
         function: TransactionFunction[T],
-        attempts: _Attempts,
+        attempts: Attempts,
         *,
         read_only: bool,
         abandoned: Callable[[T], None] | None = None,
@@ -308,40 +331,23 @@ class FdbStore(Store):
         if self._prefix is None and not read_only:
             await self._locate()
         told = self._told
-        # Taken before there is a read version, so that whoever had the slot last is no conflict.
-        slot = None if read_only else self._slots.pop() if self._slots else self._new_slot()
-        try:
-            return await self._repeat_with(slot, function, attempts, told, abandoned, before)
-        finally:
-            if slot is not None:
-                self._give_back(slot)
-
-    async def _repeat_with(
-        self,
-        slot: _Slot | None,
-        function: TransactionFunction[T],
-        attempts: _Attempts,
-        told: bytes | None,
-        abandoned: Callable[[T], None] | None,
-        before: asyncio.Future[Any] | None,
-    ) -> T:
         while True:
-            transaction, metadata = self._begin(read_only=slot is None)
+            transaction, metadata = self._begin(read_only=read_only)
             live = False
             try:
-                result = await self._run(function, transaction)
+                result = await self._run(function, transaction, attempts)
                 if before is not None:
-                    await asyncio.shield(before)
+                    attempts.waited(await self._until_done(before))
                 failure = transaction.broken
                 if failure is None:
-                    await self._check_directory(metadata, told)
-                    if slot is None or not transaction.writes:
+                    await self._check_directory(transaction.native, metadata, told)
+                    if read_only or not transaction.writes:
                         await self._arm(transaction)
                         live = True
                         return result
                     baselines = await self._baselines(transaction)
                     live = True
-                    failure = await self._commit(transaction, slot, result, abandoned)
+                    failure = await self._commit(transaction, result, abandoned)
                     if failure is None:
                         self._watch_behind(transaction, baselines)
                         return result
@@ -355,12 +361,31 @@ class FdbStore(Store):
                 self._end_run(transaction, live)
             await attempts.again(failure)
 
+    async def _until_done(self, before: asyncio.Future[Any]) -> float:
+        """Wait for another call to end, and return how many seconds that took."""
+        assert self._loop is not None
+        began = self._loop.time()
+        await asyncio.shield(before)
+        return self._loop.time() - began
+
     def _begin(self, *, read_only: bool) -> tuple[FdbTransaction, Any]:
         """Return a new transaction, and the future of the metadata version that it sees."""
+        self._counters.transactions += 1
+        if self._loop is not None and self._file.is_due(self._loop.time()):
+            self._do_behind(self._compare_file())
         native = self._database.create_transaction()
+        self._choose_options(native)
         # It comes with the read version: no storage server is asked.
-        metadata = native.snapshot.get(_METADATA_VERSION)
-        return FdbTransaction(native, self.limits, read_only=read_only), metadata
+        metadata = native.snapshot.get(METADATA_VERSION)
+        # Asked for now, because it cannot be asked for any more when the commit has failed.
+        version = None if read_only else native.get_read_version()
+        return FdbTransaction(native, self.limits, read_only=read_only, version=version), metadata
+
+    def _choose_options(self, native: Any) -> None:
+        if in_background():
+            native.options.set_priority_batch()
+        if self._settings.fdb_tag:
+            native.options.set_tag(self._settings.fdb_tag)
 
     def _end_run(self, transaction: FdbTransaction, live: bool) -> None:
         """End a run; `live` if its commit, or its watches, are to go on."""
@@ -368,31 +393,35 @@ class FdbStore(Store):
         for watch in transaction.watches:
             watch.fire(StoreError("the watch was lost: its transaction did not commit"))
         if not live:
-            transaction.native.cancel()
+            self._network.cancel(transaction.native)
 
-    async def _run(self, function: TransactionFunction[T], transaction: FdbTransaction) -> T:
+    async def _run(self, function: TransactionFunction[T], transaction: FdbTransaction, attempts: Attempts) -> T:
         """Run the function once, and wait for what it reads."""
         assert self._loop is not None
         began = self._loop.time()
         coroutine: object = function(transaction)
         if not isinstance(coroutine, Coroutine):
             raise no_coroutine(coroutine)
-        result: T = await self._drive(coroutine)
+        result: T = await self._drive(coroutine, attempts)
         took = self._loop.time() - began
         if took > self.limits.seconds:
             transaction.broken = transaction.too_long(took)
         return result
 
-    async def _drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _drive(self, coroutine: Coroutine[Any, Any, T], attempts: Attempts) -> T:
         """Run a coroutine that waits for nothing but futures of the client."""
+        assert self._loop is not None
+        time = self._loop.time
         try:
             awaited = coroutine.send(None)
             while awaited.__class__ is Until:
+                began = time()
                 try:
                     await self._bridge.until(awaited.future)
                 except BaseException as error:
                     awaited = coroutine.throw(error)
                 else:
+                    attempts.waited(time() - began)
                     awaited = coroutine.send(None)
         except StopIteration as stop:
             result: T = stop.value
@@ -405,102 +434,140 @@ class FdbStore(Store):
     # Commits
 
     async def _commit(
-        self, transaction: FdbTransaction, slot: _Slot, result: T, abandoned: Callable[[T], None] | None
+        self, transaction: FdbTransaction, result: T, abandoned: Callable[[T], None] | None
     ) -> StoreError | None:
         """Commit; return why that did not happen and the function may be run again, None if it did.
 
         Raises:
-            StoreError: it did not happen, and never will.
+            StoreError: it did not happen, and never will; or, if StoreUnavailable, nobody can find out.
         """
-        slot.leave(transaction.native)
+        assert self._marks is not None
+        mark = self._marks.new()
+        self._leave_mark(mark, transaction.native)
         commit = self._submit(transaction)
         try:
-            return await self._outcome(transaction, commit, slot)
+            return await self._outcome(transaction, commit, mark)
         except asyncio.CancelledError:
             # It is under way all the same; whoever called has gone, and hears of it otherwise.
-            self._do_behind(self._come_late(transaction, commit, slot, result, abandoned))
+            self._do_behind(self._come_late(transaction, commit, mark, result, abandoned))
             raise
+
+    def _leave_mark(self, mark: Mark, native: Any) -> None:
+        """Have a mark written with a transaction, and old ones removed."""
+        # Whoever finds out what became of the commit writes here, and it can happen no more. The client ignores such a
+        # claim on what the transaction has written already, so it comes first.
+        native.add_read_conflict_key(mark.key)
+        native.set_versionstamped_value(mark.key, bytes(STAMP_BYTES) + HAPPENED + bytes(_OFFSET_BYTES))
+        for key in mark.removed:
+            native.clear(key)
 
     def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
         """Send a commit on its way, and return the futures of its outcome and its versionstamp."""
         stamp = transaction.native.get_versionstamp()
         return transaction.native.commit(), stamp
 
-    async def _outcome(self, transaction: FdbTransaction, commit: tuple[Any, Any], slot: _Slot) -> StoreError | None:
+    async def _outcome(self, transaction: FdbTransaction, commit: tuple[Any, Any], mark: Mark) -> StoreError | None:
         """Return why a commit did not happen and may be tried again, None if it did."""
+        assert self._marks is not None
         committed, stamp = commit
         try:
             await self._bridge.until(committed)
             committed.wait()
-            await self._bridge.until(stamp)
-            transaction.stamp.value = stamp.value
         except fdb.FDBError as error:
             failure = translated(error)
-            if isinstance(failure, CommitUnknown):
-                transaction.stamp.value = await self._find_out(slot)
-                slot.settled = True
-                return failure if transaction.stamp.value is None else None
-            slot.settled = True
+            if may_have_committed(error.code):
+                return await self._unknown_outcome(transaction, mark, failure)
+            self._marks.not_committed(mark)
             if isinstance(failure, TransactionConflict):
-                self.conflicts += 1
+                self._counters.conflicts += 1
             if not failure.retryable:
                 raise failure from None
             return failure
-        slot.settled = True
+        try:
+            await self._bridge.until(stamp)
+            transaction.stamp.value = stamp.value
+        except fdb.FDBError as error:
+            # It has happened, and the mark tells when.
+            return await self._unknown_outcome(transaction, mark, translated(error))
+        self._counters.commits += 1
+        self._marks.committed(mark)
         return None
 
-    async def _find_out(self, slot: _Slot) -> bytes | None:
-        """Return the versionstamp of a commit whose outcome was unknown; None if it did not happen, and never will."""
-        pause = _FIRST_PAUSE
+    async def _unknown_outcome(self, transaction: FdbTransaction, mark: Mark, failure: StoreError) -> StoreError | None:
+        """Return the error of a commit of unknown outcome if it did not happen, None if it did."""
+        assert self._marks is not None
+        self._counters.unknown_commits += 1
+        try:
+            stamp = await self._find_out(mark, transaction.version.wait())
+        except StoreError:
+            self._marks.not_committed(mark)
+            raise
+        log.warning("commit_unknown", store=self.address, happened=stamp is not None, error=str(failure))
+        if stamp is None:
+            self._marks.prevented(mark)
+            if not failure.retryable:
+                raise failure
+            return failure
+        self._counters.unknown_commits_happened += 1
+        self._counters.commits += 1
+        self._marks.committed(mark)
+        transaction.stamp.value = stamp
+        return None
+
+    async def _find_out(self, mark: Mark, began: int) -> bytes | None:
+        """Return the versionstamp of a commit whose outcome was unknown; None if it did not happen, and never will.
+
+        Args:
+            mark: of the commit.
+            began: the version that its transaction has read.
+
+        Raises:
+            StoreUnavailable: nobody can find out.
+        """
+        assert self._marks is not None
+        pause = FIRST_PAUSE
         while True:
             native = self._database.create_transaction()
             try:
-                mark = native.get(slot.key)
-                await self._bridge.until(mark)
-                stamp = slot.stamp(mark.value)
+                version, value = native.get_read_version(), native.get(mark.key)
+                await self._bridge.until(value)
+                await self._bridge.until(version)
+                stamp = self._marks.stamp_of(value.value, began, version.wait())
                 if stamp is not None:
                     return stamp
-                # Once this is written, a commit that is still under way conflicts with it.
-                native.set(slot.key, b"")
+                # A tombstone: once it is written, a commit that is still under way conflicts with it.
+                native.set_versionstamped_value(mark.key, bytes(STAMP_BYTES + _OFFSET_BYTES))
                 done = native.commit()
                 await self._bridge.until(done)
                 done.wait()
                 return None
             except fdb.FDBError as error:
-                if not fdb.predicates.is_retryable(error):
-                    raise translated(error) from None
+                failure = translated(error)
+                if not failure.retryable and not may_have_committed(error.code):
+                    raise StoreUnavailable(
+                        f"store {self.address}: nobody can find out whether a commit happened: {failure}; "
+                        "the write may have taken effect"
+                    ) from None
             finally:
-                native.cancel()
+                self._network.cancel(native)
             await self.pause(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _come_late(
         self,
         transaction: FdbTransaction,
         commit: tuple[Any, Any],
-        slot: _Slot,
+        mark: Mark,
         result: T,
         abandoned: Callable[[T], None] | None,
     ) -> None:
         """Find out what became of a commit whose caller has gone, and tell of it if it happened."""
         try:
-            failure = await self._outcome(transaction, commit, slot)
+            failure = await self._outcome(transaction, commit, mark)
         except StoreError as error:
             failure = error
-        self._give_back(slot)
         if failure is None and abandoned is not None:
             abandoned(result)
-
-    def _new_slot(self) -> _Slot:
-        assert self._prefix is not None
-        self._made_slots += 1
-        return _Slot(self._prefix + _MARKS + self._token + self._made_slots.to_bytes(4, "big"))
-
-    def _give_back(self, slot: _Slot) -> None:
-        """Let others have a slot, unless its mark may still be asked for, or is not in the directory any more."""
-        assert self._prefix is not None
-        if slot.settled and slot.key.startswith(self._prefix + _MARKS):
-            self._slots.append(slot)
 
     def _do_behind(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what no caller waits for; `close` does."""
@@ -509,40 +576,26 @@ class FdbStore(Store):
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
 
-    async def _clear_marks(self) -> None:
-        """Remove the marks of this store, and those that killed processes have left: nobody will ask for them.
-
-        If that fails, another store does it.
-        """
-        if not self._made_slots or self._prefix is None:
+    async def _remove_marks(self) -> None:
+        """Remove the marks of commits whose outcome is known. If that fails, they go when they are old."""
+        keys = self._marks.take_settled() if self._marks is not None else []
+        if not keys:
             return
         native = self._database.create_transaction()
         try:
-            native.options.set_timeout(1000)
-            marks = self._prefix + _MARKS
-            native.clear_range(marks + self._token, marks + self._token + b"\xff" * 5)
-            version = native.get_read_version()
-            found = native.snapshot._get_range(
-                fdb.KeySelector.first_greater_or_equal(marks),
-                fdb.KeySelector.first_greater_or_equal(marks + b"\xff"),
-                _MOST_STALE,
-                fdb.StreamingMode.want_all,
-                1,
-                False,
-            )
-            await self._bridge.until(version)
-            await self._bridge.until(found)
-            oldest = (version.wait() - _STALE_MARK).to_bytes(8, "big", signed=True)
-            if oldest[0] < 0x80:
-                for pair in found.wait()[0]:
-                    if pair.value[:8] < oldest:
-                        native.clear(pair.key)
-            done = native.commit()
-            await self._bridge.until(done)
+            native.options.set_timeout(_LAST_WORDS)
+            for key in keys:
+                native.clear(key)
+            await self._bridge.until(native.commit())
         except fdb.FDBError:
             pass
         finally:
-            native.cancel()
+            self._network.cancel(native)
+
+    @property
+    def marks(self) -> Marks | None:
+        """The marks of this store's commits; None as long as the directory was not looked for."""
+        return self._marks
 
     # The directory
 
@@ -558,30 +611,94 @@ class FdbStore(Store):
     async def _look_up(self) -> None:
         assert self._loop is not None
         native = self._database.create_transaction()
-        native.options.set_timeout(int(self._settings.transaction_timeout * 1000))
+        limit = self._settings.transaction_timeout
+        native.options.set_timeout(int(limit * 1000))
+        looking = self._loop.run_in_executor(self._executor, look_up, native, self._directory)
+        # Also if nobody waits any more when it fails.
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            found, self._metadata = await self._loop.run_in_executor(self._executor, _open_directory, native)
+            if self._location is None:
+                await self._explain_silence(looking)
+            found = await looking
         except fdb.FDBError as error:
+            if error.code == TRANSACTION_TIMED_OUT and self._silence is not None:
+                raise StoreUnavailable(
+                    f"store {self.address} did not answer within {limit:g} s: {self._silence}; try again later"
+                ) from None
             raise translated(error) from None
+        except StoreError as error:
+            self._network.cancel(native)
+            raise type(error)(f"store {self.address}: {error}") from None
         except asyncio.CancelledError:
-            native.cancel()
+            self._network.cancel(native)
             raise
-        if found != self._prefix:
-            self._prefix = found
-            self._slots = []  # Their marks are under the other prefix.
+        self._silence = None
+        self._counters.directory_lookups += 1
+        self._location = found
+        if found.prefix != self._prefix:
+            self._prefix = found.prefix
+            self._marks = Marks(found.prefix + _MARKS, self._sources.token)
 
-    async def _check_directory(self, metadata: Any, told: bytes | None) -> None:
-        """See that the directory is where the caller was told that it is."""
+    async def _explain_silence(self, looking: asyncio.Future[Location]) -> None:
+        """Wait for a first answer, and look for the reason when it does not come soon.
+
+        Raises:
+            StoreUnavailable: it will not come, whatever time passes.
+        """
+        assert self._loop is not None
+        await asyncio.wait([looking], timeout=_SILENT)
+        if looking.done() or self._cluster is None:
+            return
+        self._silence = await self._loop.run_in_executor(self._executor, why_silent, self._database, self._cluster)
+        if self._silence is not None and self._silence.lasting and not looking.done():
+            raise StoreUnavailable(self._silence.text)
+
+    async def _compare_file(self) -> None:
+        """Tell whether the cluster file names another cluster than the one that is used; the client does not."""
+        native = self._database.create_transaction()
+        try:
+            used = native.get(CONNECTION_STRING)
+            await self._bridge.until(used)
+            other = self._file.differing(bytes(used.value or b"").decode())
+        except fdb.FDBError:
+            return
+        finally:
+            self._network.cancel(native)
+        if other is not None:
+            log.error(
+                "cluster_file_changed",
+                store=self.address,
+                file=self._file.path,
+                names=other.text,
+                used=bytes(used.value or b"").decode(),
+            )
+
+    async def _check_directory(self, native: Any, metadata: Any, told: bytes | None) -> None:
+        """See that the directory is where the caller was told that it is, in the state that a transaction sees."""
         await self._bridge.until(metadata)
-        if self._prefix is not None and metadata.value != self._metadata:
-            async with self._finding:
-                if metadata.value != self._metadata:
-                    await self._look_up()
+        if self._prefix is not None and not self._is_found_at(metadata.value):
+            await self._find_again(native, metadata.value)
         if told is not None and told != self._prefix:
             raise DirectoryMoved(
-                f"store {self.address}: the directory {'/'.join(DIRECTORY)} was moved or removed and there is a new "
-                "one; nothing was written"
+                f"store {self.address}: the directory {'/'.join(self._directory)} was moved or removed and there is a "
+                "new one; nothing was written"
             )
+
+    def _is_found_at(self, metadata: bytes | None) -> bool:
+        return self._location is None or self._location.metadata == metadata
+
+    async def _find_again(self, native: Any, metadata: bytes | None) -> None:
+        """Find the directory in the state that a transaction sees, whose metadata version is another one."""
+        location = self._location
+        assert location is not None
+        if await is_still_there(native, location, self._bridge.until):
+            # Of transactions that overlap the newest one counts: the others' states are seldom seen again.
+            if (metadata or b"") > (location.metadata or b"") and self._location is location:
+                self._location = replace(location, metadata=metadata)
+            return
+        async with self._finding:
+            if not self._is_found_at(metadata):
+                await self._look_up()
 
     # Watches
 
@@ -638,7 +755,7 @@ class FdbStore(Store):
 
     async def _watch_since(self, watches: list[Watch]) -> None:
         """Fire those whose keys do not hold their baselines any more, and watch the others."""
-        attempts = _Attempts(self)
+        attempts = self._attempts()
         while True:
             native = self._database.create_transaction()
             try:
@@ -660,7 +777,7 @@ class FdbStore(Store):
             except asyncio.CancelledError:
                 failure = StoreError(f"store {self.address} was closed")
             finally:
-                native.cancel()
+                self._network.cancel(native)
             try:
                 await attempts.again(failure)
             except StoreError as error:
@@ -668,73 +785,14 @@ class FdbStore(Store):
                     watch.fire(StoreError(f"the watch was lost: {error}"))
                 return
 
+    def _watch_lost(self, failure: StoreError) -> None:
+        self._counters.watches_lost += 1
+        log.debug("watch_lost", store=self.address, error=str(failure))
+
     async def _look(self, keys: list[bytes]) -> list[bytes | None]:
         return await self.read(lambda transaction: transaction.get_many(keys))
-
-
-class _Attempts:
-    """The runs of one call's function: how long to pause before the next, and when to give up.
-
-    Attributes:
-        failure: what ended the last run; None for the first.
-    """
-
-    __slots__ = ("_left", "_pause", "_store", "_too_old", "failure")
-
-    def __init__(self, store: FdbStore) -> None:
-        self._store = store
-        self._left = store.retries
-        self._pause = _FIRST_PAUSE
-        self._too_old = False
-        self.failure: StoreError | None = None
-
-    async def again(self, failure: StoreError) -> None:
-        """Return when the function may be run again.
-
-        Raises:
-            StoreError: what ended the last run, if another one is of no use.
-        """
-        self.failure = failure
-        if isinstance(failure, TransactionTooOld):
-            # Once may be the cluster's fault, which stood still.
-            if self._too_old:
-                raise failure
-            self._too_old = True
-        if not failure.retryable or not self._left:
-            raise failure
-        self._left -= 1
-        await self._store.pause(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-
-def _check_cluster_file(path: str) -> None:
-    """Refuse a file that cannot be one: the client would wait for the cluster that it does not name."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise StoreError(f"store {shown(f'fdb:{path}')}: the cluster file cannot be read: {error.strerror}") from None
-    except ValueError:
-        lines = []
-    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-    if len(said) != 1 or not _CLUSTER.fullmatch(said[0]):
-        raise StoreError(
-            f"store {shown(f'fdb:{path}')}: not a cluster file; one has the line DESCRIPTION:ID@ADDRESS:PORT,..."
-        )
 
 
 def _native_class() -> type:
     found: type = fdb.impl.Transaction
     return found
-
-
-def _open_directory(native: Any) -> tuple[bytes, bytes | None]:
-    """Return the prefix of the directory, made when missing, and the metadata version; blocks."""
-    while True:
-        try:
-            metadata = native.get(_METADATA_VERSION)
-            directory = fdb.directory.create_or_open(native, DIRECTORY)
-            native.commit().wait()
-            prefix: bytes = directory.key()
-            return prefix, metadata.value
-        except fdb.FDBError as error:
-            native.on_error(error).wait()

@@ -7,6 +7,7 @@ twice; so there is one `Network` as well, made with the first store that is open
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
 import itertools
 import os
@@ -17,30 +18,12 @@ from typing import Any, Final
 
 import fdb
 
-from jobs_service.errors import (
-    CommitUnknown,
-    StoreError,
-    StoreUnavailable,
-    TransactionConflict,
-    TransactionTooLarge,
-    TransactionTooOld,
-    shown,
-)
+from jobs_service.errors import StoreError, shown
+from jobs_service.store.fdb_errors import error_of
 
 API_VERSION: Final = 730
 
 _CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-
-_KINDS: Final[dict[int, type[StoreError]]] = {
-    1007: TransactionTooOld,
-    1020: TransactionConflict,
-    1021: CommitUnknown,
-    1031: StoreUnavailable,
-    1039: CommitUnknown,
-    2101: TransactionTooLarge,
-    2102: TransactionTooLarge,
-    2103: TransactionTooLarge,
-}
 
 
 class Network:
@@ -58,6 +41,11 @@ class Network:
         self._told: dict[int, Callable[[int], object]] = {}
         # The client keeps its address, so it must never be collected.
         self._callback = _CALLBACK(self._on_ready)
+        self._stopped = False
+        atexit.register(self._stop)
+
+    def _stop(self) -> None:
+        self._stopped = True
 
     @classmethod
     def started(cls, library: str | None) -> Network:
@@ -89,6 +77,33 @@ class Network:
                 f"FoundationDB's client was started in process {self._pid}, before a fork, and is of no use in the "
                 "child: open fdb: stores after forking, or start processes anew (multiprocessing: spawn)"
             )
+
+    def new_database(self, cluster_file: str) -> Any:
+        """Return a handle of a database that nobody else has.
+
+        `fdb.open` gives everybody in the process who names the same file one and the same handle: options that an
+        application sets on it would hold for the store as well, and the file would be read only once.
+
+        Args:
+            cluster_file: its path; empty for the one that the client takes by default.
+
+        Raises:
+            fdb.FDBError: what the client says.
+        """
+        impl = fdb.impl
+        with impl._network_thread_reentrant_lock:
+            if not impl._network_thread:
+                impl.init()
+        return impl.create_database(cluster_file or None)
+
+    def cancel(self, native: Any) -> None:
+        """Cancel one of the client's futures or transactions, unless the client has stopped.
+
+        It stops when the interpreter ends. Coroutines that nobody has waited for, of programs that do not close what
+        they have opened, are collected after that; a future that they cancel then has the process crash.
+        """
+        if not self._stopped:
+            native.cancel()
 
     def tell(self, future: Any, sink: Callable[[int], object]) -> int:
         """Have `sink` called with the number returned here when a future is ready.
@@ -153,10 +168,7 @@ def translated(error: Any) -> StoreError:
     """Return the client's error (an fdb.FDBError) as one of ours."""
     description = error.description
     text = description.decode() if isinstance(description, bytes) else str(description)
-    found = _KINDS.get(error.code, StoreError)(f"{text[:1].lower()}{text[1:]} ({error.code})")
-    if type(found) is StoreError:
-        found.retryable = bool(fdb.predicates.is_retryable(error))
-    return found
+    return error_of(error.code, text)
 
 
 def _load(library: str | None) -> None:

@@ -6,7 +6,7 @@ waits for; in a transaction that the application drives itself they block.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final
 
 import fdb
@@ -67,9 +67,11 @@ class _Reads(Snapshot):
         reads: the client's object for them.
     """
 
-    __slots__ = ("_is_snapshot", "_reads", "_transaction")
+    __slots__ = ("_expected", "_expected_at", "_is_snapshot", "_reads", "_transaction")
 
     def __init__(self, transaction: FdbTransaction, reads: Any) -> None:
+        self._expected: dict[bytes, Reply] = {}
+        self._expected_at = 0
         self._transaction = transaction
         self._reads = reads
         self._is_snapshot = reads is not transaction.native
@@ -85,15 +87,32 @@ class _Reads(Snapshot):
             check(key)
         return await self._values(keys)
 
+    def expect(self, keys: Iterable[bytes]) -> None:
+        if not self._transaction.blocking:
+            keys = [*keys]
+            self._expected = dict(zip(keys, self._asked(keys), strict=True))
+            self._expected_at = self._transaction.size
+
+    def _asked(self, keys: Sequence[bytes]) -> list[Reply]:
+        reads = self._reads
+        capi, pointer, snapshot = reads.capi, reads.tpointer, self._is_snapshot
+        get = capi.fdb_transaction_get
+        return [Reply(capi, get(pointer, key, len(key), snapshot)) for key in keys]
+
+    def _expected_reply(self, keys: Sequence[bytes]) -> Reply | None:
+        """Return the reply to a read that was expected, unless something was written since."""
+        if len(keys) != 1 or self._expected_at != self._transaction.size:
+            return None
+        return self._expected.pop(keys[0], None)
+
     async def _values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read keys; the reads go out together."""
         own, reads = self._transaction, self._reads
         try:
             if own.blocking:
                 return [value.value for value in [reads.get(key) for key in keys]]
-            capi, pointer, snapshot = reads.capi, reads.tpointer, self._is_snapshot
-            get = capi.fdb_transaction_get
-            replies = [Reply(capi, get(pointer, key, len(key), snapshot)) for key in keys]
+            expected = self._expected_reply(keys) if self._expected else None
+            replies = self._asked(keys) if expected is None else [expected]
             for reply in replies:
                 if not reply.is_ready():
                     await Until(reply)
@@ -162,9 +181,11 @@ class FdbTransaction(CheckedTransaction):
         limits: what it may write.
         read_only: whether writes are refused.
         blocking: whether reads block the calling thread, and the client's errors come out as they are.
+        version: the future of its read version; None if nobody will ask.
 
     Attributes:
         native: the client's transaction.
+        version: the future of its read version.
         blocking: whether reads block.
         broken: the error that ended it, if another run may succeed: it must not commit.
         watches: those that were asked for, to be made when it ends.
@@ -179,12 +200,22 @@ class FdbTransaction(CheckedTransaction):
         "broken",
         "native",
         "stamp",
+        "version",
         "watches",
     )
 
-    def __init__(self, transaction: Any, limits: Limits, *, read_only: bool = False, blocking: bool = False) -> None:
+    def __init__(
+        self,
+        transaction: Any,
+        limits: Limits,
+        *,
+        read_only: bool = False,
+        blocking: bool = False,
+        version: Any = None,
+    ) -> None:
         super().__init__(limits, read_only=read_only)
         self.native = transaction
+        self.version = version
         self.broken: StoreError | None = None
         self.stamp = CommitStamp()
         self.watches: list[Watch] = []
@@ -218,6 +249,16 @@ class FdbTransaction(CheckedTransaction):
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         return await self._plain.get_range(begin, end, limit=limit, reverse=reverse)
+
+    async def read_version(self) -> int:
+        """Return the version of the state that it sees."""
+        try:
+            if not self.version.is_ready():
+                await Until(self.version)
+            version: int = self.version.wait()
+            return version
+        except fdb.FDBError as error:
+            raise self.met(error) from None
 
     def check_read(self, key: bytes) -> None:
         """Refuse to read what no key can be, and to read at all after the end."""
@@ -283,6 +324,14 @@ class FdbTransaction(CheckedTransaction):
         self._stamped.add_value(key)
         self._stamped_values[key] = before, after
         self._operate(key, value + len(before).to_bytes(4, "little"), _STAMPED_VALUE)
+
+    def _size_with_others(self) -> int:
+        if not self.blocking:
+            return self.size
+        # The application writes to the client's transaction without telling us. The client counts more than keys and
+        # values (conflict ranges, its own structures): what that makes too large is refused at the commit, as a whole.
+        written: int = self.native.get_approximate_size().wait()
+        return max(self.size, written)
 
     def _operate(self, key: bytes, operand: bytes, operation: int) -> None:
         """Do one of the client's atomic operations, without the package's detours."""

@@ -16,11 +16,18 @@ from typing import Any, Final
 import fdb
 
 from jobs_service.errors import StoreError
+from jobs_service.events import EventLog
 from jobs_service.store.base import Watch
 from jobs_service.store.fdb_client import Network, translated
 
+log = EventLog("jobs_service.store")
+
 SLACK: Final = 1000
 """Watches that the client may have beyond our limit: those that have fired or were canceled count a while longer."""
+
+_TOO_MANY_WATCHES: Final = 1032
+_REFUSED: Final = 10.0
+"""Seconds for which no more watches are asked of the client when it has refused one."""
 
 _ORPHANED: Final = 1.0
 """Seconds between two looks whether the loop is still there."""
@@ -36,6 +43,7 @@ class FdbWatches:
         limit: watches of the client at most; others are polled.
         poll: seconds between two looks at those.
         look: returns the present values of keys.
+        lost: called when the client has given a watch up, with its error.
     """
 
     def __init__(
@@ -47,12 +55,16 @@ class FdbWatches:
         limit: int,
         poll: float,
         look: Callable[[list[bytes]], Awaitable[list[bytes | None]]],
+        lost: Callable[[StoreError], None],
     ) -> None:
         self._network = network
         self._loop = loop
         self._limit = limit
         self._poll = poll
         self._look = look
+        self._tell_lost = lost
+        self._lost: dict[Watch, asyncio.TimerHandle] = {}
+        self._refused_at: float | None = None
         self._closed = False
         self._making = 0
         self._native: dict[int, tuple[Watch, Any]] = {}
@@ -66,12 +78,21 @@ class FdbWatches:
     @property
     def full(self) -> bool:
         """Whether the client is to have no more of them, those included that are being made."""
-        return len(self._native) + self._making >= self._limit
+        return len(self._native) + self._making >= self._limit or self._refuses()
 
     @property
     def number(self) -> int:
         """How many are alive."""
         return len(self._native) + len(self._polled)
+
+    @property
+    def polled(self) -> int:
+        """How many of them the client has no place for."""
+        return len(self._polled)
+
+    def _refuses(self) -> bool:
+        """Whether the client has refused a watch a short while ago: others in the process have its places."""
+        return self._refused_at is not None and self._loop.time() < self._refused_at + _REFUSED
 
     @contextlib.contextmanager
     def making(self, count: int) -> Iterator[None]:
@@ -85,7 +106,7 @@ class FdbWatches:
     def add(self, watch: Watch, future: Any) -> None:
         """Keep a watch that the client has made."""
         if self._closed:
-            future.cancel()
+            self._network.cancel(future)
             watch.fire(StoreError("the watch was lost: its store was closed"))
             return
         number = self._network.tell(future, self._fired.put)
@@ -103,7 +124,7 @@ class FdbWatches:
     async def close(self, why: str) -> None:
         """Fail all watches and give the thread back."""
         self._closed = True
-        watches = [watch for watch, _ in self._native.values()] + list(self._polled)
+        watches = [watch for watch, _ in self._native.values()] + [*self._polled, *self._lost]
         for watch in watches:
             self._forget(watch)
             watch.fire(StoreError(why))
@@ -117,8 +138,11 @@ class FdbWatches:
         number = self._numbers.pop(watch, None)
         if number is not None:
             _, future = self._native.pop(number)
-            future.cancel()
+            self._network.cancel(future)
         self._polled.pop(watch, None)
+        timer = self._lost.pop(watch, None)
+        if timer is not None:
+            timer.cancel()
 
     # The bridge
 
@@ -161,7 +185,22 @@ class FdbWatches:
                 future.wait()
                 watch.fire()
             except fdb.FDBError as error:
-                watch.fire(StoreError(f"the watch was lost: {translated(error)}"))
+                self._lose(watch, error)
+
+    def _lose(self, watch: Watch, error: Any) -> None:
+        """Tell whoever waits that the client has given a watch up, but not at once.
+
+        Whoever is told asks for another one; if that is lost again at once, all would do nothing else.
+        """
+        if error.code == _TOO_MANY_WATCHES:
+            self._refused_at = self._loop.time()
+        failure = translated(error)
+        self._tell_lost(failure)
+        self._lost[watch] = self._loop.call_later(self._poll, self._fire_lost, watch, failure)
+
+    def _fire_lost(self, watch: Watch, failure: StoreError) -> None:
+        del self._lost[watch]
+        watch.fire(StoreError(f"the watch was lost: {failure}"))
 
     # Those beyond the client's limit
 
@@ -173,6 +212,10 @@ class FdbWatches:
                 values = await self._look([watch.key for watch in watches])
             except StoreError:
                 continue  # They are looked at again; whoever waits meets the store's trouble itself.
+            except Exception:
+                # Whatever it was: all who wait depend on the next look.
+                log.exception("watch_poll_failed")
+                continue
             for watch, value in zip(watches, values, strict=True):
                 if watch in self._polled and value != watch.baseline:
                     del self._polled[watch]

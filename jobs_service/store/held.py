@@ -1,7 +1,4 @@
-"""A transaction whose writes are held back until they are wanted: nothing is left of them if they never are.
-
-Floor: store.
-"""
+"""A transaction that holds back its writes until they are wanted: then all are written, or none. Floor: store."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Sequence
 
 from jobs_service.errors import StoreError
 from jobs_service.store.base import Bound, KeySelector, KeyValue, Snapshot, Transaction, Watch
+from jobs_service.store.ranges import LOWEST_STAMP
 
 
 class _Reads(Snapshot):
@@ -49,60 +47,72 @@ class _Reads(Snapshot):
 
 
 class HeldBack(_Reads, Transaction):
-    """Holds back what `set` and `clear` write to single keys, and reads as if it were written.
+    """Holds back all writes, and reads what `set` and `clear` do to single keys as if it were written.
 
-    Everything else goes to the transaction at once: call `hand_over` before.
+    What `add`, `stamp_key` and `stamp_value` are to write cannot be read back. Ranges are not cleared here.
 
     Args:
         transaction: gets the writes.
     """
 
-    __slots__ = ("_held", "_transaction", "limits", "stamp")
+    __slots__ = ("_adds", "_stamped_keys", "_stamped_values", "_transaction", "limits", "stamp")
 
     def __init__(self, transaction: Transaction) -> None:
         super().__init__(transaction, {})
         self._transaction = transaction
-        self._held = True
+        self._adds: list[KeyValue] = []
+        self._stamped_values: list[tuple[bytes, bytes, bytes]] = []
+        self._stamped_keys: list[tuple[bytes, bytes, bytes]] = []
         self.stamp = transaction.stamp
         self.limits = transaction.limits
 
     def hand_over(self) -> None:
-        """Write what was held back; from now on nothing is."""
+        """Write what was held back, all of it.
+
+        Raises:
+            StoreError: it is not to be written, or too much for the transaction, of which nothing is written then.
+        """
+        transaction = self._transaction
+        stamped = [(key, before + LOWEST_STAMP + after) for key, before, after in self._stamped_values]
+        stamped += [(before + LOWEST_STAMP + after, value) for before, after, value in self._stamped_keys]
+        plain = [(key, value or b"") for key, value in self._writes.items()]
+        transaction.require_room([*plain, *self._adds, *stamped])
         for key, value in self._writes.items():
             if value is None:
-                self._transaction.clear(key)
+                transaction.clear(key)
             else:
-                self._transaction.set(key, value)
+                transaction.set(key, value)
+        for key, operand in self._adds:
+            transaction.add(key, operand)
+        if stamped:
+            transaction.stamp_all(self._stamped_values, self._stamped_keys)
         self._writes.clear()
-        self._held = False
+        self._adds, self._stamped_values, self._stamped_keys = [], [], []
+
+    def require_room(self, writes: Sequence[tuple[bytes, bytes]]) -> None:
+        self._transaction.require_room(writes)
 
     @property
     def snapshot(self) -> Snapshot:
         return _Reads(self._transaction.snapshot, self._writes)
 
     def set(self, key: bytes, value: bytes) -> None:
-        if self._held:
-            self._writes[key] = value
-        else:
-            self._transaction.set(key, value)
+        self._writes[key] = value
 
     def clear(self, key: bytes) -> None:
-        if self._held:
-            self._writes[key] = None
-        else:
-            self._transaction.clear(key)
+        self._writes[key] = None
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
-        self._transaction.clear_range(begin, end)
+        raise StoreError("a range cannot be cleared while writes are held back")
 
     def add(self, key: bytes, operand: bytes) -> None:
-        self._transaction.add(key, operand)
+        self._adds.append((key, operand))
 
     def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
-        self._transaction.stamp_key(before, after, value)
+        self._stamped_keys.append((before, after, value))
 
     def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
-        self._transaction.stamp_value(key, before, after)
+        self._stamped_values.append((key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
         self._transaction.add_read_conflict_key(key)

@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -21,23 +21,31 @@ from typing import Any, Final, TypeVar
 import fdb.tuple
 import lmdb
 
-from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooOld
+from jobs_service.errors import StoreDamaged, StoreError, StoreUnavailable, TransactionTooOld
+from jobs_service.events import EventLog
 from jobs_service.settings import Settings
+from jobs_service.sources import Sources
 from jobs_service.store.base import (
     SYSTEM_KEYS,
     Limits,
     Store,
+    Transaction,
     TransactionFunction,
     Watch,
     drive,
 )
-from jobs_service.store.lmdb_environment import copy_environment, open_environment, store_error
+from jobs_service.store.lmdb_damage import MOST_RUNS, Damage
+from jobs_service.store.lmdb_environment import copy_environment, open_environment
+from jobs_service.store.lmdb_errors import store_error
+from jobs_service.store.lmdb_room import Room
 from jobs_service.store.lmdb_state import LmdbTransaction, State, apply_log
+from jobs_service.store.process_locks import ProcessLocks
 from jobs_service.store.requests import Answer, Deadlines, Request, failed
 from jobs_service.store.watches import Watches
 
 T = TypeVar("T")
 
+log = EventLog("jobs_service.store")
 
 _STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
 _MAX_BATCH: Final = 4000
@@ -48,6 +56,8 @@ _READER_CHECK_PERIOD: Final = 64
 _QUIET: Final = 1.0
 """Seconds without a commit after which the looks for those of other processes become rarer."""
 _RARER: Final = 2
+_LOOKS_REST: Final = 10
+"""How many times as long as it took to look up all watched keys nobody does so again."""
 
 
 class LmdbStore(Store):
@@ -55,25 +65,34 @@ class LmdbStore(Store):
 
     Args:
         path: a directory; made when missing.
-        settings: durable, lmdb_map_size, watch_poll, transaction_timeout.
+        settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
+        sources: randomness; None for the machine's.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, settings: Settings) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, settings: Settings, sources: Sources | None = None) -> None:
         self.path = Path(path)
         self.address = f"lmdb:{self.path}"
         self.limits = Limits(key=511)
         self._settings = settings
+        self._sources = Sources() if sources is None else sources
+        self._directory: Path | None = None
         self._environment: lmdb.Environment | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
         self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
         self._watches = Watches()
+        self._damage = Damage()
         self._own_commits: deque[int] = deque()
         self._seen_commit = 0
         self._seen_at = 0.0
+        self._next_look = 0.0
         self._copying: set[asyncio.Future[int]] = set()
         self._opened = False
+
+    @property
+    def location(self) -> str:
+        return f"lmdb:{self.path.absolute() if self._directory is None else self._directory}"
 
     @property
     def is_open(self) -> bool:
@@ -84,6 +103,10 @@ class LmdbStore(Store):
             raise StoreError(f"store {self.address} is open already")
         self._loop = loop = asyncio.get_running_loop()
         self._pid = os.getpid()
+        # The working directory may change while the store is open.
+        self._directory = directory = self.path.absolute()
+        self._room = Room(directory, self.location, self._settings.lmdb_map_size)
+        self._processes = ProcessLocks(directory, self._sources.token)
         seconds = self._settings.transaction_timeout
         self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}")
         self._read_deadlines = Deadlines(loop, seconds, f"store {self.address}")
@@ -166,8 +189,31 @@ class LmdbStore(Store):
         try:
             return await request.future
         except asyncio.CancelledError:
-            deadlines.withdraw(request)
+            if request.future.done() and not request.future.cancelled():
+                # The answer came in the very turn of the loop in which the caller was canceled.
+                self._abandon(request)
+            else:
+                deadlines.withdraw(request)
             raise
+
+    async def dead_instances(self) -> list[bytes]:
+        # On the reader's thread, as files may be slow: what the function does besides reading is the store's own.
+        async def look(_: Transaction) -> list[bytes]:
+            return self._processes.dead()
+
+        return await self.read(look)
+
+    async def other_processes(self) -> tuple[int, int] | None:
+        async def look(_: Transaction) -> tuple[int, int]:
+            return self._processes.others()
+
+        return await self.read(look) if self.instance else None
+
+    async def forget_instances(self, instances: Sequence[bytes]) -> None:
+        async def forget(_: Transaction) -> None:
+            self._processes.forget(instances)
+
+        await self.read(forget)
 
     async def backup(self, path: str) -> int:
         loop = self._usable()
@@ -202,6 +248,7 @@ class LmdbStore(Store):
         except BaseException as error:
             self._tell(_fail, opened, StoreError(f"store {self.address} cannot be opened: {error}"))
             return
+        self._enter_processes()
         self._tell(_succeed, opened)
         writes = self._writes
         while (request := writes.get()) is not None:
@@ -220,7 +267,19 @@ class LmdbStore(Store):
         if self._reader.ident is not None:
             self._reader.join()
         environment.close()
+        self._processes.leave()
+        self.instance = b""
         self._tell(_succeed, self._ended)
+
+    def _enter_processes(self) -> None:
+        """Have other processes notice when this one dies; without that, its jobs wait for their timeout."""
+        if not self._settings.process_check_period:
+            return
+        try:
+            self._processes.enter()
+        except OSError as error:
+            log.warning("process_lock_failed", store=self.location, error=str(error))
+        self.instance = self._processes.instance
 
     def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
@@ -245,19 +304,23 @@ class LmdbStore(Store):
             environment.reader_check()
         watched: list[Watch] = []
         try:
-            state = State(transaction)
+            state = State(transaction, self._damage)
             number = transaction.id()
             version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
             stamp_head = version.to_bytes(8, "big")
             written: dict[bytes, bytes | None] = {}
             place = size = 0
+            room = self._room
+            room.measure(environment, number)
             while batch and size < _MAX_BATCH_BYTES:
                 request = batch.popleft()
                 if not request.take():
                     continue
                 answer = Answer(request)
                 answers.append(answer)
-                self._run(answer, LmdbTransaction(state, self.limits))
+                self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
+                if state.is_spoiled:
+                    raise StoreDamaged(str(state.failure))
                 own = answer.transaction
                 if own is None:
                     continue
@@ -268,7 +331,10 @@ class LmdbStore(Store):
                     answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
                     place += 1
                     size += own.size
+                    room.wrote(own.size)
                     apply_log(transaction, own, stamp, written)
+                    if state.is_careful:
+                        self._damage.forget_all(written)
             if watched:
                 self._watches.register(watched, number if place else number - 1)
             if place:
@@ -296,10 +362,13 @@ class LmdbStore(Store):
         return self._watches.changed(written, number)
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
-        """Run one transaction function and note its result or its error."""
+        """Run one transaction function and note its result or its error: those of its last run."""
+        answer.error = None
         began = monotonic()
         try:
             answer.result = drive(answer.request.function(own))
+            if own.writes:
+                self._room.admit(own)
             took = monotonic() - began
             if took > self.limits.seconds:
                 raise TransactionTooOld(
@@ -319,15 +388,25 @@ class LmdbStore(Store):
         for answer in answers:
             alone: list[Answer] = []
             fired: list[Watch] = []
-            if len(answers) > 1:
-                answer.request.claim.append(True)
-                try:
-                    fired = self._commit(environment, deque([answer.request]), alone)
-                except Exception as own_error:
-                    alone = failed([answer.request], store_error(self.address, own_error))
+            if len(answers) > 1 or isinstance(error, StoreDamaged):
+                alone, fired = self._commit_alone(environment, answer.request)
             else:
                 alone = failed([answer.request], error)
             self._tell(self._answer, self._write_deadlines, alone, fired)
+
+    def _commit_alone(self, environment: lmdb.Environment, request: Request[Any]) -> tuple[list[Answer], list[Watch]]:
+        """Run a request once more; again, as long as it only meets damage that was not known before."""
+        for _ in range(MOST_RUNS):
+            known = self._damage.count
+            request.claim.append(True)
+            answers: list[Answer] = []
+            try:
+                return answers, self._commit(environment, deque([request]), answers)
+            except Exception as error:
+                failure = store_error(self.address, error)
+                if not isinstance(failure, StoreDamaged) or self._damage.count == known:
+                    break
+        return failed([request], failure), []
 
     # The reader thread
 
@@ -364,7 +443,7 @@ class LmdbStore(Store):
             number = transaction.id()
             if not batch and number == self._seen_commit:
                 return  # so most looks end
-            state = State(transaction)
+            state = State(transaction, self._damage)
             fired = self._changed_elsewhere(state, number)
             answers = []
             watched: list[Watch] = []
@@ -373,7 +452,15 @@ class LmdbStore(Store):
                     continue
                 answer = Answer(request)
                 answers.append(answer)
-                self._run(answer, LmdbTransaction(state, self.limits, read_only=True))
+                for _ in range(MOST_RUNS):
+                    known = self._damage.count
+                    if state.is_spoiled:
+                        transaction.abort()
+                        transaction = environment.begin()
+                        state = State(transaction, self._damage)
+                    self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
+                    if not state.is_spoiled or self._damage.count == known:
+                        break
                 own = answer.transaction
                 if own is not None and own.watches:
                     own.settle_watches()
@@ -393,14 +480,27 @@ class LmdbStore(Store):
         seen = self._seen_commit
         if number == seen:
             return []
+        now = monotonic()
+        if now < self._next_look:
+            return []  # the next one finds it
         self._seen_commit = number
-        self._seen_at = monotonic()
+        self._seen_at = now
         own = 0
         while self._own_commits and self._own_commits[0] <= number:
             own += self._own_commits.popleft() > seen
         # This process's own commits woke their watches directly. One that is not noted yet counts as foreign:
         # that look is for nothing, and harmless.
-        return self._watches.changed_in(state, number) if number - seen > own and self._watches else []
+        if number - seen <= own or not self._watches:
+            return []
+        try:
+            fired = self._watches.changed_in(state, number)
+        except lmdb.Error:  # of damage hear those who read there
+            state.spoil()
+            return []
+        # With thousands of watches a look takes milliseconds. While others commit all the time there are fewer then.
+        ended = monotonic()
+        self._next_look = ended + _LOOKS_REST * (ended - now)
+        return fired
 
     def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:
         """Return those of the new watches that a commit overtook before they were registered."""
@@ -409,7 +509,10 @@ class LmdbStore(Store):
             newer = transaction.id()
             if newer == number:
                 return []
-            return self._watches.changed_in(State(transaction), newer, [watch.key for watch in watched])
+            state = State(transaction, self._damage)
+            return self._watches.changed_in(state, newer, [watch.key for watch in watched])
+        except lmdb.Error:
+            return []
         finally:
             transaction.abort()
 
@@ -429,10 +532,10 @@ class LmdbStore(Store):
             if transaction is not None:
                 for watch in transaction.watches:
                     watch.attach(self._watches.forget)
+                request.watches = transaction.watches
             if future.done():
-                if answer.error is None and request.abandoned is not None and self._loop is not None:
-                    # By itself: if it fails, the others get their answers all the same.
-                    self._loop.call_soon(request.abandoned, answer.result)
+                if answer.error is None:
+                    self._abandon(request, answer.result)
             elif answer.error is None:
                 future.set_result(answer.result)
             else:
@@ -440,6 +543,15 @@ class LmdbStore(Store):
         deadlines.forget_answered()
         for watch in fired:
             watch.fire()
+
+    def _abandon(self, request: Request[Any], *result: Any) -> None:
+        """Take note that nobody gets the result of a request that was run."""
+        if request.abandoned is None:
+            for watch in request.watches:
+                watch.cancel()
+        elif self._loop is not None and (result or request.future.exception() is None):
+            # By itself: if it fails, the others get their answers all the same.
+            self._loop.call_soon(request.abandoned, result[0] if result else request.future.result())
 
 
 def _look() -> None:

@@ -1,8 +1,7 @@
-"""LMDB environments: opened, checked, copied, and their errors as the store's. Floor: store."""
+"""LMDB environments: opened, checked, copied. Floor: store."""
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import Final
 
 import lmdb
 
-from jobs_service.errors import StoreError, StoreFull
+from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS
-from jobs_service.store.lmdb_file import check_meta_pages, check_pages
+from jobs_service.store.lmdb_errors import is_out_of_room, store_error
+from jobs_service.store.lmdb_file import DATA_FILE, check_meta_pages, check_pages
+from jobs_service.store.lmdb_room import map_size
 
 FORMAT: Final = 2
 """The version of everything in the file: the layout of keys, records and the store's own keys."""
-
-DATA_FILE: Final = "data.mdb"
 
 _FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
 _LOCK_FILE: Final = "lock.mdb"
@@ -42,7 +41,7 @@ def open_environment(path: Path, settings: Settings) -> lmdb.Environment:
         _make_lock_file(path)
         environment = lmdb.open(
             str(path),
-            map_size=settings.lmdb_map_size,
+            map_size=map_size(settings.lmdb_map_size),
             max_readers=_MAX_READERS,
             max_spare_txns=1,
             metasync=settings.durable,
@@ -73,7 +72,7 @@ def _refusal(path: Path, error: Exception) -> StoreError:
             f"{path} is open in this process already, or was when it was forked; "
             "give that service's `store` to the second one"
         )
-    if _is_out_of_room(error):
+    if is_out_of_room(error):
         return store_error(f"lmdb:{path}", error)
     reason = error.strerror if isinstance(error, OSError) else None
     return StoreError(f"{path} cannot be opened: {reason or str(error).removeprefix(f'{path}: ')}")
@@ -95,7 +94,7 @@ def _make_lock_file(path: Path) -> None:
         os.link(temporary, lock_file)
     except OSError as error:
         # Another process was faster; or this file system has no links, and it is left to LMDB after all.
-        if temporary.exists() and not _is_out_of_room(error):
+        if temporary.exists() and not is_out_of_room(error):
             return
         raise
     finally:
@@ -134,31 +133,6 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
             f"{path} has format {int(found)}, of a version of jobs_service that was never released; this one reads "
             f"format {FORMAT}: choose another directory"
         )
-
-
-def store_error(address: str, error: Exception) -> StoreError:
-    """Return the store's error for one of LMDB's: the one place where they are mapped."""
-    if isinstance(error, lmdb.MapFullError):
-        return StoreFull(
-            f"store {address} is full (its map's size): nothing was written; set JOBS_SERVICE_LMDB_MAP_SIZE higher"
-        )
-    if _is_out_of_room(error):
-        return StoreFull(
-            f"store {address}: the disk is full or fails ({error}): nothing was written; make room and try again"
-        )
-    if isinstance(error, lmdb.MapResizedError):
-        return StoreError(
-            f"store {address} was grown by a process with a larger map; give all the same JOBS_SERVICE_LMDB_MAP_SIZE"
-        )
-    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
-        return StoreError(f"store {address} is damaged ({error}); restore a backup")
-    return StoreError(f"store {address} failed: {error}")
-
-
-def _is_out_of_room(error: Exception) -> bool:
-    code = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
-    # EIO is what LMDB makes of a write that came out short.
-    return isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def copy_environment(environment: lmdb.Environment, path: Path) -> int:

@@ -17,6 +17,8 @@ from typing import Final
 
 from jobs_service.errors import StoreError
 
+DATA_FILE: Final = "data.mdb"
+
 _MAGIC: Final = 0xBEEFC0DE
 _DATA_VERSION: Final = 1
 _META_PAGE: Final = 0x08

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import lmdb
 
+from jobs_service.errors import StoreError
 from jobs_service.store.base import STAMP_BYTES, KeyValue, Limits
 from jobs_service.store.buffer import (
     ADD,
@@ -13,56 +14,141 @@ from jobs_service.store.buffer import (
     CLEAR_RANGE,
     SET,
     STAMPED_VALUE,
-    BaseState,
     BufferedTransaction,
     added,
 )
+from jobs_service.store.lmdb_damage import Damage
+from jobs_service.store.lmdb_errors import store_error
 
 
 class State:
-    """What an LMDB transaction sees, as a base state."""
+    """What an LMDB transaction sees, as a base state.
 
-    __slots__ = ("_cursor", "_transaction", "get")
+    Args:
+        transaction: to read from.
+        damage: what is known of the store's.
 
-    def __init__(self, transaction: lmdb.Transaction[bytes]) -> None:
-        self.get = transaction.get
+    Attributes:
+        get: returns the value of a key.
+        is_careful: whether damage has been met in this store, so that keys are to be read one by one.
+        is_spoiled: whether LMDB's transaction has met damage, and is of no use any more.
+        failure: the last error of a read, None if there was none.
+    """
+
+    __slots__ = ("_cursor", "_damage", "_transaction", "failure", "get", "is_careful", "is_spoiled")
+
+    def __init__(self, transaction: lmdb.Transaction[bytes], damage: Damage) -> None:
+        self.is_careful = damage.count > 0
+        self.is_spoiled = False
+        self.failure: StoreError | None = None
+        self.get: Callable[[bytes], bytes | None] = self._get_if_sound if self.is_careful else transaction.get
         self._transaction = transaction
+        self._damage = damage
         self._cursor: lmdb.Cursor[bytes] | None = None
+
+    def _get_if_sound(self, key: bytes) -> bytes | None:
+        if key in self._damage:
+            raise lmdb.CorruptedError("its page is known to be")
+        try:
+            return self._transaction.get(key)
+        except lmdb.Error:
+            if not self.is_spoiled:  # otherwise the transaction is at fault, and not this key's page
+                self.spoil(key)
+            raise
+
+    def spoil(self, key: bytes | None = None) -> None:
+        """Take note that LMDB has met damage."""
+        self.is_spoiled = True
+        # It may stand on a page that LMDB takes for sound as long as it stands there.
+        self._cursor = None
+        self._damage.note(key)
 
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
         """Yield pairs from begin up to, not including, end. One scan at a time: they share the cursor."""
-        cursor = self._cursor
-        if cursor is None:
-            cursor = self._cursor = self._transaction.cursor()
-        if reverse:
-            if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
-                return
-            for pair in cursor.iterprev():
-                if pair[0] < begin:
+        try:
+            cursor = self._cursor
+            if cursor is None:
+                cursor = self._cursor = self._transaction.cursor()
+            if reverse:
+                if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
                     return
-                yield pair
-        else:
-            if not (cursor.set_range(begin) if begin else cursor.first()):
-                return
-            for pair in cursor.iternext():
-                if pair[0] >= end:
+                for pair in cursor.iterprev():
+                    if pair[0] < begin:
+                        return
+                    yield pair
+            else:
+                if not (cursor.set_range(begin) if begin else cursor.first()):
                     return
-                yield pair
+                for pair in cursor.iternext():
+                    if pair[0] >= end:
+                        return
+                    yield pair
+        except lmdb.Error:
+            self.spoil()
+            raise
 
 
 class LmdbTransaction(BufferedTransaction):
     """A buffered transaction that takes what a unit of work leaves as a whole: most of what is written here.
 
+    Args:
+        base, limits, read_only: as for every buffered transaction.
+        address: the store's, for messages.
+        claim: raises StoreFull if there is no room for so many bytes; None where nobody writes.
+
     Attributes:
         values, keys: as given to `stamp_all`.
+        is_urgent: whether it may use the store's reserve.
     """
 
-    __slots__ = ("keys", "values")
+    __slots__ = ("_address", "_claim", "_claimed", "_state", "is_urgent", "keys", "values")
 
-    def __init__(self, base: BaseState, limits: Limits, *, read_only: bool = False) -> None:
+    base_errors = (lmdb.Error,)
+
+    def __init__(
+        self,
+        base: State,
+        limits: Limits,
+        address: str,
+        *,
+        read_only: bool = False,
+        claim: Callable[[int], None] | None = None,
+    ) -> None:
         super().__init__(base, limits, read_only=read_only)
         self.values: Sequence[tuple[bytes, bytes, bytes]] = ()
         self.keys: Sequence[tuple[bytes, bytes, bytes]] = ()
+        self.is_urgent = False
+        self._state = base
+        self._address = address
+        self._claim = claim
+        self._claimed = 0
+
+    def base_failure(self, error: Exception) -> StoreError:
+        if not self._state.is_careful:
+            self._state.spoil()
+        failure = self._state.failure = store_error(self._address, error)
+        return failure
+
+    def _are_plain(self, keys: Sequence[bytes]) -> bool:
+        # One by one, those that cannot be read are found.
+        return not self._state.is_careful and super()._are_plain(keys)
+
+    def committed(self, key: bytes) -> bytes | None:
+        """Return what a key holds without this transaction's writes."""
+        return self._base.get(key)
+
+    def committed_in(self, begin: bytes, end: bytes) -> Iterator[KeyValue]:
+        """Yield what a range holds without this transaction's writes."""
+        return self._base.scan(begin, end, False)
+
+    def claim_room(self, size: int) -> None:
+        claimed = self._claimed + size
+        if self._claim is not None:
+            self._claim(claimed)
+        self._claimed = claimed
+
+    def use_reserve(self) -> None:
+        self.is_urgent = True
 
     def stamp_all(
         self, values: Sequence[tuple[bytes, bytes, bytes]], keys: Sequence[tuple[bytes, bytes, bytes]]
@@ -89,6 +175,38 @@ class LmdbTransaction(BufferedTransaction):
     def writes(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.log or self.values or self.keys)
+
+
+def grows(own: LmdbTransaction) -> bool:
+    """Whether what a transaction writes takes more bytes than what it replaces or clears; asked before its end."""
+    get = own.committed
+    growth = sum(len(before) + len(after) + len(value) + STAMP_BYTES for before, after, value in own.keys)
+    for key, before, after in own.values:
+        growth += len(before) + STAMP_BYTES + len(after) - _size(key, get(key))
+    for operation, key, argument, last in own.log:
+        if operation == CLEAR:
+            value = get(key)
+            growth -= 0 if value is None else len(key) + len(value)
+        elif operation in (SET, ADD):
+            growth += len(argument) - _size(key, get(key))
+        elif operation == STAMPED_VALUE:
+            growth += len(argument) + STAMP_BYTES + len(last) - _size(key, get(key))
+        elif operation != CLEAR_RANGE:
+            growth += len(key) + STAMP_BYTES + len(argument) + len(last)
+    if growth <= 0:
+        return False
+    for operation, begin, end, _ in own.log:
+        if operation == CLEAR_RANGE:
+            for key, value in own.committed_in(begin, end):
+                growth -= len(key) + len(value)
+                if growth <= 0:  # nobody needs to know how much there is
+                    return False
+    return True
+
+
+def _size(key: bytes, value: bytes | None) -> int:
+    """Return what a value that is replaced takes; where there is none, its key is to be written as well."""
+    return -len(key) if value is None else len(value)
 
 
 def apply_log(

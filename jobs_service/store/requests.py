@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from jobs_service.errors import StoreError, StoreUnavailable
-from jobs_service.store.base import TransactionFunction
+from jobs_service.store.base import TransactionFunction, Watch
 from jobs_service.store.lmdb_state import LmdbTransaction
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Request(Generic[T]):
     """One call of transact or read, on its way through a thread."""
 
-    __slots__ = ("abandoned", "claim", "deadline", "function", "future")
+    __slots__ = ("abandoned", "claim", "deadline", "function", "future", "watches")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Request(Generic[T]):
         self.future = future
         self.deadline = deadline
         self.abandoned = abandoned
+        self.watches: list[Watch] = []
         # Whoever pops it owns the request: the thread that runs it, or the caller that withdraws it.
         self.claim = [True]
 

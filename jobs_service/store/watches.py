@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from jobs_service.store.base import Watch
 from jobs_service.store.buffer import BaseState
+
+_CHUNK: Final = 500
+"""Keys that are looked up at a stretch: other threads of the process get their turn in between."""
+
+
+class _Several:
+    """What is expected of a key whose watches expect different values: no value is equal to it."""
+
+
+_SEVERAL: Final = _Several()
 
 
 class Watches:
@@ -15,6 +26,9 @@ class Watches:
         self._lock = threading.Lock()
         # key -> watch -> the LMDB transaction whose state its baseline is from
         self._by_key: dict[bytes, dict[Watch, int]] = {}
+        # What the watches of each key expect it to hold, and these keys in order while they stay the same.
+        self._expected: dict[bytes, bytes | _Several | None] = {}
+        self._order: list[bytes] | None = []
 
     def __bool__(self) -> bool:
         return bool(self._by_key)
@@ -23,7 +37,15 @@ class Watches:
         """Keep the watches, whose baselines are from the state of this LMDB transaction, until they fire."""
         with self._lock:
             for watch in watches:
-                self._by_key.setdefault(watch.key, {})[watch] = number
+                key = watch.key
+                group = self._by_key.get(key)
+                if group is None:
+                    group = self._by_key[key] = {}
+                    self._expected[key] = watch.baseline
+                    self._order = None
+                elif self._expected[key] != watch.baseline:
+                    self._expected[key] = _SEVERAL
+                group[watch] = number
 
     def forget(self, watch: Watch) -> None:
         """Drop a watch; it need not be there."""
@@ -39,15 +61,42 @@ class Watches:
 
     def changed_in(self, state: BaseState, number: int, keys: list[bytes] | None = None) -> list[Watch]:
         """Take out and return the watches (on these keys, or all) whose keys have another value in this state."""
+        values = self._unexpected(state) if keys is None else {key: state.get(key) for key in keys}
         with self._lock:
-            return self._take({key: state.get(key) for key in (keys or self._by_key) if key in self._by_key}, number)
+            return self._take({key: value for key, value in values.items() if key in self._by_key}, number)
 
     def take_all(self) -> list[Watch]:
         """Take out and return all watches."""
         with self._lock:
             watches = [watch for group in self._by_key.values() for watch in group]
             self._by_key.clear()
+            self._expected.clear()
+            self._order = []
             return watches
+
+    def _unexpected(self, state: BaseState) -> dict[bytes, bytes | None]:
+        """Return the watched keys that hold something else than expected, and what.
+
+        Looking up thousands of keys takes milliseconds: the writer must not wait for the lock as long.
+        """
+        with self._lock:
+            expected = self._expected.copy()
+            order = self._order
+        if order is None:
+            order = sorted(expected)  # neighbours are found sooner
+            with self._lock:
+                if self._expected.keys() == expected.keys():
+                    self._order = order
+        found: dict[bytes, bytes | None] = {}
+        for start in range(0, len(order), _CHUNK):
+            keys = order[start : start + _CHUNK]
+            values = list(map(state.get, keys))
+            wanted = list(map(expected.__getitem__, keys))
+            if values != wanted:
+                found.update(
+                    (key, value) for key, value, want in zip(keys, values, wanted, strict=True) if value != want
+                )
+        return found
 
     def _take(self, values: dict[bytes, bytes | None], number: int) -> list[Watch]:
         # A watch that is younger than the state knows better: it is not to fire for its own transaction's writes.
@@ -67,3 +116,5 @@ class Watches:
             group.pop(watch, None)
             if not group:
                 del self._by_key[watch.key]
+                del self._expected[watch.key]
+                self._order = None

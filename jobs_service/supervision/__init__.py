@@ -7,6 +7,7 @@ from jobs_service.supervision.actor import Actor, Down, Message
 from jobs_service.supervision.child import ChildSpec, Restart
 from jobs_service.supervision.dynamic import DynamicSupervisor
 from jobs_service.supervision.errors import ActorStopped, Killed, UnknownMessage
+from jobs_service.supervision.patient import PatientSupervisor
 from jobs_service.supervision.process import Process
 from jobs_service.supervision.root import run_tree
 from jobs_service.supervision.supervisor import Strategy, Supervisor
@@ -21,6 +22,7 @@ __all__ = [
     "Killed",
     "Message",
     "Node",
+    "PatientSupervisor",
     "Process",
     "Restart",
     "Strategy",

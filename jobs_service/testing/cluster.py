@@ -2,8 +2,9 @@
 
 It promises what tests/contract asks of a store, and takes every liberty that FoundationDB has beside: transactions that
 see a state from before they were asked for, reads and commits that take their time, conflicts for no reason, commits of
-which nobody knows whether they happened, answers that come after the caller's time is up, watches that fire late, for
-nothing, or are lost. Transaction functions run on the loop and may be suspended at every read.
+which nobody knows whether they happened, commits that happen after their caller was told that its time is up, answers
+that come after the caller's time is up, watches that fire late, for nothing, or are lost. Transaction functions run on
+the loop and may be suspended at every read.
 """
 
 from __future__ import annotations
@@ -15,13 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import fdb.tuple
 
-from jobs_service.errors import (
-    CommitUnknown,
-    StoreError,
-    StoreUnavailable,
-    TransactionConflict,
-    TransactionTooOld,
-)
+from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (
@@ -36,6 +31,15 @@ from jobs_service.store.base import (
     no_coroutine,
 )
 from jobs_service.store.buffer import CLEAR, STAMPED_VALUE, BufferedTransaction, Reads
+from jobs_service.store.fdb_errors import (
+    COMMIT_UNKNOWN_RESULT,
+    NOT_COMMITTED,
+    TRANSACTION_TIMED_OUT,
+    TRANSACTION_TOO_OLD,
+    error_of,
+    may_have_committed,
+)
+from jobs_service.store.marks import HAPPENED, LIFETIME, Mark, Marks
 from jobs_service.store.versions import Versions, View
 from jobs_service.testing.choices import Choices
 
@@ -48,6 +52,7 @@ FAULTS: Final = {
     "conflict": "a commit fails although nothing it has read was changed",
     "commit_lost": "a commit does not happen, and its outcome is unknown",
     "commit_unknown": "a commit happens, and its outcome is unknown",
+    "commit_timed_out": "a commit is told that its time is up; it happens all the same, at once or later, or does not",
     "too_old": "a transaction is told that it is too old",
     "stale": "a transaction sees a state of some time ago, but none from before it was begun",
     "suspend": "a transaction function is suspended at a read while others run",
@@ -58,10 +63,17 @@ FAULTS: Final = {
     "watch_late": "a watch fires up to 5 s late",
     "watch_spurious": "a watch fires for nothing",
     "watch_lost": "a watch is lost within a minute, mostly soon, with an error",
+    "clone": "a process that opens its connection is a clone of another: it has the same memory",
+    "options": "an application sets a short time limit and other options on its own handle of the cluster",
+    "sweep": "a connection removes the marks that are old",
 }
 """The kinds of fault that the cluster itself draws, and what each does."""
 
 _MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
+_LOST: Final = 0.25
+_AT_ONCE: Final = 0.6
+"""Of the commits whose time is up so many are lost, and so many are lost or happen at once."""
+_SHORT_LIMIT: Final = 0.02
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.5
 _SLOW: Final = 2.0
@@ -80,6 +92,33 @@ class Observer(Protocol):
         """
 
 
+class ClientError(Exception):
+    """What the client library of FoundationDB would raise.
+
+    Attributes:
+        code: as the library numbers its errors.
+        description: what it says.
+    """
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{description} ({code})")
+        self.code = code
+        self.description = description
+
+
+class Handle:
+    """A handle of the cluster; its options hold for all transactions that are made with it.
+
+    Attributes:
+        time_limit: seconds that a transaction may take; None for no limit.
+        sees_own_writes: whether reads by snapshot see what the transaction itself has written.
+    """
+
+    def __init__(self) -> None:
+        self.time_limit: float | None = None
+        self.sees_own_writes = True
+
+
 class Cluster:
     """The keys and values, the watches, and the weather.
 
@@ -92,10 +131,13 @@ class Cluster:
         versions: the keys and values.
         latency: seconds that a request to the cluster takes at most, drawn anew for each.
         observers: told of commits.
-        commits: how many there were.
+        commits: how many there were of transaction functions.
+        connections: those that are open, the latest last.
+        mark_lifetime: versions after which a connection removes the marks of others.
         quiet_at: the virtual time, in seconds, at which the last delay that was drawn so far is over.
         untimed: the time limits, in seconds, of calls that have no timer because nothing took time when they began.
         calls: how often a transaction function was given to a connection.
+        on_too_large: called, in the context of whoever runs it, for a transaction that is refused for its size.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, choices: Choices, *, limits: Limits | None = None) -> None:
@@ -107,6 +149,10 @@ class Cluster:
         self.observers: list[Observer] = []
         self.commits = 0
         self.calls = 0
+        self.connections: list[SimulatedStore] = []
+        self.mark_lifetime = LIFETIME
+        self.on_too_large: Callable[[SimulatedTransaction], object] = lambda transaction: None
+        self._handles: dict[Process | None, Handle] = {}
         self.quiet_at = 0.0
         # What the cluster does belongs to no process, and goes on when one dies.
         self.context = Context()
@@ -128,6 +174,10 @@ class Cluster:
     def answers_at_once(self) -> bool:
         """Whether nothing takes time just now."""
         return not (self.latency or self._back_at or self.choices.rates)
+
+    def shared_handle(self, process: Process | None) -> Handle:
+        """Return the handle that everybody in a process gets who opens the cluster as an application does."""
+        return self._handles.setdefault(process, Handle())
 
     def go_away(self, seconds: float) -> None:
         """Answer nobody for so long."""
@@ -154,6 +204,8 @@ class Cluster:
 
     def disconnect(self, process: Process) -> None:
         """Forget what a dead process had open; a commit that is under way may or may not happen."""
+        self._handles.pop(process, None)
+        self.connections = [each for each in self.connections if each.process is not process]
         for transaction in [each for each in self._transactions if each.process is process]:
             if not transaction.submitted or self.choices.fault("request_lost") is not None:
                 transaction.end()
@@ -193,9 +245,7 @@ class Cluster:
         """Send a commit on its way, and return the future of its answer.
 
         Raises from the future:
-            TransactionConflict: nothing was written; run the function again.
-            CommitUnknown: find out whether it happened.
-            TransactionTooOld: nothing was written.
+            ClientError: what the client library would raise.
         """
         answer: asyncio.Future[None] = self.loop.create_future()
         transaction.submitted = True
@@ -203,6 +253,15 @@ class Cluster:
         delay = 0.0 if hard is None else self._slow(hard)
         if self.latency:
             delay += self._latency.uniform(0, self.latency)
+        if (hard := self.choices.fault("commit_timed_out")) is not None or transaction.is_overdue:
+            transaction.timed_out = True
+            self.loop.call_soon(_answer, answer, _timed_out(), context=self.context)
+            hard = hard or 0.0
+            if hard >= _AT_ONCE:
+                delay += self._slow((hard - _AT_ONCE) / (1 - _AT_ONCE))
+            elif hard < _LOST:
+                self.loop.call_later(delay, transaction.end, context=self.context)
+                return answer
         if delay > 0:
             self.loop.call_later(delay, self._commit, transaction, answer, context=self.context)
         else:
@@ -232,28 +291,29 @@ class Cluster:
             self._arrived.append((transaction, answer))
             return
         fault = self.choices.fault
-        error: StoreError | None = None
+        error: ClientError | None = None
         written: dict[bytes, bytes | None] = {}
         if transaction.too_long or fault("too_old") is not None:
-            error = transaction.too_old()
+            error = ClientError(TRANSACTION_TOO_OLD, str(transaction.too_old()))
         elif fault("conflict") is not None:
-            error = TransactionConflict("not_committed (1020): for no reason")
+            error = ClientError(NOT_COMMITTED, "Not committed for no reason")
         elif self.versions.conflict(transaction.version, transaction.conflicts.ranges):
-            error = TransactionConflict("not_committed (1020): another transaction changed what this one had read")
+            error = ClientError(NOT_COMMITTED, "Another transaction changed what this one had read")
         elif fault("commit_lost") is not None:
-            error = CommitUnknown("commit_unknown_result (1021): it did not happen")
+            error = ClientError(COMMIT_UNKNOWN_RESULT, "The outcome is unknown: it did not happen")
         else:
             transaction.settle_watches()
             transaction.stamp.value, written = self.versions.apply(transaction.log)
             transaction.commit_version = self.versions.version
-            self.commits += 1
             self._took_effect(transaction, written)
             self._wake(written)
             if fault("commit_unknown") is not None:
-                error = CommitUnknown("commit_unknown_result (1021): it happened")
-            else:
+                error = ClientError(COMMIT_UNKNOWN_RESULT, "The outcome is unknown: it happened")
+            elif not transaction.timed_out:
                 self._register(transaction, written)
         transaction.end()
+        if transaction.timed_out:
+            error = _timed_out()
         if error is not None:
             # They are the run's whose outcome is an error, even if that run turns out to have committed.
             for watch in transaction.watches:
@@ -261,12 +321,16 @@ class Cluster:
         process = transaction.process
         if process is not None and not process.alive:
             return
-        if (hard := fault("slow_answer")) is not None:
+        if not transaction.timed_out and (hard := fault("slow_answer")) is not None:
             self.loop.call_later(self._slow(hard), _answer, answer, error, context=self.context)
         else:
             _answer(answer, error)
 
     def _took_effect(self, transaction: SimulatedTransaction, written: dict[bytes, bytes | None]) -> None:
+        if transaction.is_housekeeping:
+            return
+        if transaction.commit_version is not None:
+            self.commits += 1
         if self.observers:
             transaction.written = written
             for observer in self.observers:
@@ -345,7 +409,9 @@ class SimulatedTransaction(BufferedTransaction):
         commit_version: the version that its writes made; None when it has written nothing, or not committed.
         written: what it wrote, once it has committed: keys, and what each holds now.
         journal: for whoever wants to note something of this run.
-        call: number of the call of `transact` or `read` that this is a run of, unique in the cluster.
+        call: number of the call of `transact` or `read` that this is a run of, unique in the cluster; 0 when the
+            connection itself has begun it.
+        timed_out: whether its commit was told that its time is up.
     """
 
     def __init__(self, store: SimulatedStore, call: int, *, read_only: bool) -> None:
@@ -359,6 +425,7 @@ class SimulatedTransaction(BufferedTransaction):
         self.journal: list[Any] = []
         self.call = call
         self.submitted = False
+        self.timed_out = False
         self.ended = False
         self.conflicts = Reads()
         view = View(cluster.versions, self.version)
@@ -366,8 +433,16 @@ class SimulatedTransaction(BufferedTransaction):
         cluster.opened(self)
 
     @property
+    def is_housekeeping(self) -> bool:
+        """Whether it runs no transaction function, and is of the connection's own concern only."""
+        return not self.call
+
+    @property
     def snapshot(self) -> Snapshot:
-        return _SnapshotReads(self, super().snapshot)
+        if self.store.handle.sees_own_writes:
+            return _SnapshotReads(self, super().snapshot)
+        before = BufferedTransaction(View(self.store.cluster.versions, self.version), self.limits, read_only=True)
+        return _SnapshotReads(self, before.snapshot)
 
     async def get(self, key: bytes) -> bytes | None:
         await self.pause()
@@ -386,11 +461,19 @@ class SimulatedTransaction(BufferedTransaction):
         await self.store.cluster.read_pause()
         if self.too_long:
             raise self.too_old()
+        if self.is_overdue:
+            raise error_of(_timed_out().code, _timed_out().description)
 
     @property
     def too_long(self) -> bool:
         """Whether it began longer ago than a transaction may."""
         return self.store.cluster.loop.time() - self.began > self.limits.seconds
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it began longer ago than its handle allows."""
+        limit = self.store.handle.time_limit
+        return limit is not None and self.store.cluster.loop.time() - self.began > limit
 
     def too_old(self) -> TransactionTooOld:
         """Return the error for a transaction that is too old, or is said to be."""
@@ -459,9 +542,11 @@ class SimulatedStore(Store):
         self.context = context or cluster.context
         self._settings = settings
         self._sources = sources
+        self.handle = Handle()
         self._opened = False
         self._calls = 0
-        self._marks: list[bytes] = []
+        self._marks = Marks(_MARKS, sources.token)
+        self._behind: set[asyncio.Task[None]] = set()
 
     @property
     def is_open(self) -> bool:
@@ -472,12 +557,21 @@ class SimulatedStore(Store):
             raise StoreError(f"store {self.address} is open already")
         self._idle = asyncio.Event()
         self._idle.set()
+        self.handle = Handle()
+        self._marks = Marks(_MARKS, self._sources.token, lifetime=self.cluster.mark_lifetime)
+        if self.cluster.connections and self.cluster.choices.fault("clone") is not None:
+            self._marks = self.cluster.connections[-1]._marks.cloned(self._sources.token)
+        if self.cluster.choices.fault("options") is not None:
+            options = self.cluster.shared_handle(self.process)
+            options.time_limit, options.sees_own_writes = _SHORT_LIMIT, False
+        self.cluster.connections.append(self)
         self._opened = True
 
     async def close(self) -> None:
         if not self._opened:
             return
         self._opened = False
+        self.cluster.connections.remove(self)
         try:
             await self._idle.wait()
         finally:
@@ -524,7 +618,8 @@ class SimulatedStore(Store):
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
         pause = _FIRST_PAUSE
         self.cluster.calls = call = self.cluster.calls + 1
-        mark = _MARKS + self._sources.token(16)
+        if self.cluster.choices.fault("sweep") is not None:
+            await self._sweep()
         while True:
             transaction = await self._begin(call, read_only=False)
             try:
@@ -532,7 +627,7 @@ class SimulatedStore(Store):
                 if not transaction.log:
                     self.cluster.commit_reads(transaction)
                     return result
-                if await self._commit(transaction, call, mark, result, abandoned):
+                if await self._commit(transaction, result, abandoned):
                     return result
             finally:
                 if not transaction.submitted:
@@ -564,77 +659,119 @@ class SimulatedStore(Store):
         return transaction
 
     async def _commit(
-        self,
-        transaction: SimulatedTransaction,
-        call: int,
-        mark: bytes,
-        result: T,
-        abandoned: Callable[[T], None] | None,
+        self, transaction: SimulatedTransaction, result: T, abandoned: Callable[[T], None] | None
     ) -> bool:
-        """Commit, with a mark from which can be found out later whether it happened, and return whether it did.
-
-        Marks of earlier calls, about which nobody will ask any more, are removed with it.
+        """Commit, and return whether that happened.
 
         Raises:
-            TransactionTooOld: it did not happen.
+            StoreError: it did not happen; or, if StoreUnavailable, nobody can find out.
         """
-        stale = dict.fromkeys(self._marks)
-        transaction.log += [(STAMPED_VALUE, mark, b"", b""), *((CLEAR, each, None, None) for each in stale)]
+        mark = self._marks.new()
+        transaction.conflicts.add(mark.key, mark.key + b"\x00")
+        transaction.log.append((STAMPED_VALUE, mark.key, b"", HAPPENED))
+        transaction.log += [(CLEAR, each, None, None) for each in mark.removed]
         answer = self.cluster.submit(transaction)
         try:
-            await asyncio.shield(answer)
-        except TransactionConflict:
-            return False
-        except CommitUnknown:
-            try:
-                stamp = await self._find_out(call, mark)
-            except BaseException:
-                self._missed(transaction, mark, result, abandoned)
-                raise
-            if stamp is None:
-                return False
-            transaction.stamp.value = stamp
+            return await self._outcome(transaction, answer, mark)
         except asyncio.CancelledError:
             # It is under way all the same; whoever called has gone, and hears of it otherwise.
             self._enter()
-            answer.add_done_callback(lambda done: self._came_late(done, transaction, mark, result, abandoned))
+            late = self._come_late(transaction, answer, mark, result, abandoned)
+            task = asyncio.get_running_loop().create_task(late, name="a late commit")
+            self._behind.add(task)
+            task.add_done_callback(self._behind.discard)
             raise
-        self._marks = [*(each for each in self._marks if each not in stale), mark]
+
+    async def _outcome(self, transaction: SimulatedTransaction, answer: asyncio.Future[None], mark: Mark) -> bool:
+        """Wait for the answer to a commit, and return whether it happened."""
+        try:
+            await asyncio.shield(answer)
+        except ClientError as error:
+            failure = error_of(error.code, error.description)
+            if not may_have_committed(error.code):
+                self._marks.not_committed(mark)
+                if not failure.retryable or isinstance(failure, TransactionTooOld):
+                    raise failure from None
+                return False
+            try:
+                stamp = await self._find_out(mark, transaction.version)
+            except StoreError:
+                self._marks.not_committed(mark)
+                raise
+            if stamp is None:
+                self._marks.prevented(mark)
+                return False
+            transaction.stamp.value = stamp
+        self._marks.committed(mark)
         return True
 
-    async def _find_out(self, call: int, mark: bytes) -> bytes | None:
-        """Return the versionstamp of a commit whose outcome was unknown, None if it did not happen."""
+    async def _find_out(self, mark: Mark, began: int) -> bytes | None:
+        """Return the versionstamp of a commit whose outcome was unknown; None if it did not happen, and never will."""
+        pause = _FIRST_PAUSE
         while True:
             try:
-                transaction = await self._begin(call, read_only=True)
+                transaction = await self._begin(0, read_only=False)
                 try:
                     await transaction.pause()
-                    return self.cluster.versions.get_at(transaction.version, mark)
+                    value = self.cluster.versions.get_at(transaction.version, mark.key)
+                    stamp = self._marks.stamp_of(value, began, transaction.version)
+                    if stamp is not None:
+                        return stamp
+                    transaction.conflicts.add(mark.key, mark.key + b"\x00")
+                    transaction.log.append((STAMPED_VALUE, mark.key, b"", b""))
+                    await self._submit_own(transaction)
+                    return None
                 finally:
-                    self._give_up(transaction)
-            except TransactionTooOld:
-                continue
+                    if not transaction.submitted:
+                        self._give_up(transaction)
+            except (ClientError, TransactionTooOld):
+                await asyncio.sleep(self._sources.uniform(0, pause))
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _came_late(
+    async def _submit_own(self, transaction: SimulatedTransaction) -> None:
+        """Commit a transaction of the connection's own.
+
+        Raises:
+            ClientError: it did not happen, or nobody knows.
+        """
+        answer = self.cluster.submit(transaction)
+        answer.add_done_callback(asyncio.Future.exception)  # Also if nobody waits any more.
+        await asyncio.shield(answer)
+
+    async def _come_late(
         self,
-        answer: asyncio.Future[None],
         transaction: SimulatedTransaction,
-        mark: bytes,
+        answer: asyncio.Future[None],
+        mark: Mark,
         result: T,
         abandoned: Callable[[T], None] | None,
     ) -> None:
-        answer.exception()  # Nobody else looks at it.
-        self._leave()
-        self._missed(transaction, mark, result, abandoned)
-
-    def _missed(
-        self, transaction: SimulatedTransaction, mark: bytes, result: T, abandoned: Callable[[T], None] | None
-    ) -> None:
-        """Tell of a commit that happened without its caller being told; on a real cluster, its mark would say so."""
-        if transaction.commit_version is not None:
-            self._marks.append(mark)
-            if abandoned is not None:
+        """Find out what became of a commit whose caller has gone, and tell of it if it happened."""
+        try:
+            if await self._outcome(transaction, answer, mark) and abandoned is not None:
                 abandoned(result)
+        except StoreError:
+            pass
+        finally:
+            self._leave()
+
+    async def _sweep(self) -> None:
+        """Remove the marks that are old, as a store does that is open for long."""
+        try:
+            transaction = await self._begin(0, read_only=False)
+            try:
+                await transaction.pause()
+                pairs = self.cluster.versions.scan_at(transaction.version, _MARKS, self._marks.end, False)
+                for key in self._marks.stale(pairs, transaction.version)[0]:
+                    transaction.conflicts.add(key, key + b"\x00")
+                    transaction.log.append((CLEAR, key, None, None))
+                if transaction.log:
+                    await self._submit_own(transaction)
+            finally:
+                if not transaction.submitted:
+                    self._give_up(transaction)
+        except (ClientError, StoreError):
+            pass  # Then another one does it.
 
     def _give_up(self, transaction: SimulatedTransaction) -> None:
         """End a transaction that does not commit; its watches fail."""
@@ -661,13 +798,17 @@ def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransacti
     return coroutine
 
 
-def _answer(answer: asyncio.Future[None], error: StoreError | None) -> None:
+def _answer(answer: asyncio.Future[None], error: ClientError | None) -> None:
     if answer.done():
         return
     if error is None:
         answer.set_result(None)
     else:
         answer.set_exception(error)
+
+
+def _timed_out() -> ClientError:
+    return ClientError(TRANSACTION_TIMED_OUT, "Operation aborted because the transaction timed out")
 
 
 def _lost_with_its_transaction() -> StoreError:

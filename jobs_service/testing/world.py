@@ -161,6 +161,7 @@ class World:
         loop, choices, cluster: what it is made of.
         events: the last events, each a line with its time; `note` adds to them.
         unhandled: exceptions that reached nobody.
+        errors: what the services have logged as errors, each a line.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class World:
         self.cluster.latency = latency
         self.events: deque[str] = deque(maxlen=kept_events)
         self.unhandled: list[str] = []
+        self.errors: list[str] = []
         self._log_level = log_level
         # Not those of the environment: the same plan and program are to give the same run.
         self.settings = settings or Settings.model_construct()
@@ -315,6 +317,8 @@ class World:
         if isinstance(error := sys.exception() if error is True else error, BaseException):
             fields["error"] = repr(error)
         shown = " ".join(f"{name}={value}" for name, value in fields.items())
+        if method == "error":
+            self.errors.append(f"{event['event']} {shown}")
         self.note(f"{event['event']} {shown}", OWNER.get())
         raise structlog.DropEvent
 

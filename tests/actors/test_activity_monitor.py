@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,11 +15,13 @@ from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
 from jobs_service.actors.context import Context
 from jobs_service.actors.sampler import Sampler
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import activity, creation, pending
+from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.pending import Terms
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit import Retention, Unit
+from jobs_service.model import Outcome
+from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.supervision import UnknownMessage
 from tests.actors.support import counted, opened, set_timeout
@@ -70,7 +72,7 @@ async def monitored(context: Context) -> AsyncIterator[ActivityMonitor]:
     """Run a sampler and the monitor of type "t"."""
     sampler = Sampler(context)
     task = asyncio.create_task(sampler.run())
-    monitor = ActivityMonitor(context, context.keyspace.of("t"), sampler)
+    monitor = ActivityMonitor(context, context.keyspace.of("t"), sampler, lambda keys: None)
     await monitor.start()
     try:
         yield monitor
@@ -183,7 +185,175 @@ async def test_lost_jobs_are_named_in_the_log_but_not_all_of_many() -> None:
             "type": "t",
             "count": 30,
             "ids": [f"{number:05}" for number in range(10)],
+            "reason": "their workers fell silent",
         }
+
+
+@in_virtual_time
+async def test_of_many_large_jobs_lost_at_once_only_those_are_read_that_fit_into_a_transaction() -> None:
+    async with opened() as context:
+        keys = context.keyspace.of("t")
+        await set_timeout(context, "t", TIMEOUT)
+        large, count = b"1" * 90_000, 300
+
+        for first in range(0, count, 30):
+
+            async def run_some(unit: Unit, first: int = first) -> None:
+                for number in range(first, first + 30):
+                    id = f"{number:05}"
+                    entry = await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
+                    assert entry.record is not None
+                    unit.replace(entry, entry.record.with_json(large).running(b"l" * 16, unit.new_seq()))
+
+            await context.transact(run_some)
+
+        async def look(unit: Unit) -> tuple[int, int, bool]:
+            batch = await activity.re_enqueue(unit, keys, b"\xff" * 10, 1000)
+            return len(unit.entries), len(batch.ids), batch.more
+
+        read, lost, more = await context.transact(look)
+        assert read <= unit_reads_at_most(context)
+        assert (0 < lost < read, more) == (True, True)
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(BOUND)
+        assert await active(context) == 0
+        assert sum(event["count"] for event in named(events, "jobs_lost")) == count - lost
+        assert not named(events, "activity_batch_shrunk")
+
+
+def unit_reads_at_most(context: Context) -> int:
+    """Return how many of the largest records a transaction can hold."""
+    return context.store.limits.transaction // context.store.limits.value
+
+
+@in_virtual_time
+async def test_an_entry_of_a_job_that_does_not_run_is_cleared_and_hides_no_lost_job() -> None:
+    async with opened(activity_batch=5) as context:
+        await run_jobs(context, 3)
+        keys = context.keyspace.of("t")
+
+        async def leave_behind(unit: Unit) -> None:
+            for number in range(20):
+                unit.transaction.set(keys.activity_head + bytes(11) + bytes([number]), pack_id("gone"))
+
+        await context.transact(leave_behind)
+        async with monitored(context):
+            await asyncio.sleep(BOUND)
+        assert await active(context) == 0
+        await assert_sound(context.store, now=context.sources.wall_time())
+
+
+# several duties, several services
+
+
+class SlowCommits(Faults):
+    """A store whose commits take their time.
+
+    Attributes:
+        attempts, commits: how many there were that wrote something.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.attempts = 0
+        self.commits = 0
+        self._seconds = seconds
+        self._writing: set[MemoryTransaction] = set()
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if transaction.log:
+            self.attempts += 1
+            self._writing.add(transaction)
+        await asyncio.sleep(self._seconds)
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        self.commits += transaction in self._writing
+
+
+async def schedule(context: Context, count: int, run_at: Callable[[int], float]) -> None:
+    """Add scheduled jobs."""
+    keys = context.keyspace.of("t")
+
+    async def work(unit: Unit) -> None:
+        for number in range(count):
+            id = f"scheduled {number:05}"
+            await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, run_at(number)), "error")
+
+    await context.transact(work)
+
+
+async def finish_all(context: Context, count: int, keep: float) -> None:
+    """Add jobs that have finished, and expire after so many seconds."""
+    keys = context.keyspace.of("t")
+
+    async def work(unit: Unit) -> None:
+        await activity.set_retention(unit, keys, Retention(keep, keep))
+        for number in range(count):
+            id = f"finished {number:05}"
+            entry = await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
+            assert entry.record is not None
+            unit.replace(entry, entry.record.running(b"l" * 16, unit.new_seq()))
+            await processing.finish(unit, (keys, id, pack_id(id)), b"l" * 16, None, Outcome.SUCCEEDED)
+
+    await context.transact(work)
+
+
+@in_virtual_time
+async def test_lost_jobs_are_found_in_time_however_many_come_due_and_expire() -> None:
+    """Each commit takes 20 ms: the batches of any single duty would take far longer than the bound allows."""
+    settings: dict[str, Any] = {"activity_batch": 50, "activity_batch_increment": 0, "pending_batch": 10}
+    async with opened(**settings, expiry_check_period=1.0) as context:
+        await set_timeout(context, "t", TIMEOUT)
+        await finish_all(context, 6000, keep=TIMEOUT)
+        await schedule(context, 6000, lambda number: EPOCH + TIMEOUT)
+        await run_jobs(context, 1000)
+        last_active = asyncio.get_running_loop().time()
+        faults = counted(context).faults = SlowCommits(0.02)
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(last_active + BOUND - asyncio.get_running_loop().time())
+                assert await active(context) == 0
+                assert named(events, "jobs_due"), "the other duties go on meanwhile"
+                assert named(events, "jobs_expired")
+                before = faults.commits
+                await asyncio.sleep(60)
+        assert sum(event["count"] for event in named(events, "jobs_due")) == 6000
+        assert sum(event["count"] for event in named(events, "jobs_expired")) == 6000
+        # Alone, they take larger batches.
+        assert faults.commits - before < 12000 / 50
+
+
+@in_virtual_time
+async def test_services_that_see_the_same_jobs_come_due_soon_come_one_after_the_other() -> None:
+    services, due, first = 12, 60, 10.0
+    async with opened() as context, AsyncExitStack() as stack:
+        await set_timeout(context, "t", 3600)
+        await schedule(context, due, lambda number: EPOCH + first + number)
+        faults = counted(context).faults = SlowCommits(0.005)
+        with capture_logs() as events:
+            for number in range(services):
+                sources = Sources(f"service {number}", wall_time=context.sources.wall_time)
+                other = Context(context.store, context.settings, sources)
+                await other.open_keyspace()
+                await stack.enter_async_context(monitored(other))
+            for number in range(due):
+                # Only the first ones may be late: nobody knows yet that there are others.
+                await asyncio.sleep(EPOCH + first + number + 0.35 - context.sources.wall_time())
+                assert sum(event["count"] for event in named(events, "jobs_due")) == number + 1
+        assert faults.commits == due
+        assert faults.attempts - faults.commits < 2 * due, "each would collide eleven times"
+
+
+@in_virtual_time
+async def test_a_service_that_is_alone_makes_jobs_ready_without_delay() -> None:
+    async with opened() as context:
+        await set_timeout(context, "t", 3600)
+        await schedule(context, 50, lambda number: EPOCH + 10 + number)
+        with capture_logs() as events:
+            async with monitored(context):
+                for number in range(50):
+                    await asyncio.sleep(EPOCH + 10 + number + 0.001 - context.sources.wall_time())
+                    assert len(named(events, "jobs_due")) == number + 1
 
 
 # a store that is away

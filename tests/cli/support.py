@@ -83,11 +83,20 @@ def process(*arguments: str, cwd: Path, stdin: bytes = b"", env: Mapping[str, st
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+class _Started(subprocess.Popen[str]):
+    """A process that does not outlive a test which fails beside it."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, trace)
+
+
 def started(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
     """Start the program as a process that Ctrl-C in this terminal does not reach."""
-    return subprocess.Popen(
+    return _Started(
         [*PROGRAM, *arguments],
         cwd=cwd,
         env=environment(env),

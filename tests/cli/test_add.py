@@ -12,9 +12,9 @@ from tests.cli.conftest import Invoke
 from tests.cli.support import arrange
 
 
-def test_an_added_job_is_pending_with_what_was_given(invoke: Invoke, email: str) -> None:
+def test_an_added_job_is_ready_with_what_was_given(invoke: Invoke, email: str) -> None:
     added = invoke("add", "email", "first", "--data", '{"to": ["ä", 1.5]}', "--priority", "-3", "--store", email)
-    assert (added.code, added.out) == (0, "job first of type email: pending\n")
+    assert (added.code, added.out) == (0, "job first of type email: ready\n")
 
     async def look(jobs: JobsService) -> None:
         job = await jobs.get("email", "first")
@@ -44,6 +44,7 @@ def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
         "progress": None,
         "result": None,
         "error": None,
+        "status": "scheduled",
     }
     assert (added["kind"], added["detail"]) == ("added", "")
 
@@ -66,11 +67,17 @@ def test_in_counts_from_now(invoke: Invoke, email: str) -> None:
 
 def test_a_scheduled_job_says_when(invoke: Invoke, email: str) -> None:
     added = invoke("add", "email", "first", "--at", "2100-01-01T00:00:00Z", "--store", email)
-    assert added.out == "job first of type email: pending, not before 2100-01-01 00:00:00Z\n"
+    assert added.out == "job first of type email: scheduled, not before 2100-01-01T00:00:00Z\n"
+
+
+def test_a_job_that_has_come_due_is_not_said_to_wait_for_a_time(invoke: Invoke, email: str) -> None:
+    added = invoke("add", "email", "first", "--at", "2020-01-01T00:00:00Z", "--store", email)
+    assert added.out == "job first of type email: ready\n"
 
 
 @pytest.mark.parametrize(
-    ("priority", "printed"), [("7", 7), ("high", "high"), ('json:"7"', "7"), ('json:["a",1]', 'json:["a",1]')]
+    ("priority", "printed"),
+    [("7", 7), ("-7", -7), ('"high"', "high"), ('"7"', "7"), ('json:"7"', "7"), ('json:["a",1]', 'json:["a",1]')],
 )
 def test_a_priority_is_an_integer_a_string_or_a_tuple(
     invoke: Invoke, email: str, priority: str, printed: int | str
@@ -98,6 +105,33 @@ def test_resubmit_replaces_a_waiting_job_and_has_a_running_one_run_again(invoke:
     assert flagged.out == "job first of type email: running; it runs again when it has finished\n"
 
 
+def test_a_job_without_an_id_gets_one_which_is_printed(invoke: Invoke, email: str) -> None:
+    first, second = (invoke("add", "email", "--data", "1", "--store", email) for _ in range(2))
+    assert first.out != second.out
+    assert invoke("show", "email", first.out.rstrip("\n"), "--json", "--store", email).json["data"] == 1
+    assert len(invoke("add", "email", "--json", "--store", email).json["id"]) == 32
+
+
+@pytest.mark.parametrize("verb", ["add", "add-many"])
+def test_a_timeout_makes_a_type_that_is_missing_and_changes_none(invoke: Invoke, store: str, verb: str) -> None:
+    def timeout_after(given: str) -> float:
+        ended = invoke(verb, "email", "--timeout", given, "--store", store, stdin=b'{"id": "%s"}' % given.encode())
+        assert ended.code == 0
+        [type] = invoke("types", "--json", "--store", store).json_lines
+        return float(type["timeout"])
+
+    assert timeout_after("1m") == 60
+    assert timeout_after("2m") == 60
+    invoke("types", "clear", "email", "--store", store)
+    assert timeout_after("3m") == 180
+    assert len(invoke("list", "--json", "--store", store).json_lines) == 3
+
+
+def test_a_refused_job_makes_no_type(invoke: Invoke, store: str) -> None:
+    assert invoke("add", "email", "x" * 600, "--timeout", "60", "--store", store).code == 2
+    assert invoke("types", "--json", "--store", store).out == ""
+
+
 def test_adding_to_a_store_that_is_not_there_makes_it(invoke: Invoke, store: str) -> None:
     assert invoke("add", "email", "first", "--store", store).code == 1
     assert invoke("types", "--store", store).code == 0
@@ -116,7 +150,14 @@ def test_adding_to_a_store_that_is_not_there_makes_it(invoke: Invoke, store: str
         (["--in", "99999999d"], "run_at"),
         (["--priority", 'json:{"a":1}'], "Invalid value for --priority: the only objects allowed"),
         (["--priority", "json:null"], "priority None"),
+        (["--priority", "abc"], """Invalid value for --priority: 'abc' is no integer; a string is written in JSON's"""),
+        (["--priority", "1O"], "Invalid value for --priority: '1O' is no integer"),
+        (["--priority", "1.5"], "Invalid value for --priority: '1.5' is no integer"),
+        (["--priority", ""], "Invalid value for --priority: '' is no integer"),
+        (["--priority", '"a'], "is not JSON"),
         (["--colour"], "No such option: --colour"),
+        (["--timeout", "0"], "Invalid value for --timeout: it must be more than 0"),
+        (["--timeout", "soon"], "Invalid value for --timeout: 'soon' is no duration"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -12,6 +12,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+import jobs_service
 from jobs_service import JobsService, NewJob
 from jobs_service.cli import exits
 from tests.cli.conftest import Invoke
@@ -28,8 +29,9 @@ from tests.cli.support import (
 )
 
 VERBS = [
-    *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "stats", "top"),
-    *("serve", "quickstart", "backup", "copy", "types"),
+    *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
+    *("stats", "top", "workers", "periodic", "handlers", "health"),
+    *("serve", "quickstart", "backup", "copy", "completion", "types"),
 ]
 READING = [
     ["types"],
@@ -44,6 +46,11 @@ READING = [
     ["resume", "email"],
     ["stats"],
     ["top"],
+    ["retention", "email"],
+    ["workers"],
+    ["periodic"],
+    ["health"],
+    ["watch", "email"],
 ]
 
 
@@ -53,7 +60,11 @@ READING = [
         ([], "Missing command. (see jobs-service --help)"),
         (["ad"], "No such command 'ad'."),
         (["add"], "Missing argument 'TYPE'. (see jobs-service add --help)"),
-        (["add", "email"], "Missing argument 'ID'. (see jobs-service add --help)"),
+        (["show", "email"], "Missing argument 'ID'. (see jobs-service show --help)"),
+        (["list", "--state", "lost"], "Invalid value for '--state': 'lost' is not one of 'ready', 'scheduled', "),
+        (["watch", "email", "--exit-status"], "Invalid value for --exit-status: it is about one job; name its ID"),
+        (["add", "email", "--resubmit"], "Invalid value for --resubmit: it is about a job that exists; name its ID"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
         (["add", "email", "x", "y"], "Got unexpected extra argument"),
         (["list", "--limit"], "'--limit' requires an argument"),
         (["types", "drop"], "No such command 'drop'. (see jobs-service types --help)"),
@@ -64,6 +75,15 @@ READING = [
         (["submit"], "Missing argument '-- CMD ARGS...'"),
         (["top", "--interval", "0"], "Invalid value for --interval: it must be more than 0"),
         (["quickstart", "now"], "Got unexpected extra argument"),
+        (
+            ["--store", "lmdb:x", "handlers", "a:b"],
+            "Invalid value for --store: handlers are in a program, not in a store",
+        ),
+        (["--store", "lmdb:x", "quickstart"], "Invalid value for --store: the demonstration has a store of its own"),
+        (
+            ["--store", "lmdb:x", "copy", "lmdb:y", "lmdb:z"],
+            "Invalid value for --store: name both stores: copy FROM TO",
+        ),
         (["ad\x1b[31m\nx"], "No such command"),
     ],
 )
@@ -75,8 +95,8 @@ def test_wrong_usage_is_one_line_and_code_2(invoke: Invoke, arguments: list[str]
 
 
 def test_wrong_usage_as_a_process_is_the_same(tmp_path: Path) -> None:
-    refused = process("add", "email", cwd=tmp_path)
-    assert (refused.code, refused.error) == (2, "Missing argument 'ID'. (see jobs-service add --help)")
+    refused = process("show", "email", cwd=tmp_path)
+    assert (refused.code, refused.error) == (2, "Missing argument 'ID'. (see jobs-service show --help)")
 
 
 @pytest.mark.parametrize("arguments", READING)
@@ -267,6 +287,17 @@ def test_help_is_plain_and_fits_80_columns(invoke: Invoke, verb: list[str]) -> N
         listed = help.out.partition("\nCommands:\n")[2].splitlines()
         assert [line.split()[0] for line in listed] == VERBS
         assert not [line for line in listed if line.endswith("...")]
+
+
+def test_the_version_is_printed(invoke: Invoke) -> None:
+    assert (invoke("--version").code, invoke("--version").out) == (0, f"jobs-service {jobs_service.__version__}\n")
+
+
+@pytest.mark.parametrize("verb", [[], ["add"], ["types"], ["serve"]])
+def test_help_names_all_kinds_of_store(invoke: Invoke, verb: list[str]) -> None:
+    help = invoke(*verb, "--help").out
+    for kind in ("lmdb:PATH", "fdb:[CLUSTER_FILE]", "memory:"):
+        assert kind in help
 
 
 def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def counted(store: str) -> str:
 
 def test_stats_count_jobs_by_state_with_their_average_times(invoke: Invoke, counted: str) -> None:
     heading, email, video = invoke("stats", "--store", counted).out.splitlines()
-    assert heading.split() == ["TYPE", "PAUSED", "PENDING", "SCHEDULED", "RUNNING", "CRASHED", "FINISHED"]
-    assert re.fullmatch(r"email +no( +1 \([\d.]+s\)){3} +0 +1", email)
-    assert video.split() == ["video", "yes", "0", "0", "0", "0", "0"]
+    assert heading.split() == ["TYPE", "READY", "SCHEDULED", "RUNNING", "SUCCEEDED", "PAUSED"]
+    assert re.fullmatch(r"email( +1 \([\d.]+s\)){3} +1 +no", email)
+    assert video.split() == ["video", "0", "0", "0", "0", "yes"]
 
 
 def test_stats_of_one_type_are_json(invoke: Invoke, counted: str) -> None:
@@ -46,21 +46,23 @@ def test_stats_of_one_type_are_json(invoke: Invoke, counted: str) -> None:
     assert email == {
         **{"type": "email", "paused": False, "pending": 1, "scheduled": 1, "running": 1, "crashed": 0, "finished": 1},
         **{name: value for name, value in email.items() if name.startswith("average_")},
+        "states": {"ready": 1, "scheduled": 1, "running": 1, "succeeded": 1, "failed": 0, "canceled": 0},
     }
-    assert len(email) == 11
+    assert email["average_seconds"].keys() == {"ready", "scheduled", "running"}
+    assert len(email) == 13
     assert email["average_pending_seconds"] >= 0
     assert len(invoke("top", "--json", "--store", counted).json_lines) == 2
 
 
 def test_stats_sum_up_what_unfinished_jobs_do(invoke: Invoke, counted: str) -> None:
     *_, heading, b, c = invoke("stats", "email", "--jobs", "2", "--store", counted).out.splitlines()
-    assert heading.split() == ["TYPE", "ID", "STATE", "ATTEMPTS", "CRASHES", "SINCE", "ERROR"]
-    assert (b.split()[:5], c.split()[:5]) == (["email", "b", "running", "1", "0"], ["email", "c", "pending", "0", "0"])
+    assert heading.split() == ["TYPE", "ID", "STATE", "ATTEMPTS", "CRASHES", "SINCE"]
+    assert (b.split()[:5], c.split()[:5]) == (["email", "b", "running", "1", "0"], ["email", "c", "ready", "0", "0"])
     summaries = invoke("stats", "email", "--jobs", "9", "--json", "--store", counted).json["jobs"]
-    assert [(each["id"], each["history"][0]["kind"]) for each in summaries] == [
-        ("b", "started"),
-        ("c", "added"),
-        ("later", "added"),
+    assert [(each["id"], each["status"], each["history"][0]["kind"]) for each in summaries] == [
+        ("b", "running", "started"),
+        ("c", "ready", "added"),
+        ("later", "scheduled", "added"),
     ]
 
 
@@ -121,7 +123,26 @@ def test_a_paused_type_gives_no_jobs_until_it_is_resumed(invoke: Invoke, counted
     assert arrange(counted, accepts)
 
 
+@pytest.mark.parametrize("verb", [["pause"], ["resume"], ["types", "clear"]])
+def test_a_type_that_is_not_there_is_not_changed(invoke: Invoke, counted: str, verb: list[str]) -> None:
+    refused = invoke(*verb, "typo", "--store", counted)
+    assert (refused.code, refused.error) == (1, "there is no type typo")
+    assert not arrange(counted, lambda jobs: jobs.paused("typo"))
+
+
+def test_a_type_without_a_timeout_is_changed_as_long_as_it_has_jobs_or_is_paused(invoke: Invoke, counted: str) -> None:
+    for arguments in (
+        ["types", "clear", "email"],
+        ["pause", "email"],
+        ["types", "clear", "video"],
+        ["resume", "video"],
+    ):
+        assert invoke(*arguments, "--store", counted).code == 0
+    assert invoke("resume", "video", "--store", counted).code == 1
+
+
 def test_pausing_and_resuming_print_json(invoke: Invoke, counted: str) -> None:
+    assert invoke("types", "set", "json:7", "60", "--store", counted).code == 0
     assert invoke("pause", "json:7", "--json", "--store", counted).json == {"type": "json:7", "paused": True}
     assert invoke("resume", "json:7", "--json", "--store", counted).json == {"type": "json:7", "paused": False}
 

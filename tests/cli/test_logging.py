@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import structlog
 
 from jobs_service.cli.logging import configure
-from tests.cli.support import on_terminal, without_escapes
+from tests.cli.support import HANG, environment, on_terminal, without_escapes
 
 
 def test_elsewhere_every_event_is_a_json_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +65,24 @@ def test_warnings_are_events_too(capsys: pytest.CaptureFixture[str]) -> None:
         warnings.warn("old", DeprecationWarning, stacklevel=1)
     event = json.loads(capsys.readouterr().err)
     assert "DeprecationWarning: old" in event["event"]
+
+
+def test_what_is_logged_after_its_stream_is_gone_fails_nobody(tmp_path: Path) -> None:
+    # Only in development mode does Python 3.11 say what fails while an object is collected; 3.13 always does.
+    (tmp_path / "main.py").write_text(
+        "import gc, io, sys, structlog\n"
+        "from jobs_service.cli.logging import configure\n"
+        "gone = sys.stderr = io.StringIO()\n"
+        "configure('info')\n"
+        "gone.close()\n"
+        "sys.stderr = sys.__stderr__\n"
+        "structlog.get_logger().info('serving')\n"
+        "structlog.reset_defaults()\n"
+        "gc.collect()\n"
+    )
+    call = [sys.executable, "-X", "dev", "-W", "ignore", "main.py"]
+    ended = subprocess.run(call, cwd=tmp_path, env=environment(), capture_output=True, timeout=HANG, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 PROGRAM = """

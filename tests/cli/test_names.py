@@ -116,7 +116,8 @@ def test_what_names_nothing_is_refused_with_the_argument_it_was_given_for(text: 
 
 
 @pytest.mark.parametrize(
-    ("text", "priority"), [("0", 0), ("-5", -5), ("+7", 7), ("urgent", "urgent"), ('json:"5"', "5")]
+    ("text", "priority"),
+    [("0", 0), ("-5", -5), ("+7", 7), ('"urgent"', "urgent"), ('"\\u00e9"', "é"), ('json:"5"', "5")],
 )
-def test_a_priority_is_an_integer_if_it_looks_like_one(text: str, priority: int | str) -> None:
+def test_a_priority_is_an_integer_or_spelled_as_a_string(text: str, priority: int | str) -> None:
     assert names.parse_priority(text) == priority

@@ -13,7 +13,7 @@ import pytest
 from jobs_service.cli.quickstart.next_steps import next_steps
 from tests.cli.support import ROOT, Ended, environment, is_alive, on_terminal, process, started, without_escapes
 
-LIFE = ["pending", "running", "pending", "running", "finished"]
+LIFE = ["ready", "running", "ready", "running", "succeeded"]
 HANG = 110
 
 

@@ -94,7 +94,7 @@ def test_a_finished_job_is_pending_again_after_resubmit(invoke: Invoke, running:
 
     arrange(running, run)
     again = invoke("resubmit", "email", "first", "--store", running)
-    assert (again.code, again.out) == (0, "job first of type email: pending\n")
+    assert (again.code, again.out) == (0, "job first of type email: ready\n")
     assert invoke("show", "email", "first", "--json", "--store", running).json["data"] == 1
 
 

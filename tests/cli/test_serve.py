@@ -93,11 +93,6 @@ def test_debug_events_are_logged_when_asked_for(store: str, tmp_path: Path) -> N
         ("application_of_nobody.inner:jobs", "there is no module application_of_nobody.inner"),
         ("application_a:jobs", "module application_a has no jobs"),
         ("application_a:number", "application_a:number is a int, not a JobsService"),
-        ("application_b:jobs", "importing application_b failed: ZeroDivisionError: division by zero at "),
-        (
-            "application_c:jobs",
-            "importing application_c failed: ModuleNotFoundError: No module named 'nobody_has_this'",
-        ),
     ],
 )
 def test_an_application_that_cannot_be_served_is_one_line(
@@ -105,17 +100,17 @@ def test_an_application_that_cannot_be_served_is_one_line(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "application_a.py").write_text("number = 7\n")
-    (tmp_path / "application_b.py").write_text("def f():\n    return 1 / 0\nf()\n")
-    (tmp_path / "application_c.py").write_text("import nobody_has_this\n")
     refused = invoke("serve", name)
     assert refused.code == 2
     assert complaint in refused.error
-    if "b:" in name:
-        assert f"{tmp_path / 'application_b.py'}:2" in refused.error
 
 
-def test_an_application_brings_its_own_store(invoke: Invoke) -> None:
-    refused = invoke("serve", "application:jobs", "--store", "lmdb:x")
+@pytest.mark.parametrize(
+    "arguments",
+    [["serve", "application:jobs", "--store", "lmdb:x"], ["--store", "lmdb:x", "serve", "application:jobs"]],
+)
+def test_an_application_brings_its_own_store(invoke: Invoke, arguments: list[str]) -> None:
+    refused = invoke(*arguments)
     assert refused.code == 2
     assert refused.error.startswith("Invalid value for --store: application:jobs brings its own store")
 

@@ -109,7 +109,11 @@ def test_an_id_that_is_taken_is_an_answer_of_no(invoke: Invoke, store: str) -> N
 
 def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
     late = invoke("submit", "--store", store, "--id", "x", "--wait", "--timeout", "0.1", "ls")
-    assert (late.code, late.error) == (1, "job x of type command did not finish within 0.1 s")
+    assert (late.code, late.error) == (
+        1,
+        "job x of type command did not finish within 0.1 s; "
+        "it is still ready: a daemon runs it that was started with `serve --commands`",
+    )
     assert invoke("show", "command", "x", "--json", "--store", store).json["state"] == "pending"
 
 

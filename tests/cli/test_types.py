@@ -20,6 +20,9 @@ def test_setting_a_timeout_makes_the_type_and_the_store(invoke: Invoke, store: s
         "running": 0,
         "finished": 0,
         "paused": False,
+        "succeeded": 0,
+        "failed": 0,
+        "canceled": 0,
     }
 
 
@@ -43,7 +46,7 @@ def test_types_counts_jobs_by_state(invoke: Invoke, store: str) -> None:
     arrange(store, arrangement)
     shown = invoke("types", "--store", store)
     assert rows(shown.out) == [
-        ["TYPE", "TIMEOUT", "READY", "SCHEDULED", "RUNNING", "FINISHED", "PAUSED"],
+        ["TYPE", "TIMEOUT", "READY", "SCHEDULED", "RUNNING", "SUCCEEDED", "PAUSED"],
         ["email", "60", "s", "3", "1", "3", "1", "no"],
         ["video", "none", "1", "0", "0", "0", "yes"],
     ]

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from jobs_service import JobError, JobsService, Outcome, RunningJob
+from jobs_service.cli import following
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, process, started
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 
 def next_line(watching: subprocess.Popen[str]) -> str:
@@ -42,7 +45,20 @@ def test_every_event_is_printed_as_it_happens_until_the_job_has_finished(
         await jobs.add("email", "first", {"n": 0})
         with started("watch", "email", "first", "--json", "--store", email, cwd=tmp_path) as watching:
             event = next_event(watching)
-            assert list(event) == ["type", "id", "state", "outcome", "data", "seq", "progress", "result", "error"]
+            assert list(event) == [
+                "type",
+                "id",
+                "state",
+                "outcome",
+                "data",
+                "seq",
+                "progress",
+                "result",
+                "error",
+                "status",
+                "attempts",
+                "run_at",
+            ]
             assert (event["state"], event["data"], event["outcome"]) == ("pending", {"n": 0}, None)
             job = await _accepted(jobs)
             assert next_event(watching)["state"] == "running"
@@ -66,12 +82,11 @@ def test_people_read_a_time_a_state_and_the_data(email: str, tmp_path: Path) -> 
         await jobs.add("email", "first", {"text": "x\a" * 100})
         with started("watch", "email", "first", "--store", email, cwd=tmp_path) as watching:
             line = next_line(watching).rstrip("\n")
-            assert re.fullmatch(r'\d\d:\d\d:\d\d  pending   \{"text":"(x\\u0007)*[x\\u07]*…', line)
-            assert len(line) == 80
+            assert re.fullmatch(TIME + r'  ready      \{"text":"(x\\u0007){100}"\}', line)
             await (await _accepted(jobs)).finish(None, outcome=Outcome.FAILED, error=JobError("Bad", "it\nis"))
             out, _ = watching.communicate(timeout=HANG)
         assert watching.returncode == 0
-        assert re.fullmatch(r"(\d\d:\d\d:\d\d  running .*\n)?\d\d:\d\d:\d\d  failed    Bad: it is\n", out)
+        assert re.fullmatch(rf"({TIME}  running .*\n)?{TIME}  failed     Bad: it is\n", out)
 
     arrange(email, live)
 
@@ -97,6 +112,14 @@ def test_a_job_that_does_not_finish_in_time_is_an_answer_of_no(invoke: Invoke, e
     assert late.err == "jobs-service: job first of type email did not finish within 0.5 s\n"
 
 
+def test_a_scheduled_job_says_when_it_runs(invoke: Invoke, email: str) -> None:
+    invoke("add", "email", "first", "--at", "2100-01-01T00:00:00Z", "--store", email)
+    watched = invoke("watch", "email", "first", "--timeout", "0.5", "--store", email).out
+    assert re.fullmatch(rf"{TIME}  scheduled  not before 2100-01-01T00:00:00Z\n", watched)
+    event = json.loads(invoke("watch", "email", "first", "--timeout", "0.5", "--json", "--store", email).out)
+    assert (event["state"], event["status"], event["run_at"]) == ("pending", "scheduled", "2100-01-01T00:00:00.000000Z")
+
+
 def test_a_finished_job_is_told_at_once(invoke: Invoke, email: str) -> None:
     async def finish(jobs: JobsService) -> None:
         await jobs.add("email", "first")
@@ -115,6 +138,77 @@ def test_a_job_that_is_not_there_is_an_answer_of_no(invoke: Invoke, email: str) 
 @pytest.mark.parametrize("timeout", ["soon", "-1", ""])
 def test_a_timeout_that_cannot_be_is_wrong_usage(invoke: Invoke, email: str, timeout: str) -> None:
     assert invoke("watch", "email", "first", "--timeout", timeout, "--store", email).code == 2
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"),
+    [
+        (Outcome.SUCCEEDED, ""),
+        (Outcome.FAILED, "jobs-service: job first of type email failed: Bad: it is\n"),
+        (Outcome.CANCELED, "jobs-service: job first of type email canceled: Bad: it is\n"),
+    ],
+)
+def test_the_exit_status_is_the_jobs_when_asked_for(invoke: Invoke, email: str, outcome: Outcome, error: str) -> None:
+    async def finish(jobs: JobsService) -> None:
+        await jobs.add("email", "first")
+        failure = None if outcome is Outcome.SUCCEEDED else JobError("Bad", "it\nis")
+        await (await _accepted(jobs)).finish(outcome=outcome, error=failure)
+
+    arrange(email, finish)
+    ended = invoke("watch", "email", "first", "--exit-status", "--store", email)
+    assert (ended.code, ended.err) == (1 if error else 0, error)
+    assert invoke("watch", "email", "first", "--store", email).code == 0
+
+
+def test_all_jobs_of_a_type_are_watched_until_ctrl_c(email: str, tmp_path: Path) -> None:
+    async def live(jobs: JobsService) -> None:
+        await jobs.add("email", "first")
+        running = await _accepted(jobs)
+        await jobs.add("email", "waits")
+        with started("watch", "email", "--json", "--store", email, cwd=tmp_path) as watching:
+
+            def event() -> tuple[str, str]:
+                told = next_event(watching)
+                return told["id"], told["status"]
+
+            assert event() == ("first", "running")
+            await jobs.add("email", "second")
+            assert event() == ("second", "ready")
+            await running.progress(1, 2, "half")
+            assert next_event(watching)["progress"]["message"] == "half"
+            await running.finish(outcome=Outcome.FAILED)
+            assert event() == ("first", "failed")
+            await jobs.remove("email", "first")  # it has ended: nothing that anybody waits for
+            await jobs.remove("email", "second")
+            assert event() == ("second", "removed")
+            watching.send_signal(signal.SIGINT)
+            out, err = watching.communicate(timeout=HANG)
+        assert (watching.returncode, out, err) == (0, "", "")
+
+    arrange(email, live)
+
+
+def test_people_read_which_job_of_a_type_it_is(email: str, invoke: Invoke) -> None:
+    async def run(jobs: JobsService) -> None:
+        await jobs.add("email", "first", {"n": 1})
+        await _accepted(jobs)
+
+    arrange(email, run)
+    watched = invoke("watch", "email", "--timeout", "0.1", "--store", email)
+    assert (watched.code, watched.err) == (0, "")
+    assert re.fullmatch(rf'{TIME}  running    first  \{{"n":1\}}\n', watched.out)
+
+
+def test_a_type_of_very_many_jobs_and_one_that_is_not_there_are_refused(
+    invoke: Invoke, email: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_JOBS", 1)
+    for id in ("a", "b"):
+        invoke("add", "email", id, "--store", email)
+    refused = invoke("watch", "email", "--store", email)
+    assert refused.code == 1
+    assert refused.error.startswith("type email has more than 1 jobs: watch one of them")
+    assert invoke("watch", "typo", "--store", email).error == "there is no type typo"
 
 
 def test_ctrl_c_ends_it_without_a_word(email: str, tmp_path: Path) -> None:

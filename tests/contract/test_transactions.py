@@ -339,3 +339,17 @@ async def test_a_later_read_counts_though_a_snapshot_read_has_seen_the_same(stor
 
     await asyncio.gather(*[store.transact(increment) for _ in range(40)])
     assert await contents(store) == {b"count": number(40), b"copy": number(40)}
+
+
+async def test_to_expect_keys_changes_no_answer(store: Store) -> None:
+    await write(store, {b"a": b"1", b"b": b"2"})
+
+    async def reading(tr: Transaction) -> list[bytes | None]:
+        tr.snapshot.expect([b"a", b"missing"])
+        tr.expect([b"b"])
+        found = [await tr.get(b"b"), await tr.snapshot.get(b"a"), await tr.snapshot.get(b"missing")]
+        tr.snapshot.expect([b"a"])
+        tr.clear(b"a")
+        return [*found, await tr.snapshot.get(b"a"), await tr.get(b"a")]
+
+    assert await store.transact(reading) == [b"2", b"1", None, None, None]

@@ -13,7 +13,10 @@ import pytest
 from jobs_service.errors import CommitUnknown, StoreError, TransactionConflict
 from jobs_service.store import Store, Transaction, Watch
 from tests.contract.support import contents, empty, number, patience, value_of, write
-from tests.unsure import UNSURE_KINDS, Fate, Fates, unsure_store
+from tests.unsure import UNKNOWN, UNSURE_KINDS, Fate, Fates, unsure_store
+
+HAPPENED: list[Fate] = ["unanswered", "timed out"]
+LOST: list[Fate] = ["lost", "late"]
 
 
 @pytest.fixture
@@ -65,6 +68,10 @@ SEQUENCES: list[list[Fate]] = [
     ["conflict", "unanswered"],
     ["lost", "conflict", "lost"],
     ["lost", "answered"],
+    ["timed out"],
+    ["late"],
+    ["late", "lost", "late", "timed out"],
+    ["conflict", "late", "conflict", "unanswered"],
 ]
 
 
@@ -76,39 +83,47 @@ async def test_a_function_takes_effect_once_and_is_run_again_only_after_a_commit
     append = Append(b"a")
     assert await store.transact(append) == b""
     await assert_appended(store, b"a")
-    assert len(append.runs) == len(sequence) + (sequence[-1] in ("lost", "conflict"))
+    assert len(append.runs) == len(sequence) + (sequence[-1] in ("lost", "conflict", "late"))
 
 
+@pytest.mark.parametrize("fate", HAPPENED)
 async def test_an_unanswered_commit_is_not_repeated_when_others_have_written_the_same_keys_since(
-    store: Store, fates: Fates
+    store: Store, fates: Fates, fate: Fate
 ) -> None:
     mine, theirs = Append(b"m"), Append(b"t")
-    fates.plan(["unanswered"], lambda: store.transact(theirs))
+    fates.plan([fate], lambda: store.transact(theirs))
     assert await store.transact(mine) == b""
     assert len(mine.runs) == 1
     await assert_appended(store, b"m", b"t")
 
 
-async def test_a_lost_commit_is_repeated_on_what_others_have_written_since(store: Store, fates: Fates) -> None:
+@pytest.mark.parametrize("fate", LOST)
+async def test_a_lost_commit_is_repeated_on_what_others_have_written_since(
+    store: Store, fates: Fates, fate: Fate
+) -> None:
     mine, theirs = Append(b"m"), Append(b"t")
-    fates.plan(["lost"], lambda: store.transact(theirs))
+    fates.plan([fate], lambda: store.transact(theirs))
     assert await store.transact(mine) == b"t"
     await assert_appended(store, b"t", b"m")
 
 
-async def test_what_others_took_back_since_an_unanswered_commit_stays_away(store: Store, fates: Fates) -> None:
+@pytest.mark.parametrize("fate", HAPPENED)
+async def test_what_others_took_back_since_an_unanswered_commit_stays_away(
+    store: Store, fates: Fates, fate: Fate
+) -> None:
     async def clear(tr: Transaction) -> None:
         tr.clear_range(b"a", b"z")
 
-    fates.plan(["unanswered"], lambda: store.transact(clear))
+    fates.plan([fate], lambda: store.transact(clear))
     append = Append(b"a")
     await store.transact(append)
     assert await contents(store) == {}
     assert len(append.runs) == 1
 
 
+@pytest.mark.parametrize("fate", HAPPENED)
 async def test_the_stamp_of_an_unanswered_commit_is_known_and_lies_before_those_of_later_ones(
-    store: Store, fates: Fates
+    store: Store, fates: Fates, fate: Fate
 ) -> None:
     mine, theirs = Append(b"m"), Append(b"t")
 
@@ -116,7 +131,7 @@ async def test_the_stamp_of_an_unanswered_commit_is_known_and_lies_before_those_
         await mine(tr)
         tr.stamp_value(b"stamp", b"", b"")
 
-    fates.plan(["unanswered"], lambda: store.transact(theirs))
+    fates.plan([fate], lambda: store.transact(theirs))
     await store.transact(stamped)
     stamp = mine.runs[0].stamp.value
     assert stamp is not None
@@ -126,14 +141,17 @@ async def test_the_stamp_of_an_unanswered_commit_is_known_and_lies_before_those_
     assert stamp < later
 
 
-async def test_the_stamp_of_a_lost_commit_is_that_of_the_run_that_happened(store: Store, fates: Fates) -> None:
+@pytest.mark.parametrize("fate", LOST)
+async def test_the_stamp_of_a_lost_commit_is_that_of_the_run_that_happened(
+    store: Store, fates: Fates, fate: Fate
+) -> None:
     append = Append(b"a")
 
     async def stamped(tr: Transaction) -> None:
         await append(tr)
         tr.stamp_value(b"stamp", b"", b"")
 
-    fates.plan(["lost"])
+    fates.plan([fate])
     await store.transact(stamped)
     assert [tr.stamp.value for tr in append.runs] == [None, await value_of(store, b"stamp")]
 
@@ -155,7 +173,7 @@ async def test_an_error_of_the_function_goes_to_the_caller_also_if_it_looks_like
     assert await contents(store) == {}
 
 
-@pytest.mark.parametrize("fate", ["unanswered", "lost"])
+@pytest.mark.parametrize("fate", UNKNOWN)
 async def test_a_watch_of_a_transaction_whose_commit_was_unknown_fires_or_fails_when_the_value_changes(
     store: Store, fates: Fates, fate: Fate
 ) -> None:
@@ -172,7 +190,7 @@ async def test_a_watch_of_a_transaction_whose_commit_was_unknown_fires_or_fails_
     assert watch.fired
 
 
-@pytest.mark.parametrize("fate", ["unanswered", "lost"])
+@pytest.mark.parametrize("fate", UNKNOWN)
 async def test_who_is_cancelled_while_nobody_knows_is_told_of_a_commit_that_happened(
     store: Store, fates: Fates, fate: Fate
 ) -> None:
@@ -193,13 +211,13 @@ async def test_who_is_cancelled_while_nobody_knows_is_told_of_a_commit_that_happ
         go_on.set()
         await store.close()
     await store.open()
-    assert told == ([b""] if fate == "unanswered" else [])
-    assert await contents(store) == ({b"list": b"a", b"count": number(1)} if fate == "unanswered" else {})
+    assert told == ([b""] if fate in HAPPENED else [])
+    assert await contents(store) == ({b"list": b"a", b"count": number(1)} if fate in HAPPENED else {})
 
 
 async def test_many_callers_at_once_each_take_effect_once(store: Store, fates: Fates) -> None:
     choose = random.Random(7)
-    mixed: list[Fate] = ["answered", "unanswered", "lost", "conflict"]
+    mixed: list[Fate] = ["answered", "conflict", *HAPPENED, *LOST]
     fates.plan(choose.choices(mixed, k=60))
     names = [b"%03d" % each for each in range(60)]
 
@@ -220,8 +238,8 @@ async def test_many_callers_at_once_each_take_effect_once(store: Store, fates: F
 async def test_what_tells_of_unknown_commits_is_tidied_up(store: Store, fates: Fates) -> None:
     kept: list[int] = []
     for _ in range(3):
-        fates.plan(["unanswered", "lost"] * 5)
-        for _ in range(10):
+        fates.plan([*HAPPENED, *LOST] * 3)
+        for _ in range(20):
             await store.transact(Append(b"a"))
         kept.append(await _all_keys(store))
     assert len(set(kept)) == 1

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, NoTypeTimeout
-from jobs_service.copying import Batch, Step
-from jobs_service.copying.rows import Pace
-from jobs_service.errors import JobTooLarge, StoreError, TransactionTooOld
+from jobs_service import JobsService, NewJob, NoTypeTimeout, notes
+from jobs_service.copying import Batch, CopyRefused, Step
+from jobs_service.errors import JobTooLarge, RecordDamaged, TransactionTooOld
+from jobs_service.layer.record import Record
 from jobs_service.store import Limits, Store, Transaction
+from jobs_service.store.base import OFFSET_BYTES
 from tests.checker import assert_sound
 from tests.copying.support import (
     SMALL,
@@ -258,20 +259,6 @@ async def test_jobs_of_the_largest_size_do_not_come_together_in_large_transactio
         assert 900_000 < max(sizes.bytes) < 1_200_000
 
 
-async def test_a_pace_falls_by_halves_and_rises_again() -> None:
-    pace = Pace(Batch(jobs=100))
-    tried: list[int] = []
-
-    async def attempt(size: int) -> None:
-        tried.append(size)
-        if size > 30 and len(tried) < 4:
-            raise TransactionTooOld("slow")
-
-    for _ in range(3):
-        await pace.fitting(attempt)
-    assert tried == [100, 50, 25, 31, 37]
-
-
 # What the target cannot hold
 
 
@@ -304,7 +291,78 @@ async def test_a_damaged_record_is_named_and_nothing_is_written() -> None:
             tr.set(prefix + key, b"\x02\x02")
 
         await source.transact(damage)
-        with pytest.raises(StoreError, match=r"^job 'email'/'large' of memory:: a job's record is damaged"):
+        with pytest.raises(
+            RecordDamaged, match=r"^job 'email'/'large' of memory:: a job's record is damaged"
+        ) as caught:
+            await copied(source, target)
+        assert "; 1 such in all: " in str(caught.value)
+        assert (caught.value.type, caught.value.id) == ("email", "large")
+        assert await everything(target) == {}
+
+
+async def test_unreadable_jobs_are_left_out_and_counted_with_force() -> None:
+    source, target = memory(), memory()
+    async with opened(source, target):
+
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add_many("t", [NewJob(f"{n}") for n in range(9)])
+            for number in range(3):
+                assert await jobs.accept("t", timeout=0) is not None, number
+
+        await with_jobs(source, fill)
+        prefix = await source.prefix()
+
+        async def damage(tr: Transaction) -> None:
+            for id in b"157":
+                tr.set(prefix + b"\x15\x01\x02t\x00\x02%c\x00" % id, b"\x03of a newer version")
+            tr.set(prefix + b"\x15\x01\x02t\x00\x02never ends", b"")
+            tr.set(prefix + b"\x15\x02\x02t\x00\x02never ends", b"")
+            tr.set(prefix + b"\x15\x07\x02never ends", b"")
+
+        await source.transact(damage)
+        with pytest.raises(CopyRefused, match="is being worked on"):
+            await copied(source, target)
+        result = await copied(source, target, force=True)
+        assert (result.jobs, result.running, result.unreadable, result.differing) == (6, 2, 4, 0)
+
+        async def look(jobs: JobsService) -> list[tuple[object, str]]:
+            return [(job.id, job.state.value) async for job in jobs.list("t")]
+
+        assert await with_jobs(target, look) == [(id, "pending") for id in "023468"]
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1, 4])
+async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it_begins(size: int) -> None:
+    """A cluster takes records of 4 bytes less: it adds an offset to what gets a versionstamp."""
+    source, target = memory(), memory()
+    async with opened(source, target):
+        largest = source.limits.value - OFFSET_BYTES
+
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add("t", "small")
+            await jobs.add("t", "large")
+
+        await with_jobs(source, fill)
+        key = await source.prefix() + b"\x15\x01\x02t\x00\x02large\x00"
+
+        async def enlarge(tr: Transaction) -> None:
+            raw = await tr.get(key)
+            assert raw is not None
+            record = Record.decode(raw)
+            record.notes = notes.without_history(record.notes)
+            record.json = b'"' + b"x" * (largest + size - record.size() - 2) + b'"'
+            assert record.size() == largest + size
+            tr.set(key, record.encode())
+
+        await source.transact(enlarge)
+        if size <= 0:
+            assert (await copied(source, target)).jobs == 2
+            return
+        with pytest.raises(
+            JobTooLarge, match=r"^job 't'/'large': its record takes \d+ bytes; the limit of memory: is 100000"
+        ):
             await copied(source, target)
         assert await everything(target) == {}
 

@@ -27,6 +27,7 @@ from jobs_service import (
     Settings,
     Snooze,
 )
+from jobs_service.model import UNSET
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.store.base import KeySelector
 from tests.hostile.inputs import Mischief, dispose
@@ -39,6 +40,7 @@ CANARY = "canary"
 LONGEST_MESSAGE = 500
 SETTINGS = Settings()
 _MOMENT = 0.02
+_MOST_JOBS = 100
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,20 @@ def same(stored: Any, given: Any) -> bool:
 
 def same_json(stored: Any, given: Any) -> bool:
     """Return whether stored data is what was given, after a round trip through JSON."""
-    return json.dumps(stored) == json.dumps(given)
+    return json.dumps(stored) == json.dumps(held(given))
+
+
+def held(value: Any) -> Any:
+    """Return what an object holds, whatever it says of itself."""
+    kind = type(value)
+    for base, ask in ((str, str.__str__), (int, int.__index__), (float, float.__float__)):
+        if issubclass(kind, base) and kind is not bool:
+            return ask(value)
+    if issubclass(kind, dict):
+        return {held(key): held(item) for key, item in dict.items(value)}
+    if issubclass(kind, list | tuple):
+        return [held(item) for item in (list if issubclass(kind, list) else tuple).__iter__(value)]
+    return value
 
 
 def complaint_about(error: JobsError) -> str | None:
@@ -222,7 +237,7 @@ async def _id_is_stored(world: World, value: Any, job: Job) -> None:
 async def _data_is_stored(world: World, value: Any, job: Job) -> None:
     stored = (await world.jobs.get(job.type, job.id)).data
     assert same_json(job.data, stored)
-    if value is not ... and repr(value) != "...":
+    if value is not ... and value is not UNSET:
         assert same_json(stored, value)
 
 
@@ -317,6 +332,13 @@ async def _enqueued_and_removed(api: Any, world: World, **how: Any) -> None:
     await api.remove(job.type, job.id)
 
 
+async def _enqueued_many(api: Any, world: World, jobs: Any) -> None:
+    if type(jobs) is range:
+        jobs = jobs[:_MOST_JOBS]  # every number in it is a job's argument: a trillion jobs take their time
+    for job in await api.enqueue_many(world.handler, jobs):
+        await api.remove(job.type, job.id)
+
+
 async def _added_many(api: Any, world: World, jobs: Any, **rule: Any) -> None:
     for job in await api.add_many(WORK, jobs, **rule):
         await api.remove(WORK, job.id)
@@ -367,6 +389,8 @@ ANYWHERE = [
     *_anywhere("type of pause and of resume", lambda api, world, v: _paused_and_resumed(api, v)),
     *_anywhere("type of paused", lambda api, world, v: api.paused(v)),
     *_anywhere("type of set_retention", lambda api, world, v: api.set_retention(v, keep=None)),
+    Target("type of get_retention", lambda world, v: world.jobs.get_retention(v)),
+    Target("type of queue_state", lambda world, v: world.jobs.queue_state(v)),
     *_anywhere("keep of set_retention", lambda api, world, v: api.set_retention("kept", keep=v)),
     *_anywhere("keep_failed of set_retention", lambda api, world, v: api.set_retention("kept", keep_failed=v)),
     *_anywhere("handler of enqueue", lambda api, world, v: api.enqueue(v, None)),
@@ -375,6 +399,10 @@ ANYWHERE = [
     *_anywhere("id of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, id=v)),
     *_anywhere("priority of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, priority=v)),
     *_anywhere("run_at of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, run_at=v)),
+    *_anywhere("delay of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, delay=v)),
+    *_anywhere("max_attempts of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, max_attempts=v)),
+    *_anywhere("time_limit of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, time_limit=v)),
+    *_anywhere("jobs of enqueue_many", lambda api, world, v: _enqueued_many(api, world, v)),
     *_anywhere("unique of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, unique=v)),
 ]
 
@@ -419,11 +447,11 @@ async def _result(world: World, *arguments: Any, **keywords: Any) -> None:
         assert "timeout" in keywords
 
 
-async def _run(world: World, value: Any) -> None:
-    """Run as many jobs at once: only values that are refused come back at once, the others run until the time is up."""
+async def _run(world: World, **how: Any) -> None:
+    """Run jobs: only values that are refused come back at once, the others run until the time is up."""
     jobs = JobsService(world.jobs.store)
     jobs.handler("idle")(nothing)
-    task = asyncio.get_running_loop().create_task(jobs.run(max_jobs=value))
+    task = asyncio.get_running_loop().create_task(jobs.run(**how))
     await asyncio.wait([task], timeout=_MOMENT)
     task.cancel()
     await asyncio.wait([task])
@@ -522,7 +550,8 @@ SERVICE = [
     Target("id of result", lambda world, v: _result(world, WORK, v, timeout=0.5)),
     Target("timeout of result", lambda world, v: _result(world, WORK, "finished", timeout=v)),
     Target("type of stats", lambda world, v: world.jobs.stats(v)),
-    Target("max_jobs of run", _run),
+    Target("max_jobs of run", lambda world, v: _run(world, max_jobs=v)),
+    Target("types of run", lambda world, v: _run(world, types=v)),
 ]
 
 

@@ -113,8 +113,18 @@ async def test_no_hand_picked_value_does_harm(kind: StoreKind, group: str, tmp_p
 def test_every_public_operation_is_a_target() -> None:
     names = " ".join(target.name for group in GROUPS.values() for target in group)
     of_the_service = {"subscribe", "subscribe_many", "wait", "stop_and_remove", "transact", "result", "run", "stats"}
-    of_the_service |= {"handler", "every", "cron", "commands", "configure", "reload", "within"}
-    without_arguments = {"types", "store", "supervision", "settings", "handlers"}
+    of_the_service |= {
+        "handler",
+        "every",
+        "cron",
+        "commands",
+        "configure",
+        "reload",
+        "within",
+        "queue_state",
+        "get_retention",
+    }
+    without_arguments = {"types", "store", "supervision", "settings", "handlers", "periodic", "last_ticks"}
     for operation in {name for name in dir(JobsService) if not name.startswith("_")} - without_arguments:
         assert f"of {operation}" in names or f"timeout of {operation}" in names, operation
         if operation not in of_the_service:

@@ -137,3 +137,6 @@ class Writes(Transaction):
 
     def watch(self, key: bytes) -> Any:
         return self.inner.watch(key)
+
+    def require_room(self, writes: Sequence[tuple[bytes, bytes]]) -> None:
+        self.inner.require_room(writes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import struct
+import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -195,6 +196,37 @@ def test_a_type_is_known_again_whichever_way_it_came() -> None:
 
 def test_keyspaces_of_different_prefixes_share_no_key() -> None:
     assert Keyspace(b"a").of("email").data != Keyspace(b"b").of("email").data
+    assert Keyspace(b"a").of("email") != Keyspace(b"b").of("email")
+
+
+def test_the_keys_of_a_type_are_the_same_value_after_very_many_others_were_looked_up() -> None:
+    keyspace = Keyspace(PREFIX)
+    before = {type: keyspace.of(type) for type in ("email", 7, (1,))}
+    known = {keys: type for type, keys in before.items()}
+    for number in range(30_000):
+        keyspace.of(f"no such type {number}")
+        keyspace.of((number, "neither"))
+    for type, keys in before.items():
+        again = keyspace.of(type)
+        assert again is not keys, "nothing was pushed out of the cache"
+        assert (again, hash(again), known[again]) == (keys, hash(keys), type)
+    assert keyspace.of("email") != keyspace.of(b"email")
+    assert keyspace.of("email") != "email"
+
+
+def test_looking_types_up_fills_no_more_memory_than_a_bound() -> None:
+    tracemalloc.start()
+    try:
+        keyspace = Keyspace(PREFIX)
+        for number in range(25_000):
+            keyspace.of(f"first {number}")
+        first, _ = tracemalloc.get_traced_memory()
+        for number in range(25_000):
+            keyspace.of(f"other {number}")
+        then, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert then < 1.1 * first
 
 
 # what is refused

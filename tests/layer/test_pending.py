@@ -198,7 +198,7 @@ async def test_queues_whose_types_begin_alike_are_not_mixed() -> None:
 
         async def fill(unit: Unit) -> None:
             for number, keys in enumerate(queues):
-                unit.existing_types.add(keys)
+                unit.existing_types.add(keys.timeout)
                 await add(unit, (keys, str(number), pack_id(str(number))), priority="\x00")
 
         await found.transact(fill)

@@ -70,7 +70,8 @@ async def counter(found: Layer) -> int:
 
 async def lose_all(found: Layer) -> list[Any]:
     """Take whatever runs for lost."""
-    return await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
+    lost = await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
+    return lost.ids
 
 
 # History and attempts
@@ -320,7 +321,7 @@ async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
         told = await found.transact(lambda unit: processing.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
         assert told == [Holding.HELD, Holding.CANCELED, Holding.TAKEN, Holding.TAKEN]
         lost = await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, stamp, 10))
-        assert lost == []
+        assert lost == ([], False)
         await found.assert_sound()
 
 

@@ -257,7 +257,7 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         id = "a" * 4000
         place = found.place(id)
         priority = "p" * 5900
-        biggest = 100_000 - 24 - 16 - 10 - 2 * 5902 - 4 - notes.HEAD_BYTES
+        biggest = 100_000 - 4 - 24 - 16 - 10 - 2 * 5902 - 4 - notes.HEAD_BYTES
         await found.add(id, "x" * (biggest - 2), priority=priority)
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
@@ -402,7 +402,7 @@ async def test_a_run_that_fails_writes_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_damaged_record_stops_the_operation_and_nothing_is_written() -> None:
+async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_by_force() -> None:
     async with layer() as found:
         place = found.place("a")
 
@@ -410,9 +410,11 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written() -> 
             transaction.set(found.keys.data + place[2], b"\x02damaged")
 
         await found.store.transact(damage)
-        for work in (adding(found, "a"), removing(found, "a")):
+        for work in (adding(found, "a"), lambda unit: creation.remove(unit, found.place("a"), False)):
             with pytest.raises(StoreError, match="a job's record is damaged"):
                 await found.transact(work)
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == [
             (found.keys.data + place[2], b"\x02damaged")
         ]
+        await found.transact(removing(found, "a"))
+        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []

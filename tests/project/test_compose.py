@@ -333,6 +333,7 @@ def test_the_cluster_file_is_written_for_everybody_to_read(services: dict[str, A
     FDB_VARIABLE not in os.environ or shutil.which("fdbcli") is None,
     reason=f"{FDB_VARIABLE} names no cluster file, or there is no fdbcli",
 )
+@pytest.mark.cluster
 def test_a_real_database_is_left_alone_and_healthy(services: dict[str, Any], tmp_path: Path) -> None:
     contents = Path(os.environ[FDB_VARIABLE]).read_text(encoding="utf-8").strip()
     ended = _configure(services, tmp_path, FDB_CLUSTER_FILE_CONTENTS=contents)

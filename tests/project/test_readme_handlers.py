@@ -16,8 +16,8 @@ import jobs_service
 from jobs_service.runner.options import HandlerOptions
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## Handlers") : README.index("## How it works")]
-APPLICATION, PROGRAM, INVOICE, PERIODIC = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+SECTION = README[README.index("## Handlers") : README.index("## Inside a web application")]
+APPLICATION, PROGRAM, REPORT, INVOICE, PERIODIC = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 
 INVOICES = """
 import asyncio
@@ -42,7 +42,7 @@ asyncio.run(main())
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the application, which a daemon serves."""
     directory = tmp_path_factory.mktemp("readme")
-    (directory / "app.py").write_text("\n\n".join((APPLICATION, INVOICE, PERIODIC)), encoding="utf-8")
+    (directory / "app.py").write_text("\n\n".join((APPLICATION, REPORT, INVOICE, PERIODIC)), encoding="utf-8")
     daemon = subprocess.Popen(
         [sys.executable, "-m", "jobs_service", "serve", "app:jobs"],
         cwd=directory,

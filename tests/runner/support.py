@@ -200,3 +200,9 @@ def story(job: Job) -> list[str]:
 def moments(job: Job, kind: HistoryKind) -> list[float]:
     """Return when such events happened, oldest first, in virtual seconds since the test began, to the millisecond."""
     return [round(event.at - EPOCH, 3) for event in reversed(job.history) if event.kind is kind]
+
+
+def warned(events: Iterable[Any]) -> list[Any]:
+    """Return warnings and errors, but for the one about how long finished jobs are kept, which is for operators."""
+    loud = [event for event in events if event["log_level"] in ("warning", "error")]
+    return [event for event in loud if event["event"] != "finished_jobs_expire"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypedDict
 
 import pytest
@@ -28,7 +29,7 @@ def crashing(
     """Register a handler that raises whenever it is called."""
 
     # A long activity timeout, so that the monitor of hours that pass looks seldom.
-    @jobs.handler(TYPE, timeout=3600, **options)
+    @jobs.handler(TYPE, timeout=3600, **{"jitter": 0, **options})
     async def work(job: RunningJob) -> None:
         raise error(job)
 
@@ -63,6 +64,39 @@ async def test_the_pause_grows_to_1024_times_the_first() -> None:
             assert await pauses(jobs) == [2**n for n in range(11)] + [1024, 1024]
 
 
+@pytest.mark.parametrize("kept", [1, 2, 20])
+@in_virtual_time
+async def test_how_much_of_the_history_is_kept_does_not_bound_the_pause(kept: int) -> None:
+    starts: list[float] = []
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, jitter=0, max_attempts=14, backoff=1, max_history=kept, timeout=3600)
+        async def work() -> None:
+            starts.append(now())
+            raise OSError
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await ended(jobs, "a")
+    found = [round(later - earlier, 3) for earlier, later in pairwise(starts)]
+    assert found == [*(2**n for n in range(11)), 1024, 1024]
+
+
+@in_virtual_time
+async def test_a_job_that_crashes_late_does_not_spin() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, jitter=0, max_attempts=None, health_threshold=0, backoff=5, timeout=3600)
+        async def work() -> None:
+            await asyncio.sleep(1)
+            raise ConnectionError("the neighbour is dead")
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(59)
+            assert (await jobs.get(TYPE, "a")).attempts == 10
+
+
 @in_virtual_time
 async def test_jitter_adds_up_to_its_share_of_the_pause() -> None:
     async with opened() as jobs:
@@ -77,12 +111,12 @@ async def test_jitter_adds_up_to_its_share_of_the_pause() -> None:
     assert len(set(found)) > 50
 
 
-@pytest.mark.parametrize(("healthy_for", "expected"), [(119.0, [30, 60, 120]), (121.0, [0, 0, 0])])
+@pytest.mark.parametrize(("healthy_for", "expected"), [(119.0, [30, 60, 120]), (121.0, [30, 30, 30])])
 @in_virtual_time
-async def test_a_crash_after_a_healthy_run_is_none_in_a_row(healthy_for: float, expected: list[float]) -> None:
+async def test_a_crash_after_a_healthy_run_is_the_first_in_a_row(healthy_for: float, expected: list[float]) -> None:
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, max_attempts=4, health_threshold=120)
+        @jobs.handler(TYPE, jitter=0, max_attempts=4, health_threshold=120)
         async def work() -> None:
             await asyncio.sleep(healthy_for)
             raise OSError
@@ -144,7 +178,7 @@ async def test_a_resubmitted_job_begins_anew() -> None:
     fail = True
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, max_attempts=3)
+        @jobs.handler(TYPE, jitter=0, max_attempts=3)
         async def work() -> str:
             if fail:
                 raise OSError
@@ -219,9 +253,9 @@ async def test_without_a_limit_of_attempts_a_job_is_tried_for_ever() -> None:
         crashing(jobs, max_attempts=None, backoff=1)
         async with running(jobs):
             await add(jobs, "a")
-            await asyncio.sleep(1024 + 5 * 512)
+            await asyncio.sleep(1023 + 5 * 1024 + 1)
             job = await jobs.get(TYPE, "a")
-            # With 20 events the history tells of nine crashes in a row, which the tenth follows.
+            # With 20 events the history tells of nine crashes in a row: how many there are is counted beside it.
             assert job.attempts == 11 + 5
             assert job.state is JobState.PENDING
 

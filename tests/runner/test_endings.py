@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import Outcome, RunningJob
 from jobs_service.model import Job, JobState
-from tests.runner.support import TYPE, add, ended, opened, running, story
+from tests.runner.support import TYPE, add, ended, opened, running, story, warned
 from tests.virtual_time import in_virtual_time
 
 
@@ -97,7 +97,13 @@ async def test_a_handler_may_finish_its_job_itself_and_what_comes_after_changes_
                     assert (job.outcome, job.result, job.data, job.error) == expected
                     assert story(job) == ["added", "started", "finished"]
                 await asyncio.sleep(1)
-            assert [event["event"] for event in events if event["log_level"] != "debug"] == []
+            told = warned(events)
+            assert [(event["event"], event["id"]) for event in told] == [
+                ("result_not_stored", "returns"),
+                ("handler_failed_after_end", "raises"),
+            ]
+            assert told[1]["error"] == "ValueError: afterwards"
+            assert isinstance(told[1]["exc_info"], ValueError)
 
 
 @in_virtual_time

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, assert_type
 import pytest
 
 from jobs_service.errors import InvalidJob, InvalidSettings
-from jobs_service.model import Job, RunningJob
+from jobs_service.layer.enqueueing import ArgsT, ResultT
+from jobs_service.model import UNSET, Job, RunningJob
 from jobs_service.runner import blocking as blocking_module
-from jobs_service.runner.handler import ArgsT, Handler, Registration, ResultT, registration
+from jobs_service.runner.handler import Handler, Registration, registration
 from jobs_service.runner.options import HandlerOptions
+from jobs_service.service import JobsService
 
 if TYPE_CHECKING:
     from jobs_service.model import RunningJob as Hidden
@@ -84,7 +86,7 @@ class Generating:
 
 def called(handler: Handler[Any, Any], data: Any) -> Any:
     """Call a handler as the runner does, and return what it returns; a coroutine is run to its end."""
-    result = handler.function(*handler.arguments(JOB, handler.codec.decode(data)))
+    result = handler.call(JOB, handler.codec.decode(data) if handler.takes_args else None)
     if not inspect.iscoroutine(result):
         return result
     with pytest.raises(StopIteration) as stopped:
@@ -207,6 +209,93 @@ def test_a_handler_looks_like_its_function() -> None:
     assert Handler("type", functools.partial(plain, JOB)).name == f"{__name__}.plain"
 
 
+def mail(to: str, subject: str = "hi", *, parts: list[int] | None = None) -> Any:
+    return to, subject, parts
+
+
+async def mail_of_job(job: RunningJob, to: str, subject: str = "hi") -> Any:
+    return job, to, subject
+
+
+def only_keywords(*, size: int) -> int:
+    return size
+
+
+@pytest.mark.parametrize(
+    ("function", "required", "args", "result"),
+    [
+        (mail, ("to",), {"to": "ada"}, ("ada", "hi", None)),
+        (mail, ("to",), {"to": "ada", "subject": "ho", "parts": [1]}, ("ada", "ho", [1])),
+        (mail_of_job, ("to",), {"to": "ada"}, (JOB, "ada", "hi")),
+        (only_keywords, ("size",), {"size": 3}, 3),
+        (functools.partial(mail, "ada"), (), {"subject": "ho"}, None),
+        (functools.partial(plain, job=JOB), ("args",), {"args": ARGS}, (JOB, ARGS)),
+        (lambda a=1, b=2: (a, b), (), {}, (1, 2)),
+    ],
+)
+def test_several_parameters_are_given_by_keyword(
+    function: Any, required: tuple[str, ...], args: dict[str, Any], result: Any
+) -> None:
+    handler: Handler[Any, Any] = Handler("type", function)
+    assert handler.required == required
+    if isinstance(function, functools.partial) and function.func is mail:
+        # One parameter is left, and what is keyword-only with a default is the function's own business.
+        assert not handler.takes_keywords
+        return
+    assert handler.takes_keywords
+    assert called(handler, handler.data(args)) == result
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"to": 3}, "parameter to: the payload should be a str; it is 3"),
+        ({"to": "ada", "parts": ["a"]}, "parameter parts: the payload does not fit list[int] | None: "),
+        ({}, "parameter to is missing"),
+        ({"to": "ada", "subjekt": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
+        ({"to": "ada", 3: "a"}, "there is no parameter 3; there are to, subject, parts"),
+        ("ada", "arguments by keyword, or a dict of them, should be given; it is 'ada'"),
+    ],
+)
+def test_arguments_by_keyword_that_do_not_fit_are_told_by_their_name(args: Any, said: str) -> None:
+    handler: Handler[Any, Any] = Handler("type", mail)
+    with pytest.raises(InvalidJob) as caught:
+        handler.data(args)
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_decorator_without_parentheses_is_refused() -> None:
+    jobs = JobsService("memory:")
+
+    async def forgotten() -> None: ...
+
+    decorate: Any = jobs.handler
+    for function in (forgotten, jobs.handler("type")(forgotten), mail):
+        with pytest.raises(
+            InvalidSettings, match=r"^a handler's type is .*; write @jobs\.handler\(TYPE\) above the func"
+        ):
+            decorate(function)
+
+
+def test_names_that_a_function_does_not_know_any_more_are_ignored_in_what_is_stored() -> None:
+    handler: Handler[Any, Any] = Handler("type", mail)
+    assert called(handler, {"to": "ada", "later": 1}) == ("ada", "hi", None)
+    with pytest.raises(InvalidJob, match="the payload should be a dict of arguments; it is None"):
+        handler.codec.decode(None)
+
+
+def test_a_default_is_what_is_enqueued_without_arguments() -> None:
+    def with_default(args: Thumbnail = ARGS) -> Thumbnail:
+        return args
+
+    handler: Handler[Any, Any] = Handler("type", with_default)
+    assert handler.data(UNSET) == PAYLOAD
+    needs: Handler[Any, Any] = Handler("type", mail)
+    with pytest.raises(InvalidJob, match=r"mail takes arguments: give them after the handler \(to\)"):
+        needs.data(UNSET)
+
+
 def test_attributes_of_a_function_do_not_become_the_handlers() -> None:
     def marked() -> None: ...
 
@@ -252,12 +341,14 @@ def test_a_type_that_no_job_can_have_is_refused() -> None:
 # what is refused
 
 
-def two_payloads(a: int, b: int) -> None: ...
+def job_in_the_middle(a: int, job: RunningJob, b: int) -> None: ...
+def positional_only(a: int, /, b: int) -> None: ...
+def named_like_an_option(a: int, delay: int) -> None: ...
+def keyword_job(a: int, *, job: RunningJob) -> None: ...
+def no_payloads(a: int, b: contextlib.ExitStack) -> None: ...
 def job_last(args: int, job: RunningJob) -> None: ...
 def two_jobs(job: RunningJob, other: RunningJob) -> None: ...
-def three(job: RunningJob, a: int, b: int = 3) -> None: ...
 def variadic(*args: int) -> None: ...
-def required_keyword(args: int, *, width: int) -> None: ...
 def a_method(self: Any, args: int) -> None: ...
 def unresolved(args: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def broken(args: "list[") -> None: ...  # type: ignore[valid-type]  # noqa: F722
@@ -287,13 +378,14 @@ def wraps_a_coroutine(*args: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (two_payloads, "it takes a and b; of two parameters the first, and only it, gets the job"),
-        (job_last, "it takes args and job; of two parameters the first"),
-        (two_jobs, "it takes job and other; of two parameters the first, and only it"),
-        (three, "it takes 3 parameters; allowed are (job, args) at most"),
+        (job_last, "it takes args and job; of several parameters the first"),
+        (job_in_the_middle, "it takes a and job and b; of several parameters the first, and only it"),
+        (two_jobs, "it takes job and other; of several parameters the first, and only it"),
+        (positional_only, "parameter a is positional-only; several are given by keyword"),
+        (named_like_an_option, "enqueue has an option delay; call the parameter otherwise"),
+        (keyword_job, "parameter job is keyword-only; only the first parameter gets the job"),
+        (no_payloads, "parameter b: ExitStack is nothing that a payload can be: "),
         (variadic, "it takes *args; name its parameters"),
-        (required_keyword, "parameter width is keyword-only and has no default"),
-        (functools.partial(plain, job=JOB), "parameter args is keyword-only and has no default"),
         (a_method, "it takes self; register the bound method of an object"),
         (Scaler.method, "it takes self; register the bound method of an object"),
         (unresolved, "annotation 'Nowhere' of parameter args cannot be resolved: name 'Nowhere' is not defined"),

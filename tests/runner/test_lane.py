@@ -78,7 +78,7 @@ async def test_a_handler_with_no_slots_takes_no_jobs() -> None:
 async def test_a_job_that_waits_out_its_backoff_takes_no_slot() -> None:
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, slots=1)
+        @jobs.handler(TYPE, jitter=0, slots=1)
         async def work(job: RunningJob) -> None:
             if job.id == "bad" and job.attempts == 1:
                 raise ValueError

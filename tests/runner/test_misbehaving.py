@@ -43,7 +43,7 @@ async def assert_others_go_on(jobs: JobsService) -> None:
         (asyncio.CancelledError, "JobsError"),
         (Unspeakable, "Unspeakable"),
         (StopIteration, "RuntimeError"),
-        (lambda: BaseExceptionGroup("several", [KeyboardInterrupt()]), "BaseExceptionGroup"),
+        (lambda: BaseExceptionGroup("several", [KeyboardInterrupt()]), "KeyboardInterrupt"),
     ],
     ids=[
         "SystemExit",
@@ -62,7 +62,7 @@ async def test_whatever_a_handler_raises_is_a_crash_of_its_job_alone(
 ) -> None:
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, max_attempts=2, timeout=3600)
+        @jobs.handler(TYPE, jitter=0, max_attempts=2, timeout=3600)
         async def work(job: RunningJob) -> str:
             if job.id == "other":
                 return "fine"
@@ -108,7 +108,7 @@ async def test_a_handler_that_cancels_its_own_task_has_crashed() -> None:
 async def test_a_handler_that_runs_longer_than_its_time_limit_has_crashed() -> None:
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, time_limit=50, max_attempts=2, slots=1, timeout=3600)
+        @jobs.handler(TYPE, jitter=0, time_limit=50, max_attempts=2, slots=1, timeout=3600)
         async def work(job: RunningJob) -> str:
             if job.id == "other":
                 return "fine"
@@ -130,7 +130,7 @@ async def test_a_handler_that_runs_longer_than_its_time_limit_has_crashed() -> N
 async def test_a_handler_that_ignores_its_time_limit_uses_up_its_attempts_as_well() -> None:
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, time_limit=50, grace=10, max_attempts=2, timeout=3600)
+        @jobs.handler(TYPE, jitter=0, time_limit=50, grace=10, max_attempts=2, timeout=3600)
         async def work(job: RunningJob) -> None:
             await ignoring_cancellation(500)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jobs_service import JobsService
 from jobs_service.errors import InvalidSettings, JobsError
 from jobs_service.model import RunningJob
 from jobs_service.runner.options import HandlerOptions
@@ -53,7 +54,7 @@ def test_the_defaults_are_the_seeds_and_the_designs() -> None:
         "timeout": 60,
         "health_threshold": 120,
         "backoff": 30,
-        "jitter": 0,
+        "jitter": 0.1,
         "max_history": 20,
         "continuous": False,
         "fifo": False,
@@ -61,9 +62,20 @@ def test_the_defaults_are_the_seeds_and_the_designs() -> None:
         "max_churn": 20,
         "grace": 10,
         "time_limit": None,
-        "keep": None,
+        "keep": 7 * 86_400,
         "keep_failed": None,
     }
+    jobs = JobsService("memory:")
+
+    @jobs.every(10)
+    async def tick() -> None:
+        """Nothing."""
+
+    @jobs.every(10, keep=None)
+    async def kept() -> None:
+        """Nothing."""
+
+    assert (tick.options.keep, kept.options.keep) == (86_400, None)
 
 
 def test_every_option_that_is_a_number_is_in_these_tests() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import InvalidSettings, JobsError, JobsService, Outcome, RunningJob, SupervisorFailed
+from jobs_service import InvalidSettings, JobsError, JobsService, Outcome, RunningJob
 from jobs_service.model import HistoryKind, JobState
-from jobs_service.runner.lane import Lane
 from tests.runner.support import (
     TYPE,
     Weather,
@@ -25,7 +24,6 @@ from tests.runner.support import (
     store_of,
     story,
 )
-from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
 
 DAY = 86_400.0
@@ -283,69 +281,6 @@ async def test_an_end_that_the_store_is_away_for_at_the_end_as_well_does_not_kee
         assert (await jobs.get(TYPE, "a")).state is not JobState.RUNNING
 
 
-# Lanes that die
-
-
-@in_virtual_time
-async def test_a_lane_that_dies_is_started_anew_and_gives_its_jobs_back() -> None:
-    async with opened() as jobs:
-        canceled = register(jobs, 100, slots=2)
-        register_other(jobs)
-        async with running(jobs) as run:
-            await add(jobs, "a", "b", "c")
-            await add(jobs, "x", type="other")
-            await asyncio.sleep(50)
-            kill(f"lane {TYPE!r}")
-            for job in await all_ended(jobs, "abc"):
-                assert job.result == "done"
-                assert job.attempts == 1
-            assert story(await jobs.get(TYPE, "a")) == ["added", "started", "stopped", "started", "finished"]
-            assert moments(await jobs.get(TYPE, "a"), HistoryKind.STARTED) == [0, 50]
-            assert story(await ended(jobs, "x", "other")) == ["added", "started", "finished"]
-            assert not run.done()
-    assert canceled == ["a", "b"]
-
-
-def register_other(jobs: JobsService) -> None:
-    """Register a handler of another type, whose jobs go on whatever happens."""
-
-    @jobs.handler("other")
-    async def other(job: RunningJob) -> None:
-        await asyncio.sleep(300)
-
-
-@pytest.mark.parametrize("part", ["fill", "heartbeat", "timeout", "canceled", "rotation"])
-@in_virtual_time
-async def test_a_lane_whose_part_dies_is_started_anew_as_a_whole(part: str) -> None:
-    async with opened() as jobs:
-        register(jobs, 100)
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(50)
-            kill(f"lane {TYPE!r}/{part}")
-            job = await ended(jobs, "a")
-            assert (job.result, job.attempts) == ("done", 1)
-            assert moments(job, HistoryKind.STARTED) == [0, 50]
-
-
-@in_virtual_time
-async def test_a_lane_that_dies_again_and_again_ends_the_run_and_says_why() -> None:
-    async with opened() as jobs:
-        register(jobs, DAY, grace=10)
-        run = asyncio.create_task(jobs.run())
-        await add(jobs, "a")
-        for _ in range(4):
-            await asyncio.sleep(1)
-            kill(f"lane {TYPE!r}")
-        await asyncio.wait([run])
-        with pytest.raises(SupervisorFailed, match="lane"):
-            run.result()
-        assert (await jobs.get(TYPE, "a")).state is JobState.PENDING
-        async with running(jobs):
-            await asyncio.sleep(1)
-            assert (await jobs.get(TYPE, "a")).state is JobState.RUNNING
-
-
 @in_virtual_time
 async def test_a_function_that_tells_of_continuous_jobs_and_fails_makes_none_continuous() -> None:
     def fails(job: RunningJob) -> bool:
@@ -363,4 +298,3 @@ async def test_a_function_that_tells_of_continuous_jobs_and_fails_makes_none_con
                 assert (await ended(jobs, "a")).outcome is Outcome.SUCCEEDED
         (event,) = [event for event in events if event["event"] == "continuous_failed"]
         assert event["id"] == "a"
-    assert Lane.shutdown is None

@@ -19,6 +19,7 @@ from jobs_service import (
     JobsService,
     JobTransaction,
     Outcome,
+    Progress,
     Retry,
     RunningJob,
     WorkerConflict,
@@ -151,6 +152,45 @@ async def test_a_function_in_a_thread_updates_reports_and_finishes_its_job(jobs:
     job = await ended(jobs, "a")
     assert (job.data, job.result, job.progress and job.progress.message) == ({"step": 2}, "said so", "half")
     assert seen == [False, False, "given"]
+    await stopped(run)
+
+
+async def test_a_plain_function_has_a_coroutines_operations_by_the_same_names(jobs: JobsService) -> None:
+    names = [name for name in vars(RunningJob) if not name.startswith("_")]
+    assert not [name for name in names if not hasattr(BlockingJob, name)]
+    seen: list[object] = []
+
+    @jobs.handler(TYPE, max_attempts=1)
+    def work(job: BlockingJob) -> str:
+        seen.extend([bool(job.progress), job.progress.done, bool(job.resubmit), len(job.lock)])
+        job.progress(1, 2, "half")
+        if job.data == "to be given back":
+            job.update("given back")
+            job.release()
+        return "done"
+
+    run = asyncio.create_task(jobs.run())
+    await jobs.set_type_timeout(TYPE, 60)
+    await jobs.add(TYPE, "a", "to be given back")
+    job = await ended(jobs, "a")
+    assert (job.data, job.result, job.attempts) == ("given back", "done", 1)
+    assert isinstance(job.progress, Progress)
+    assert (job.progress, job.progress.attempt) == (Progress(1, 2, "half"), 1)
+    assert seen[:4] == [False, 0, False, 16]
+    await stopped(run)
+
+
+async def test_a_plain_function_asks_for_another_run(jobs: JobsService) -> None:
+    @jobs.handler(TYPE)
+    def work(job: BlockingJob) -> None:
+        if job.data is None:
+            job.resubmit(data="second")
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    job = await jobs.get(TYPE, "a") if await jobs.wait(TYPE, "a", "finished") else None
+    assert job is not None
+    assert (job.data, story(job).count("finished")) == ("second", 2)
     await stopped(run)
 
 
@@ -333,3 +373,87 @@ def test_a_function_that_never_returns_does_not_keep_the_program_from_ending() -
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines()[-1] == "pending"
+
+
+# The end of the process
+
+
+async def test_a_plain_function_learns_at_once_that_it_is_to_stop_and_its_job_is_given_back(jobs: JobsService) -> None:
+    signals = Signals()
+
+    # It would wait for its grace longer than the test does.
+    @jobs.handler(TYPE, grace=1000)
+    def work(job: BlockingJob) -> str:
+        signals.begin()
+        while not job.wait_for_stop(10):
+            pass
+        return "half done"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    await stopped(run)
+    job = await jobs.get(TYPE, "a")
+    assert (job.state, job.result, job.attempts) == (JobState.PENDING, None, 0)
+    assert story(job) == ["added", "started", "stopped"]
+
+
+async def test_a_plain_function_that_does_not_look_ends_within_its_grace_and_its_operations_work(
+    jobs: JobsService,
+) -> None:
+    signals = Signals()
+
+    @jobs.handler(TYPE, grace=1000)
+    def work(job: BlockingJob) -> str:
+        signals.begin()
+        signals.go.wait()
+        job.update({"step": 2})
+        return "done"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    run.cancel()
+    for _ in range(10):  # turns of the loop, in which it is told
+        await asyncio.sleep(0)
+    signals.go.set()
+    await asyncio.wait([run])
+    job = await jobs.get(TYPE, "a")
+    assert (job.outcome, job.result, job.data) == (Outcome.SUCCEEDED, "done", {"step": 2})
+
+
+async def test_a_plain_function_whose_grace_is_over_can_do_nothing_more(jobs: JobsService) -> None:
+    signals = Signals()
+    refused: list[str] = []
+
+    @jobs.handler(TYPE, grace=0.05)
+    def work(job: BlockingJob) -> str:
+        signals.begin()
+        signals.go.wait()
+        try:
+            job.update({"step": 2})
+        except JobCanceled as error:
+            refused.append(str(error))
+        return "too late"
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    await stopped(run)
+    signals.go.set()
+    job = await jobs.get(TYPE, "a")
+    assert (job.state, job.result) == (JobState.PENDING, None)
+    while not refused:  # noqa: ASYNC110 - the thread has no way to tell a loop that its runner has left
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("program", ["import time; time.sleep(3600)"])
+async def test_a_command_is_sent_sigterm_at_once(jobs: JobsService, program: str) -> None:
+    started = asyncio.Event()
+    jobs.commands(grace=1000)
+    run = asyncio.create_task(jobs.run(started=started.set))
+    await started.wait()
+    await jobs.add("command", "a", {"argv": [sys.executable, "-c", program]})
+    await jobs.wait("command", "a", JobState.RUNNING)
+    await stopped(run)
+    assert story(await jobs.get("command", "a")) == ["added", "started", "stopped"]

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import fdb.tuple
 import pytest
 
-from jobs_service import InvalidJob, InvalidSettings, JobsService, JobState, Settings
-from jobs_service.runner.schedule import Every, Missed
+from jobs_service import InvalidJob, InvalidSettings, JobsService, JobState, RunningJob, Settings
+from jobs_service.layer.keyspace import AFTER, PERIODIC, unpack_id
+from jobs_service.model import JobId
+from jobs_service.runner.schedule import MOST_MADE_UP, Every, Missed
 from jobs_service.runner.ticker import Periodic, add_due, tick_id
+from jobs_service.store.base import Transaction
 from jobs_service.testing import World
 from jobs_service.testing.world import EPOCH, Process
 from tests.checker import check_store
 from tests.layer.support import layer
+from tests.runner.support import opened, running
 from tests.virtual_time import in_virtual_time
 
 MINUTE = 60.0
@@ -255,22 +261,65 @@ def test_a_tick_that_is_long_over_is_skipped_where_it_is_to_be(missed: str, made
     assert made_up == 0 or seen.ids[-1] == tick_id(due)
 
 
-def test_more_missed_ticks_than_one_transaction_adds_are_all_made_up_for() -> None:
-    async def main(world: World) -> int:
+def missed_seconds(missed: Missed, overlap: bool, seconds: float) -> Callable[[World], Awaitable[list[str]]]:
+    """Return a world in which nobody was there for so many ticks; it returns the jobs that were made up."""
+
+    async def main(world: World) -> list[str]:
         def register(jobs: JobsService) -> None:
-            jobs.every(1, type="second", missed=Missed.ALL, slots=0)(Noting(Seen()))
+            jobs.every(1, type="second", missed=missed, overlap=overlap, slots=0)(Noting(Seen()))
 
         first = world.start("p", serving(register))
         await asyncio.sleep(1.5)
         first.request_stop()
         await first.ended()
-        await asyncio.sleep(2500)
-        world.start("p", serving(register))
-        await asyncio.sleep(2)
         async with Observer(world) as jobs:
-            return await jobs.pending_count("second")
+            before = [str(job.id) async for job in jobs.list("second")]
+            await asyncio.sleep(seconds)
+            for id in before:
+                await jobs.remove("second", id)
+            world.start("p", serving(register))
+            await asyncio.sleep(0.5)
+            return [str(job.id) async for job in jobs.list("second")]
 
-    assert in_a_world(main) in (2503, 2504)
+    return main
+
+
+def test_of_many_missed_ticks_the_newest_hundred_are_made_up_for() -> None:
+    ids = in_a_world(missed_seconds(Missed.ALL, True, 2500))
+    assert len(ids) == MOST_MADE_UP
+    newest = datetime.fromisoformat(ids[-1]).timestamp()
+    assert ids == [tick_id(newest - back) for back in reversed(range(MOST_MADE_UP))]
+    assert START + 2500 < newest < START + 2504
+
+
+def test_fewer_missed_ticks_are_all_made_up_for() -> None:
+    assert len(in_a_world(missed_seconds(Missed.ALL, True, 50))) in (50, 51)
+
+
+def test_jobs_that_must_not_overlap_are_made_up_for_one_after_the_other() -> None:
+    seen = Seen()
+
+    async def main(world: World) -> None:
+        def register(jobs: JobsService) -> None:
+            @jobs.every(10, type="ten", missed=Missed.ALL)
+            async def ten(job: Any) -> None:
+                seen.ran.append((str(job.id), world.loop.time()))
+                await asyncio.sleep(2)
+                seen.ids.append(str(job.id))
+                assert len(seen.ran) == len(seen.ids)
+
+        first = world.start("p", serving(register))
+        await asyncio.sleep(11)
+        first.request_stop()
+        await first.ended()
+        await asyncio.sleep(60)
+        world.start("p", serving(register))
+        await asyncio.sleep(30)
+
+    in_a_world(main)
+    assert len(seen.ids) >= 9
+    times = [datetime.fromisoformat(id).timestamp() for id in seen.ids]
+    assert times == [times[0] + 10 * number for number in range(len(times))]
 
 
 def test_a_schedule_that_is_seen_for_the_first_time_makes_up_for_nothing() -> None:
@@ -356,39 +405,100 @@ def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, d
 # Beside other things
 
 
-def test_ticks_of_a_paused_type_are_added_and_run_when_it_is_resumed() -> None:
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 3), ("skip", 1)])
+def test_ticks_of_a_paused_type_are_missed_until_it_is_resumed(missed: str, made_up: int, overlap: bool) -> None:
     seen = Seen()
 
     async def main(world: World) -> int:
         async with Observer(world) as jobs:
             await jobs.pause("minute")
-            world.start("p", serving(every_minute(seen)))
-            await asyncio.sleep(FIRST + 2 * MINUTE + 5)
+            world.start("p", serving(every_minute(seen, missed=missed, overlap=overlap)))
+            await asyncio.sleep(FIRST + 3 * MINUTE - 1)
             assert seen.ran == []
             waiting = await jobs.pending_count("minute")
             await jobs.resume("minute")
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.4)
         return waiting
 
-    assert in_a_world(main) == 3
-    assert seen.ids == ticks(3)
+    assert in_a_world(main) == 0
+    # Of a schedule that is not older than a minute, "skip" takes the newest tick for punctual.
+    assert seen.ids == ticks(3)[-made_up:]
 
 
-def test_a_tick_that_still_runs_does_not_keep_the_next_one_from_coming() -> None:
-    started: list[str] = []
+def test_a_paused_cron_that_makes_up_for_all_does_not_flood() -> None:
+    async def main(world: World) -> int:
+        def register(jobs: JobsService) -> None:
+            jobs.every(1, type="second", missed="all", overlap=True, slots=0)(Noting(Seen()))
+
+        async with Observer(world) as jobs:
+            await jobs.pause("second")
+            world.start("p", serving(register))
+            await asyncio.sleep(1000)
+            assert await jobs.pending_count("second") == 0
+            await jobs.resume("second")
+            await asyncio.sleep(0.5)
+            return await jobs.pending_count("second")
+
+    assert in_a_world(main) == MOST_MADE_UP
+
+
+def slow_ticks(overlap: bool, missed: str = "once") -> list[tuple[str, float]]:
+    """Return when the jobs of a handler began that takes longer than from one tick to the next."""
+    started: list[tuple[str, float]] = []
 
     def register(jobs: JobsService) -> None:
-        @jobs.every("1m", type="slow")
+        @jobs.every("1m", type="slow", overlap=overlap, missed=missed)
         async def slow(job: Any) -> None:
-            started.append(job.id)
-            await asyncio.sleep(150)
+            started.append((str(job.id), asyncio.get_running_loop().time()))
+            await asyncio.sleep(90)
 
     async def main(world: World) -> None:
         world.start("p", serving(register))
-        await asyncio.sleep(FIRST + 3 * MINUTE + 1)
+        await asyncio.sleep(FIRST + 3 * MINUTE + 5)
 
     in_a_world(main)
-    assert started == ticks(4)
+    return started
+
+
+def test_jobs_that_may_overlap_come_whatever_runs() -> None:
+    assert [id for id, _ in slow_ticks(overlap=True)] == ticks(4)
+
+
+def test_a_tick_whose_predecessor_still_runs_waits_for_its_end() -> None:
+    began = slow_ticks(overlap=False)
+    # The tick after the first is due after 60 s, and waits until 90; of those at 120 and 180 the newer one comes then.
+    assert [id for id, _ in began] == [ticks(4)[0], ticks(4)[1], ticks(4)[3]]
+    assert [round(at - began[0][1]) for _, at in began] == [0, 90, 180]
+
+
+def test_a_tick_whose_predecessor_still_runs_is_dropped_where_missed_ticks_are() -> None:
+    began = slow_ticks(overlap=False, missed="skip")
+    assert [id for id, _ in began][:2] == [ticks(4)[0], ticks(4)[1]]
+    assert all(later - before >= 90 for (_, before), (_, later) in itertools.pairwise(began))
+
+
+def test_a_job_that_waits_for_another_attempt_has_not_finished() -> None:
+    failed: list[str] = []
+
+    def register(jobs: JobsService) -> None:
+        @jobs.every(10, type="flaky", backoff=35, jitter=0, max_attempts=2)
+        async def flaky(job: Any) -> None:
+            failed.append(str(job.id))
+            raise ValueError("no")
+
+    async def main(world: World) -> None:
+        world.start("p", serving(register))
+        await asyncio.sleep(60)
+
+    in_a_world(main)
+    assert failed[0] == failed[1]
+    assert failed[2] > failed[1]
+
+
+def test_whether_jobs_overlap_is_yes_or_no() -> None:
+    with pytest.raises(InvalidSettings, match="overlap=1: allowed are True and False"):
+        JobsService("memory:").every(10, overlap=1)  # type: ignore[arg-type]
 
 
 def test_ticks_expire_as_their_handler_says() -> None:
@@ -415,12 +525,12 @@ async def test_of_two_who_tick_at_once_one_adds_the_job() -> None:
     async def minute() -> None:
         """Nothing."""
 
-    periodic = Periodic(minute, Every(MINUTE), Missed.ALL)
+    periodic = Periodic(minute, Every(MINUTE), Missed.ALL, overlap=True)
     async with layer("t") as found:
-        assert (await found.transact(lambda unit: add_due(unit, periodic)))[0] == []
+        assert (await found.transact(lambda unit: add_due(unit, periodic))).ids == []
         await asyncio.sleep(FIRST + MINUTE)
         both = await asyncio.gather(*(found.transact(lambda unit: add_due(unit, periodic)) for _ in range(2)))
-        assert sorted((added for added, _, _ in both), key=len) == [[], ticks(2)]
+        assert sorted((done.ids for done in both), key=len) == [[], ticks(2)]
         await found.assert_sound()
 
 
@@ -474,3 +584,101 @@ def test_a_periodic_job_without_a_type_has_its_functions_name() -> None:
         """Nothing."""
 
     assert clean_up.type == "clean_up"
+
+
+def test_a_handler_that_needs_arguments_cannot_be_periodic() -> None:
+    jobs = JobsService("memory:")
+
+    async def needy(job: RunningJob, args: dict[str, Any]) -> None:
+        """Take arguments that no tick has."""
+
+    def needier(to: str, subject: str = "hi") -> None:
+        """Take several."""
+
+    def odd(args: object = ...) -> None:
+        """Have a default that is no JSON."""
+
+    for register in (jobs.every(10), jobs.cron("* * * * *")):
+        with pytest.raises(
+            InvalidSettings, match=r"needy cannot be a periodic handler: nobody gives it args; give thes"
+        ):
+            register(needy)
+        with pytest.raises(InvalidSettings, match="nobody gives it to; "):
+            register(needier)
+        with pytest.raises(
+            InvalidSettings, match="odd cannot be a periodic handler: its default is no argument: data is"
+        ):
+            register(odd)
+    assert not jobs.handlers
+
+
+@in_virtual_time
+async def test_a_periodic_handler_is_called_with_its_defaults() -> None:
+    async with opened() as jobs:
+        given: list[Any] = []
+        done = asyncio.Event()
+
+        @jobs.every(10)
+        async def greet(job: RunningJob, name: str = "ada", times: int = 2) -> None:
+            given.append((name, times))
+
+        @jobs.every(10)
+        async def count(numbers: list[int] = [1, 2]) -> None:  # noqa: B006
+            given.append(numbers)
+            done.set()
+
+        async with running(jobs):
+            await done.wait()
+            await asyncio.sleep(1)
+        assert ("ada", 2) in given
+        assert [1, 2] in given
+
+
+@in_virtual_time
+async def test_a_tick_whose_job_cannot_be_read_keeps_no_other_from_coming() -> None:
+    async with opened() as jobs:
+        ran: Counter[str] = Counter()
+        ids: list[JobId] = []
+
+        @jobs.every(10, type="damaged")
+        async def damaged() -> None:
+            ran["damaged"] += 1
+
+        @jobs.every(10, type="sound")
+        async def sound() -> None:
+            ran["sound"] += 1
+
+        async def damage(transaction: Transaction) -> None:
+            data = jobs._context.keyspace.of("damaged").data
+            found = await transaction.get_range(data, data + AFTER)
+            transaction.set(found[-1][0], b"\xff")
+            ids.append(unpack_id(found[-1][0][len(data) :]))
+
+        async with running(jobs):
+            await asyncio.sleep(15)
+            await jobs.store.transact(damage)
+            before = ran.copy()
+            await asyncio.sleep(60)
+        assert ran - before == {"damaged": 6, "sound": 6}
+        await jobs.remove("damaged", ids[0], force=True)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"no tuple", fdb.tuple.pack(("no time",))])
+@in_virtual_time
+async def test_a_last_tick_that_cannot_be_read_is_forgotten(damage: bytes) -> None:
+    async with opened() as jobs:
+        ran = 0
+
+        @jobs.every(10, type="ticking")
+        async def tick() -> None:
+            nonlocal ran
+            ran += 1
+
+        async def harm(transaction: Transaction) -> None:
+            keyspace = jobs._context.keyspace
+            transaction.set(keyspace.sections[PERIODIC] + keyspace.of("ticking").packed, damage)
+
+        await jobs.store.transact(harm)
+        async with running(jobs):
+            await asyncio.sleep(35)
+        assert ran == 4  # at 0, 10, 20 and 30 s

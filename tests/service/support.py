@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from jobs_service import Job, JobsService, JobState, NewJob, RunningJob
@@ -42,11 +43,11 @@ async def pass_moment(moment: float) -> None:
 
 
 async def contents(jobs: JobsService) -> dict[bytes, bytes]:
-    """Return every key and value of the jobs, watch keys and all."""
+    """Return every key and value of the jobs, watch keys and all; not what a store keeps for itself."""
     prefix = await jobs.store.prefix()
 
     async def all_pairs(tr: Transaction) -> dict[bytes, bytes]:
-        return dict(await tr.get_range(prefix, _after(prefix)))
+        return dict(await tr.get_range(prefix, prefix + b"\xfe"))
 
     return await jobs.store.read(all_pairs)
 
@@ -135,6 +136,27 @@ def node(jobs: JobsService, *path: str) -> Tree:
     for name in path:
         (found,) = [child for child in found["children"] if child["name"] == name]
     return found
+
+
+@asynccontextmanager
+async def busy(jobs: JobsService, *types: Any) -> AsyncIterator[None]:
+    """Have something to do for the actors of these types: a running job that is subscribed to."""
+    async with AsyncExitStack() as stack:
+        for type in types:
+            await jobs.add(type, "busy")
+            assert await jobs.accept(type) is not None
+            await anext(await stack.enter_async_context(jobs.subscribe(type, "busy")))
+
+        async def all_run() -> bool:
+            return monitors_and_notifiers(jobs) == (len(types), len(types))
+
+        await eventually(all_run)
+        yield
+
+
+def monitors_and_notifiers(jobs: JobsService) -> tuple[int, int]:
+    """Return how many of each are running."""
+    return running_children(jobs, "monitors"), running_children(jobs, "notifiers")
 
 
 def child_of_type(jobs: JobsService, supervisor: str, type: Any) -> Tree:

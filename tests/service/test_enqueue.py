@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
+import fdb.tuple
 import pytest
 
 from jobs_service import (
@@ -18,13 +22,16 @@ from jobs_service import (
     JobsError,
     JobsService,
     JobState,
+    JobTooLarge,
     JobTransaction,
+    NoTypeTimeout,
     Outcome,
     RunningJob,
 )
 from jobs_service.layer import processing
 from jobs_service.layer.keyspace import place_of
 from jobs_service.layer.processing import Told
+from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
 from tests.service.support import (
     FAR_AWAY,
@@ -133,6 +140,43 @@ async def test_unique_jobs_are_told_apart_by_their_arguments_or_their_key(quiet:
     assert {"unique:a", "unique:b"} < ids
 
 
+async def test_equal_arguments_are_one_unique_job_in_whatever_order_their_keys_are(quiet: JobsService) -> None:
+    handler: Handler[Any, None] = Handler("anything", _anything)
+    pairs: list[tuple[Any, Any]] = [
+        ({"a": 1, "b": {"c": 2, "d": [{"e": 3, "f": 4}]}}, {"b": {"d": [{"f": 4, "e": 3}], "c": 2}, "a": 1}),
+        ({"a": 1.0, "b": 0.0}, {"a": 1, "b": -0.0}),
+    ]
+    for one, other in pairs:
+        first = await quiet.enqueue(handler, one, unique=True)
+        assert (await quiet.enqueue(handler, other, unique=True)).id == first.id
+    assert len(await listed(quiet, "anything")) == len(pairs)
+    for different in ([1, 2], [2, 1], {"a": 1}, {"a": True}, {"a": "1"}):
+        await quiet.enqueue(handler, different, unique=True)
+    assert len(await listed(quiet, "anything")) == len(pairs) + 5
+
+
+async def _anything(args: Any) -> None:
+    """Take anything."""
+
+
+def test_a_set_has_the_same_unique_job_in_every_process() -> None:
+    program = (
+        "from jobs_service.runner.payload import codec; from jobs_service import json_data;"
+        "print(json_data.canonical(codec(set[str]).encode({'a', 'b', 'c', 'd', 'e'})))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(said) == 1
+
+
 async def test_a_unique_job_that_has_finished_runs_again_with_the_new_arguments(quiet: JobsService) -> None:
     await quiet.enqueue(PICTURE, CAT, unique="a")
     await (await accepted(quiet, "picture")).finish()
@@ -197,27 +241,80 @@ async def watched(jobs: JobsService) -> bool:
     return any("'picture'" in child["name"] and child["state"] == "running" for child in monitors)
 
 
-async def test_a_type_made_by_enqueueing_is_watched_over_at_once(jobs: JobsService) -> None:
+async def test_a_type_made_by_enqueueing_is_watched_over_when_its_job_runs(jobs: JobsService) -> None:
     await jobs.enqueue(PICTURE, CAT)
-    assert await watched(jobs)
-    await jobs.clear_type_timeout("picture")
     assert not await watched(jobs)
-    await jobs.enqueue(PICTURE, CAT)
-    assert await watched(jobs)
-    await jobs.transact(lambda tx: tx.clear_type_timeout("picture"))
-    assert not await watched(jobs)
-    await jobs.transact(lambda tx: tx.enqueue(PICTURE, CAT))
-    assert await watched(jobs)
+    assert await jobs.accept("picture") is not None
+    await eventually(lambda: watched(jobs))
 
 
-async def test_a_type_made_by_running_its_handler_is_watched_over_at_once(jobs: JobsService) -> None:
+async def test_a_type_that_was_removed_is_not_made_again_by_enqueueing(quiet: JobsService) -> None:
+    first = await quiet.enqueue(PICTURE, CAT, unique="a")
+    await quiet.clear_type_timeout("picture")
+    before = await contents(quiet)
+    with pytest.raises(NoTypeTimeout, match=r"type 'picture' was removed, so that no new jobs are added; set_type_tim"):
+        await quiet.enqueue(PICTURE, CAT)
+    with pytest.raises(NoTypeTimeout):
+        await quiet.transact(lambda tx: tx.enqueue(PICTURE, CAT))
+    assert await contents(quiet) == before
+    # Its jobs are still there.
+    assert (await quiet.enqueue(PICTURE, CAT, unique="a")).id == first.id
+    await quiet.set_type_timeout("picture", 5)
+    await quiet.enqueue(PICTURE, CAT)
+    await assert_sound(quiet.store)
+
+
+async def test_to_remove_a_type_that_was_never_there_changes_nothing(quiet: JobsService) -> None:
+    before = await contents(quiet)
+    await quiet.clear_type_timeout("picture")
+    assert await contents(quiet) == before
+    await quiet.enqueue(PICTURE, CAT)
+
+
+async def test_a_refused_enqueue_makes_no_type(quiet: JobsService) -> None:
+    before = await contents(quiet)
+    handler: Handler[Any, None] = Handler("anything", _anything)
+
+    async def refused(tx: JobTransaction) -> None:
+        with pytest.raises(JobTooLarge):
+            await tx.enqueue(handler, "x" * 100_000)
+
+    with pytest.raises(JobTooLarge):
+        await quiet.enqueue(handler, "x" * 100_000)
+    await quiet.transact(refused)
+    assert await contents(quiet) == before
+
+
+async def test_a_timeout_that_is_set_while_a_type_is_made_stays(quiet: JobsService) -> None:
+    meanwhile: list[int] = []
+    store = quiet.store
+    if not isinstance(store, MemoryStore):
+        pytest.skip("nobody can set it meanwhile, or only in another process")
+
+    async def slowly(tx: JobTransaction) -> None:
+        await tx.enqueue(PICTURE, CAT)
+        if not meanwhile:
+            meanwhile.append(1)
+            transaction = store.begin()
+            transaction.set(quiet._context.keyspace.of("picture").timeout, fdb.tuple.pack((5.0,)))
+            transaction.commit()
+
+    await quiet.transact(slowly)
+    assert await quiet.get_type_timeout("picture") == 5
+
+
+async def test_a_type_is_watched_over_while_its_handler_runs_a_job(jobs: JobsService) -> None:
+    go_on = asyncio.Event()
+
     @jobs.handler("picture")
     async def picture() -> None:
-        """Nothing."""
+        await go_on.wait()
 
     task = asyncio.create_task(jobs.run())
     async with asyncio.timeout(PATIENCE):
+        await jobs.enqueue("picture")
         await eventually(lambda: watched(jobs))
+    go_on.set()
     task.cancel()
     await asyncio.wait([task])
 

@@ -6,11 +6,15 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from jobs_service import (
     JobNotFound,
@@ -18,6 +22,7 @@ from jobs_service import (
     JobsService,
     JobState,
     JobTransaction,
+    NewJob,
     Settings,
     StoreError,
     SupervisorFailed,
@@ -29,10 +34,12 @@ from tests.service.support import (
     T1,
     T2,
     accepted,
+    busy,
     child_of_type,
     eventually,
     kill,
     listed,
+    monitors_and_notifiers,
     node,
     running_children,
     state,
@@ -278,23 +285,23 @@ async def test_without_supervision_there_is_no_tree(quiet: JobsService) -> None:
 
 
 async def test_the_tree_has_the_shape_that_was_designed(jobs: JobsService) -> None:
-    async def has_two_types() -> bool:
-        return all(running_children(jobs, name) == 2 for name in ("monitors", "notifiers"))
-
-    await eventually(has_two_types)
-    root = jobs.supervision()
-    assert (root["name"], root["kind"], root["state"], root["restarts"]) == ("JobsService", "supervisor", "running", 0)
-    assert [(child["name"], child["kind"], child["state"], child["restarts"]) for child in root["children"]] == [
-        ("keyspace", "actor", "running", 0),
-        ("monitors", "dynamic", "running", 0),
-        ("notifiers", "dynamic", "running", 0),
-        ("type server", "actor", "running", 0),
-    ]
-    for name in ("monitors", "notifiers"):
-        for type in (T1, T2):
-            child = child_of_type(jobs, name, type)
-            assert (child["kind"], child["state"], child["restarts"], child["children"]) == ("actor", "running", 0, [])
-            assert 0 <= child["seconds"] <= jobs.supervision()["seconds"]  # read later than the child's
+    async with busy(jobs, T1, T2):
+        root = jobs.supervision()
+        own = (root["name"], root["kind"], root["state"], root["restarts"])
+        assert own == ("JobsService", "supervisor", "running", 0)
+        assert [(child["name"], child["kind"], child["state"], child["restarts"]) for child in root["children"]] == [
+            ("keyspace", "actor", "running", 0),
+            ("monitors", "dynamic", "running", 0),
+            ("notifiers", "dynamic", "running", 0),
+            ("type server", "actor", "running", 0),
+            *([("process monitor", "actor", "running", 0)] if jobs.store.instance else []),
+        ]
+        for name in ("monitors", "notifiers"):
+            for type in (T1, T2):
+                child = child_of_type(jobs, name, type)
+                state = child["kind"], child["state"], child["restarts"], child["children"]
+                assert state == ("actor", "running", 0, [])
+                assert 0 <= child["seconds"] <= jobs.supervision()["seconds"]  # read later than the child's
 
 
 async def test_the_tree_is_plain_data(jobs: JobsService) -> None:
@@ -302,27 +309,28 @@ async def test_the_tree_is_plain_data(jobs: JobsService) -> None:
     assert json.loads(json.dumps(tree)) == tree
 
 
-async def test_types_that_are_there_already_have_their_actors_at_once(quiet: JobsService) -> None:
+async def test_types_with_running_jobs_are_watched_over_as_soon_as_the_service_is_open(quiet: JobsService) -> None:
+    for type in (T1, T2):
+        await quiet.add(type, J1)
+        await accepted(quiet, type)
     async with JobsService(quiet.store) as jobs:
-
-        async def has_two_types() -> bool:
-            return all(running_children(jobs, name) == 2 for name in ("monitors", "notifiers"))
-
-        await eventually(has_two_types)
+        assert monitors_and_notifiers(jobs) == (2, 0)
 
 
-async def test_types_set_by_another_service_are_found_after_a_while(quiet: JobsService) -> None:
-    settings = Settings(type_check_period=0.05, type_check_max_jitter=0.01)
-    async with JobsService(quiet.store, settings=settings) as jobs:
+async def test_a_type_is_watched_over_while_another_service_works_with_it(quiet: JobsService) -> None:
+    async with JobsService(quiet.store, settings=Settings(type_idle_after=0.05)) as jobs:
 
-        async def types_are(expected: int) -> bool:
-            return all(running_children(jobs, name) == expected for name in ("monitors", "notifiers"))
+        async def monitors_are(expected: int) -> bool:
+            return running_children(jobs, "monitors") == expected
 
-        await eventually(lambda: types_are(2))
         await quiet.set_type_timeout("t3", 10)
-        await eventually(lambda: types_are(3))
-        await quiet.clear_type_timeout("t3")
-        await eventually(lambda: types_are(2))
+        assert await monitors_are(0)
+        await quiet.add("t3", J1)
+        worker = await accepted(quiet, "t3")
+        await eventually(lambda: monitors_are(1))
+        await worker.update()
+        await worker.finish()
+        await eventually(lambda: monitors_are(0))
 
 
 # leaving
@@ -395,6 +403,52 @@ async def test_cancellation_at_any_moment_of_entering_and_leaving_leaves_nothing
     assert not task.cancelled() or not is_open(jobs)
     assert not is_open(jobs)
     assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+@pytest.mark.parametrize("own_store", [True, False])
+async def test_leaving_refuses_what_other_tasks_begin_meanwhile_and_ends_what_they_have_begun(
+    address: str, own_store: bool
+) -> None:
+    answered: list[str] = []
+    refusals: list[str] = []
+
+    async def add_on_and_on(jobs: JobsService, name: str) -> None:
+        for number in count():
+            await jobs.add(T1, f"{name} {number}")
+            answered.append(f"{name} {number}")
+
+    async def add_all(jobs: JobsService) -> None:
+        await jobs.add_many(T1, (NewJob(f"many {number}") for number in count()))
+
+    async def wait_for_a_job(jobs: JobsService) -> None:
+        await jobs.accept(T2)
+
+    async def refused(work: Coroutine[Any, Any, None]) -> None:
+        with pytest.raises(JobsError) as caught:
+            await work
+        refusals.append(str(caught.value))
+
+    async with asyncio.timeout(30), AsyncExitStack() as stack, asyncio.TaskGroup() as others:
+        keeper = JobsService(address, supervise=False)
+        if not own_store:
+            await stack.enter_async_context(keeper)
+        async with JobsService(address if own_store else keeper.store) as jobs:
+            await jobs.set_type_timeout(T1, 10)
+            await jobs.set_type_timeout(T2, 10)
+            for name in ("a", "b", "c"):
+                others.create_task(refused(add_on_and_on(jobs, name)))
+            others.create_task(refused(add_all(jobs)))
+            for _ in range(3):
+                others.create_task(refused(wait_for_a_job(jobs)))
+            await asyncio.sleep(0.1)
+        assert answered
+    assert len(refusals) == 7
+    assert {text for text in refusals if "is being left" not in text and "is not open: enter it" not in text} == set()
+    if address != "memory:":
+        async with JobsService(address, supervise=False) as jobs:
+            for id in answered:
+                assert (await jobs.get(T1, id)).id == id
 
 
 def is_open(jobs: JobsService) -> bool:
@@ -491,3 +545,14 @@ def test_a_service_can_be_used_on_one_loop_after_the_other(store_kind: StoreKind
 
     for _ in range(2):
         asyncio.run(use())
+
+
+async def test_logs_name_the_embedded_store_by_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with capture_logs() as logged:
+        async with JobsService("lmdb:data", supervise=False) as jobs:
+            assert jobs.store.address == "lmdb:data"
+    named = {entry["event"]: entry["store"] for entry in logged if "store" in entry}
+    assert named == dict.fromkeys(["service_opened", "service_closed"], f"lmdb:{tmp_path / 'data'}")

@@ -7,7 +7,6 @@ Timeouts are shorter than the seed's 2 and 3 s, and what it calls `{ok, Data, St
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -34,12 +33,13 @@ from tests.service.support import (
     T2,
     TIMEOUT,
     accepted,
+    busy,
     child_of_type,
     eventually,
     kill,
     listed,
+    monitors_and_notifiers,
     node,
-    running_children,
 )
 
 DATA = {"j1_data": 42}
@@ -113,51 +113,37 @@ async def test_resubmit_as_job_creator(jobs: JobsService) -> None:
         assert (*summary(job), job.resubmit, job.priority) == (J1, PENDING, DATA, False, priority)
 
 
-def monitors_and_notifiers(jobs: JobsService) -> tuple[int, int]:
-    """Return how many of each are running."""
-    return running_children(jobs, "monitors"), running_children(jobs, "notifiers")
-
-
 async def test_type_timeouts_and_server(jobs: JobsService) -> None:
-    def runs(expected: tuple[int, int]) -> Callable[[], Awaitable[bool]]:
-        async def check() -> bool:
-            return monitors_and_notifiers(jobs) == expected
-
-        return check
-
     assert await jobs.get_type_timeout(T1) == TIMEOUT
 
-    # Differs: nothing has to force a look at the types, setting and clearing a timeout does.
-    await eventually(runs((2, 2)))
-    assert child_of_type(jobs, "notifiers", T1)["state"] == "running"
-
-    await jobs.set_type_timeout("t3", 8)
-    await eventually(runs((3, 3)))
+    # Differs: a type has a monitor while it has jobs to be watched over, and a notifier while it is subscribed to.
+    assert monitors_and_notifiers(jobs) == (0, 0)
+    async with busy(jobs, T1, T2):
+        assert child_of_type(jobs, "notifiers", T1)["state"] == "running"
+        await jobs.set_type_timeout("t3", 8)
+        assert monitors_and_notifiers(jobs) == (2, 2)
 
     await jobs.clear_type_timeout("t3")
-    await eventually(runs((2, 2)))
-    assert not [child for child in node(jobs, "notifiers")["children"] if repr("t3") in child["name"]]
-
     with pytest.raises(NoTypeTimeout):
         await jobs.get_type_timeout("t3")
 
 
 async def test_dead_notifier_restarts_jobs_server(jobs: JobsService) -> None:
-    async def both_run() -> bool:
-        return monitors_and_notifiers(jobs) == (2, 2)
+    async with busy(jobs, T1, T2):
+        assert node(jobs, "type server")["restarts"] == 0
 
-    await eventually(both_run)
-    assert node(jobs, "type server")["restarts"] == 0
+        kill(f"notifier {T1!r}")
 
-    kill(f"notifier {T1!r}")
+        # Killing a notifier kills the type server as well
+        async def server_was_restarted() -> bool:
+            server = node(jobs, "type server")
+            return (server["restarts"], server["state"]) == (1, "running")
 
-    # Killing a notifier kills the type server as well
-    async def server_was_restarted() -> bool:
-        server = node(jobs, "type server")
-        return (server["restarts"], server["state"]) == (1, "running")
+        async def both_run() -> bool:
+            return monitors_and_notifiers(jobs) == (2, 2)
 
-    await eventually(server_was_restarted)
-    await eventually(both_run)
+        await eventually(server_was_restarted)
+        await eventually(both_run)
 
 
 async def test_worker_accept_and_finish(jobs: JobsService) -> None:

@@ -31,10 +31,10 @@ from tests.service.support import (
     eventually,
     finished,
     kill,
+    monitors_and_notifiers,
     new_jobs,
     node,
     running,
-    running_children,
 )
 
 PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED, JobState.REMOVED
@@ -530,6 +530,10 @@ async def test_wait_without_states_does_not_return_the_current_state(jobs: JobsS
 
 async def test_wait_for_a_state_that_does_not_come_times_out(jobs: JobsService) -> None:
     await jobs.add(T1, J1)
+    with pytest.raises(TimeoutError, match=r"^job .*/.* was not finished within 0\.05 s; it is pending$"):
+        await jobs.result(T1, J1, timeout=0.05)
+    with pytest.raises(TimeoutError, match=r"^job .*/.* did not change within 0\.05 s; it is pending$"):
+        await jobs.wait(T1, J1, timeout=0.05)
     with pytest.raises(TimeoutError):
         await jobs.wait(T1, J1, FINISHED, timeout=0.05)
     with pytest.raises(TimeoutError):
@@ -572,12 +576,10 @@ every_victim = pytest.mark.parametrize("victim", VICTIMS.values(), ids=VICTIMS.k
 
 
 async def whole_again(jobs: JobsService, restarts: int) -> None:
-    """Return when the type server has been restarted so often and runs the actors of both types."""
+    """Return when the type server has been restarted so often and runs the actors of the type T1."""
 
     async def is_whole() -> bool:
-        return node(jobs, "type server")["restarts"] == restarts and all(
-            running_children(jobs, supervisor) == 2 for supervisor in ("monitors", "notifiers")
-        )
+        return node(jobs, "type server")["restarts"] == restarts and monitors_and_notifiers(jobs) == (1, 1)
 
     await eventually(is_whole)
 
@@ -607,6 +609,7 @@ async def test_the_last_event_comes_when_the_job_finishes_during_a_restart(jobs:
 
 @every_victim
 async def test_removed_comes_when_the_job_is_removed_during_a_restart(jobs: JobsService, victim: str) -> None:
+    await running(jobs, J2)
     await jobs.add(T1, J1)
     async with jobs.subscribe(T1, J1) as events:
         await anext(events)
@@ -639,15 +642,6 @@ async def test_a_subscription_survives_several_restarts(jobs: JobsService) -> No
             assert seen(await anext(events)) == (RUNNING, victim)
 
 
-async def type_is_forgotten(jobs: JobsService) -> None:
-    """Return when the type T1 is served no more (who is subscribed to may keep its notifier)."""
-
-    async def is_forgotten() -> bool:
-        return running_children(jobs, "monitors") == 1
-
-    await eventually(is_forgotten)
-
-
 @pytest.mark.parametrize("finishes", ["before it is set again", "after it was set again"])
 async def test_a_subscription_survives_that_its_type_is_cleared_and_set_again(jobs: JobsService, finishes: str) -> None:
     worker = await running(jobs)
@@ -655,7 +649,6 @@ async def test_a_subscription_survives_that_its_type_is_cleared_and_set_again(jo
         assert (await anext(events)).state is RUNNING
         await whole_again(jobs, restarts=0)
         await jobs.clear_type_timeout(T1)
-        await type_is_forgotten(jobs)
         if finishes == "before it is set again":
             await worker.finish("result")
         await jobs.set_type_timeout(T1, TIMEOUT)
@@ -667,9 +660,7 @@ async def test_a_subscription_survives_that_its_type_is_cleared_and_set_again(jo
 async def test_a_job_of_a_cleared_type_can_be_subscribed_to(jobs: JobsService) -> None:
     worker = await running(jobs)
     await finished(jobs, J2)
-    await whole_again(jobs, restarts=0)
     await jobs.clear_type_timeout(T1)
-    await type_is_forgotten(jobs)
     assert await heard(jobs, J2) == [(FINISHED, None)]
     async with jobs.subscribe(T1, J1) as events:
         assert (await anext(events)).state is RUNNING
@@ -735,3 +726,19 @@ async def test_an_iterator_that_has_failed_ends_instead_of_hanging(jobs: JobsSer
     for _ in range(2):
         with pytest.raises((StopAsyncIteration, JobsError)):
             await anext(late)
+
+
+async def test_a_subscription_and_its_service_survive_very_many_names_of_types_that_were_asked_for() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, J1)
+        async with jobs.subscribe(T1, J1) as events:
+            assert (await anext(events)).state is PENDING
+            for number in range(110_000):
+                jobs.subscribe(f"no type {number}", J1).close()
+            worker = await accepted(jobs)
+            async with jobs.subscribe(T1, J1) as others:
+                assert (await anext(others)).state is RUNNING
+            await worker.finish()
+            assert [event.state async for event in events][-1] is FINISHED
+        assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])

@@ -34,10 +34,11 @@ from jobs_service import (
     StoreError,
     WorkerConflict,
 )
-from jobs_service.errors import TransactionConflict
+from jobs_service.errors import TransactionConflict, TransactionTooLarge
 from jobs_service.store import KeySelector
 from jobs_service.store.memory import MemoryStore
 from jobs_service.within import WithinTransaction
+from tests.checker import assert_sound
 from tests.service.sequences import OPERATIONS, Operation, Player, play
 from tests.service.support import (
     FAR_AWAY,
@@ -56,6 +57,7 @@ from tests.service.support import (
     finished,
     listed,
     new_jobs,
+    node,
     own_keys,
     running,
     state,
@@ -437,6 +439,46 @@ async def test_a_block_that_raises_leaves_no_trace_of_jobs_even_if_the_applicati
     assert await drained(quiet) == ["ready"]
 
 
+@pytest.mark.parametrize("own", [0, 101])
+async def test_a_block_that_is_too_large_at_its_end_leaves_nothing_in_the_applications_transaction(
+    quiet: JobsService, own: int
+) -> None:
+    """What the application has written itself counts: both together must fit into one transaction."""
+    worker = await running(quiet, "running")
+    await quiet.add(T1, "ready")
+    before = await contents(quiet)
+    application = begun(quiet)
+    for number in range(own):
+        application.tr[b"own/%03d" % number] = bytes(90_000)
+
+    def place_too_many() -> None:
+        with quiet.within(application.tr) as tx:
+            tx.finish(worker)
+            tx.resubmit(T1, "ready", priority=5)
+            tx.set_type_timeout("new", 3)
+            for number in range(12 if own else 120):
+                tx.add(T1, f"large-{number}", "x" * 90_000)
+
+    with pytest.raises(TransactionTooLarge):
+        place_too_many()
+    application.commit()
+    assert await contents(quiet) == before
+    assert len(await own_keys(quiet)) == own
+    assert (await worker.finish()).state is FINISHED
+    assert await drained(quiet) == ["ready"]
+
+
+async def test_a_block_that_fits_beside_what_the_application_has_written_is_written(quiet: JobsService) -> None:
+    application = begun(quiet)
+    for number in range(50):
+        application.tr[b"own/%03d" % number] = bytes(90_000)
+    with quiet.within(application.tr) as tx:
+        for number in range(50):
+            tx.add(T1, f"large-{number:02}", "x" * 90_000)
+    application.commit()
+    assert len(await drained(quiet)) == 50
+
+
 async def test_an_error_that_is_caught_inside_leaves_the_rest_of_the_block(quiet: JobsService) -> None:
     await quiet.add(T1, J1)
     with committed(quiet) as tx:
@@ -592,6 +634,19 @@ async def test_subscribers_are_told_what_an_application_has_committed(jobs: Jobs
         assert (event.state, event.data, event.result) == (FINISHED, "done", 5)
 
 
+async def test_subscribers_are_told_of_the_jobs_of_every_block_on_a_transaction(jobs: JobsService) -> None:
+    await jobs.add_many(T1, new_jobs(J1, J2))
+    both = [(T1, J1), (T1, J2)]
+    async with asyncio.timeout(PATIENCE), jobs.subscribe_many(both) as events:
+        assert {(await anext(events)).state, (await anext(events)).state} == {PENDING}
+        application = begun(jobs)
+        for id in (J1, J2):
+            with jobs.within(application.tr) as tx:
+                tx.remove(T1, id)
+        application.commit()
+        assert {(await anext(events)).id, (await anext(events)).id} == {J1, J2}
+
+
 async def test_a_waiting_worker_gets_what_an_application_has_committed(quiet: JobsService) -> None:
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(quiet.accept(T1))
@@ -612,12 +667,18 @@ async def watching(jobs: JobsService) -> None:
     await eventually(found_nothing)
 
 
-async def test_a_type_made_in_a_block_is_watched_over(jobs: JobsService) -> None:
+async def test_a_job_accepted_in_a_block_is_watched_over(jobs: JobsService) -> None:
     with committed(jobs) as tx:
         tx.set_type_timeout("new", TIMEOUT)
-    await jobs._look_at_types()
-    monitored = [child["name"] for each in jobs.supervision()["children"] for child in each["children"]]
-    assert any("new" in name for name in monitored)
+        tx.add("new", J1)
+        tx.add("new", J2, run_at=FAR_AWAY)
+        assert tx.accept("new") is not None
+
+    async def is_monitored() -> bool:
+        return any("'new'" in child["name"] for child in node(jobs, "monitors")["children"])
+
+    await eventually(is_monitored)
+    await assert_sound(jobs.store)
 
 
 # refusals

@@ -143,7 +143,8 @@ class Calls:
             yield f"twice: {call} was carried out at {call.effects}"
         if call.outcome == OK and not call.effects:
             yield f"no effect: {call} was answered, but never carried out"
-        if call.outcome not in (OK, UNKNOWN) and call.effects:
+        # One that changes nothing may be tried, and fail when it is tried again beside others.
+        if call.outcome not in (OK, UNKNOWN) and any(wrote for _, wrote in call.effects):
             yield f"refused: {call} failed, but was carried out at {call.effects}"
         if isinstance(call.result, Job) and call.record is not None and len(call.effects) == 1:
             answered = (call.result.state, call.result.data, call.result.outcome, bool(call.result.resubmit))

@@ -10,6 +10,7 @@ from jobs_service.supervision import Actor
 from jobs_service.supervision.supervising import Supervising
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.checker import complaints_about
+from tests.simulation.damage import is_damage
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -46,7 +47,7 @@ class KeyCheck:
         run = self._run
         versions = run.world.cluster.versions
         version = versions.enter()
-        pairs = list(versions.scan_at(version, PREFIX, PREFIX + b"\xff", False))
+        pairs = [pair for pair in versions.scan_at(version, PREFIX, PREFIX + b"\xff", False) if not is_damage(*pair)]
         versions.leave(version)
         newest = (version + 1).to_bytes(8, "big") + b"\x00\x00"
         now = EPOCH + run.world.loop.time() + run.latest_clock

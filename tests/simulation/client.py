@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs_service import (
@@ -18,6 +19,7 @@ from jobs_service import (
     StoreError,
     StoreUnavailable,
 )
+from jobs_service.errors import TransactionTooLarge
 from jobs_service.runner.handler import Handler
 from jobs_service.testing import Process
 from tests.simulation.calls import OK, UNKNOWN, Call
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EFFECTS = b"effects/"
+
+MIXED: ContextVar[bool] = ContextVar("whether a transaction function does as much as its user wants", default=False)
 
 
 class Client:
@@ -68,32 +72,42 @@ class Client:
             raise  # It may still take effect.
         except (JobsError, TimeoutError) as error:
             outcome = _class_of(error)
+            self._check_refusal(error, call)
             raise
         finally:
             self.run.calls.end(call, outcome, self.version, result)
             if result != []:  # An accept that found nothing is no news.
                 self.run.world.note(f"{call}", self.process)
 
+    def data(self, call: Call) -> dict[str, Any]:
+        """Return data that name the call, and are as large as the run wants; in the calm they are small."""
+        padding = "" if self.run.is_calm else self.run.sizes.pad(call.number)
+        return {"call": call.number, "pad": padding} if padding else {"call": call.number}
+
     # Creators
 
     async def add(self, type: JobType, id: JobId, **options: Any) -> Job:
         """See JobsService.add."""
         call = self.begin("add", type, id)
-        return await self.call(call, self.jobs.add(type, id, data(call), **options))
+        return await self.call(call, self.jobs.add(type, id, self.data(call), **options))
 
-    async def add_many(self, type: JobType, ids: Sequence[JobId], **options: Any) -> list[Job]:
+    async def add_many(
+        self, type: JobType, ids: Sequence[JobId], run_at: float | None = None, **options: Any
+    ) -> list[Job]:
         """See JobsService.add_many; every job is a call of its own."""
         calls = [self.begin("add", type, id) for id in ids]
         outcome = UNKNOWN
         try:
-            added = await self.jobs.add_many(type, [NewJob(call.id or "", data(call)) for call in calls], **options)
+            jobs = [NewJob(call.id or "", self.data(call), run_at=run_at) for call in calls]
+            added = await self.jobs.add_many(type, jobs, **options)
             outcome = OK
             return added
-        except StoreError:
+        except StoreError as error:
+            self._check_refusal(error, calls)
             raise  # Those before it may have taken effect.
         except JobsError as error:
-            # All or nothing in one transaction: here all fit into one.
-            outcome = _class_of(error)
+            # All or nothing in one transaction: small ones fit into one.
+            outcome = UNKNOWN if self.run.sizes.large else _class_of(error)
             raise
         finally:
             for call in calls:
@@ -108,7 +122,7 @@ class Client:
     async def resubmit(self, type: JobType, id: JobId, **options: Any) -> Job:
         """See JobsService.resubmit."""
         call = self.begin("resubmit", type, id)
-        return await self.call(call, self.jobs.resubmit(type, id, data=data(call), **options))
+        return await self.call(call, self.jobs.resubmit(type, id, data=self.data(call), **options))
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """See JobsService.remove."""
@@ -128,17 +142,17 @@ class Client:
     async def update(self, job: RunningJob) -> RunningJob:
         """See RunningJob.update."""
         call = self._on("update", job)
-        return await self.call(call, job.update(data(call)))
+        return await self.call(call, job.update(self.data(call)))
 
     async def again(self, job: RunningJob, **options: Any) -> RunningJob:
         """See RunningJob.resubmit."""
         call = self._on("worker resubmit", job)
-        return await self.call(call, job.resubmit(data=data(call), **options))
+        return await self.call(call, job.resubmit(data=self.data(call), **options))
 
     async def finish(self, job: RunningJob, **options: Any) -> Job:
         """See RunningJob.finish."""
         call = self._on("finish", job)
-        return await self.call(call, job.finish(data(call), **options))
+        return await self.call(call, job.finish(self.data(call), **options))
 
     async def finish_with_effect(self, job: RunningJob) -> Job:
         """Finish in one transaction with an effect, which is counted."""
@@ -146,7 +160,7 @@ class Client:
 
         async def finish(tx: JobTransaction) -> Job:
             tx.kv.add(EFFECTS + job.lock, b"\x01")
-            return await tx.finish(job, data(call))
+            return await tx.finish(job, self.data(call))
 
         self.run.effects.add(job.lock)
         return await self.call(call, self.jobs.transact(finish))
@@ -160,6 +174,7 @@ class Client:
     async def transact(self, calls: Iterable[Call], function: Callable[[JobTransaction], Awaitable[T]]) -> T:
         """See JobsService.transact; the calls are those whose numbers the function writes."""
         outcome = UNKNOWN
+        mixed = MIXED.set(True)
         try:
             result = await self.jobs.transact(function)
             outcome = OK
@@ -170,19 +185,20 @@ class Client:
             outcome = _class_of(error)
             raise
         finally:
+            MIXED.reset(mixed)
             for call in calls:
                 self.run.calls.end(call, outcome, self.version)
                 self.run.world.note(f"{call}, in a transaction", self.process)
+
+    def _check_refusal(self, error: BaseException, what: object) -> None:
+        """One operation always fits into a transaction, whatever others do at the same time."""
+        if isinstance(error, TransactionTooLarge):
+            self.run.complain(f"too large: {what} was refused: {error}")
 
     def _on(self, name: str, job: RunningJob) -> Call:
         call = self.begin(name, job.type, job.id)
         call.locks = (job.lock,)
         return call
-
-
-def data(call: Call) -> dict[str, int]:
-    """Return data that name the call."""
-    return {"call": call.number}
 
 
 def _class_of(error: BaseException) -> str:

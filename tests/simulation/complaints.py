@@ -46,6 +46,7 @@ def noted(packed: bytes) -> Notes:
         parts.get(notes.ERROR),
         parts.get(notes.PROGRESS),
         notes.expires_at(packed),
+        notes.crashes_of(packed),
     )
 
 

@@ -21,6 +21,7 @@ from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.record import Record
 from jobs_service.model import JobId, JobState, JobType, Outcome
 from tests.simulation.complaints import differences, named, observed, shown
+from tests.simulation.damage import is_damage
 from tests.simulation.model import OBSERVED, Key, Model, ModelJob
 from tests.simulation.operations import Ended, Operations, Silence
 
@@ -100,7 +101,7 @@ class History:
         Args:
             stored: keys and values; those that are no job's record or type's timeout are ignored.
         """
-        records = {key: raw for key, raw in stored.items() if key.startswith(self._data_section)}
+        records = {key: raw for key, raw in stored.items() if key.startswith(self._data_section) and not is_damage(key)}
         for key, job in self.model.jobs.items():
             raw = records.pop(self._operations.keys[key][1], None)
             differs = "nothing is stored" if raw is None else differences(job, Record.decode(raw))
@@ -221,7 +222,9 @@ class History:
         self._compare_signals(touched, version, written)
         section = self._data_section
         for data_key in written:
-            if data_key.startswith(section) and self._operations.jobs.get(data_key) not in touched:
+            if not data_key.startswith(section) or is_damage(data_key):
+                continue
+            if self._operations.jobs.get(data_key) not in touched:
                 self._was_not_to_be_written(data_key, version, written[data_key])
 
     def _record(self, key: Key, raw: bytes | None) -> Record | None:

@@ -297,16 +297,16 @@ def _accept(original: Operation) -> Operation:
 
 
 def _re_enqueue(original: Operation) -> Operation:
-    async def noted(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> list[JobId]:
+    async def noted(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> activity.Batch:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
         try:
-            lost: list[JobId] = await original(unit, keys, until, limit)
+            lost: activity.Batch = await original(unit, keys, until, limit)
         except Exception as error:
             journal.append(Entry("lost", keys, None, (until, limit), unit.now, error.__class__))
             raise
-        touched = [unit.entries[keys.data + pack_id(id)] for id in lost]
+        touched = [unit.entries[keys.data + pack_id(id)] for id in lost.ids]
         result = [(entry.id, entry.record) for entry in touched]
         journal.append(Entry("lost", keys, None, (until, limit), unit.now, result))
         return lost

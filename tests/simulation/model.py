@@ -56,15 +56,22 @@ class Said(NamedTuple):
         result, error: JSON bytes; None leaves what is there, an empty result is none.
         reason: of a crash; empty for none.
         most: events of the history that are kept; None for as many as there are, and 20 at least.
+        crashes: in a row; None for one more than before.
+        attempts: to be added to their number.
     """
 
     result: bytes | None = None
     error: bytes | None = None
     reason: str = ""
     most: int | None = None
+    crashes: int | None = None
+    attempts: int = 0
 
 
 NOTHING: Final = Said()
+
+_ENDS_ROW: Final = frozenset({"added", "stopped", "finished", "canceled"})
+_MOST_CRASHES: Final = 15
 
 Event: TypeAlias = tuple[str, float, str]
 """What happened to a job, when (seconds since the epoch), and a detail."""
@@ -78,6 +85,7 @@ class Notes(NamedTuple):
         history: the newest first.
         result, error, progress: JSON bytes, None for none.
         expires: when it is to go, seconds since the epoch; None for never.
+        crashes: how many runs have crashed in a row, 15 for as many or more.
     """
 
     attempts: int = 0
@@ -86,6 +94,7 @@ class Notes(NamedTuple):
     error: bytes | None = None
     progress: bytes | None = None
     expires: float | None = None
+    crashes: int = 0
 
     def size(self) -> int:
         """Return how many bytes of a record they take."""
@@ -337,7 +346,8 @@ class Model:
         kept = job.data if data is UNSET else data
         job = job._replace(notes=_told(job.notes, said))
         if said.reason:
-            job = job._replace(notes=_happened(job.notes, "crashed", now, said.reason, said.most))
+            notes = _crashed(job.notes, now, said)
+            job = job._replace(notes=notes._replace(attempts=max(notes.attempts + said.attempts, 0)))
         if job.cancel:
             outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
             return self._end(key, job, kept, outcome, now, said.most)
@@ -351,7 +361,7 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        notes = _happened(_told(job.notes, said), "crashed", now, said.reason, said.most)
+        notes = _crashed(_told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
     def worker_resubmit(self, key: Key, lock: bytes, change: Change, time: float) -> Result:
@@ -492,8 +502,8 @@ class Model:
 
 
 def _size(job: ModelJob) -> int:
-    following = 0 if job.next is None else len(job.next[0])
-    return _RECORD_BYTES + len(job.priority) + max(len(job.priority), following) + job.notes.size() + len(job.data)
+    longest = max(len(job.priority), 0 if job.next is None else len(job.next[0]))
+    return _RECORD_BYTES + 2 * longest + job.notes.size() + len(job.data)
 
 
 def _noted(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> tuple[Event, ...]:
@@ -503,7 +513,13 @@ def _noted(notes: Notes, kind: str, now: float, detail: str = "", most: int | No
 
 
 def _happened(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> Notes:
-    return notes._replace(history=_noted(notes, kind, now, detail, most))
+    crashes = 0 if kind in _ENDS_ROW else notes.crashes
+    return notes._replace(history=_noted(notes, kind, now, detail, most), crashes=crashes)
+
+
+def _crashed(notes: Notes, now: float, said: Said) -> Notes:
+    crashes = notes.crashes + 1 if said.crashes is None else said.crashes
+    return _happened(notes, "crashed", now, said.reason, said.most)._replace(crashes=min(crashes, _MOST_CRASHES))
 
 
 def _told(notes: Notes, said: Said) -> Notes:

@@ -22,11 +22,15 @@ from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.notes import expires_at, history_of
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, observed, shown, shown_terms
+from tests.simulation.damage import is_damage
 from tests.simulation.journal import UNOBSERVED, Entry
 from tests.simulation.model import OBSERVED, RUNNING, SCHEDULED, Change, Key, Model, ModelJob, column
 
 TOLERANCE: Final = 1e-6
 """Seconds by which a sum of times may be off."""
+
+_OFFSET: Final = 4
+"""Bytes of a value that gets a versionstamp which say where it goes: FoundationDB counts them."""
 
 _MOST_COMPLAINTS: Final = 200
 _ROOM: Final = 200
@@ -156,10 +160,13 @@ class Operations:
         self.own_retentions = {}
         self.resumed = {}
         self.taken_away = {}
-        self.model.room = transaction.limits.value
+        self.model.room = transaction.limits.value - _OFFSET
         self._cut = False
+        self._met_damage = any(map(is_damage, transaction.written))
         handlers = self._handlers
         for entry in transaction.journal:
+            if entry.id is not None and is_damage(pack_id(entry.id)):
+                continue
             self.count += 1
             handlers[entry.name](entry)
 
@@ -211,7 +218,14 @@ class Operations:
         return expected
 
     def _add_many(self, entry: Entry) -> None:
-        """Add jobs of which one failed: those before it were added, if the transaction went on all the same."""
+        """Add jobs of which one failed: nothing of them is left, if the transaction went on all the same."""
+        model = self.model
+        position, places = len(model.log), model.places
+        self._try_to_add_many(entry)
+        model.undo(position)
+        model.places = places
+
+    def _try_to_add_many(self, entry: Entry) -> None:
         wanted, if_exists = entry.arguments
         for id, change in wanted:
             if entry.result is JobTooLarge and self._may_be_too_large(entry, self.key(entry.keys, id), change):
@@ -251,17 +265,23 @@ class Operations:
         self.cells["enqueue unique" if unique else "enqueue", column(job)] += 1
         if self._failed_for_itself(entry, entry.result, key, change):
             return
+        removed = False
         if job is None:
             exists = self._type_may_exist(entry.type)
-            if exists == {False} or (len(exists) > 1 and entry.keys.timeout in self._transaction.written):
+            missing = exists == {False} or (len(exists) > 1 and entry.keys.timeout in self._transaction.written)
+            # One that somebody has removed is not made again.
+            removed = missing and any(seconds is not None for _, seconds in self.timeouts.get(entry.type, []))
+            removed = entry.result is NoTypeTimeout if len(exists) > 1 else removed
+            if missing and not removed:
                 self.own_types[entry.type] = seconds
-        self._check(entry, key, self.model.enqueue(key, change, unique, entry.now), entry.result)
+        expected = NoTypeTimeout if removed else self.model.enqueue(key, change, unique, entry.now)
+        self._check(entry, key, expected, entry.result)
 
     def _update(self, entry: Entry) -> None:
         key, job = self._job(entry)
         lock, data, progress = entry.arguments
         self.cells["update", column(job, lock)] += 1
-        change = Change(data if progress is None else (b"" if data is UNSET else data) + progress, UNSET, UNSET)
+        change = Change(_joined(job, data, progress), UNSET, UNSET)
         if not self._failed_for_itself(entry, entry.result, key, change):
             self._check(entry, key, self.model.update(key, lock, data, self._time(), progress), entry.result)
 
@@ -273,17 +293,17 @@ class Operations:
         self._check(entry, key, Holding.TAKEN if expected is WorkerConflict else expected, entry.result)
 
     def _finish(self, entry: Entry) -> None:
-        key, _ = self._job(entry)
+        key, job = self._job(entry)
         lock, data, outcome, said = entry.arguments
-        whole = b"".join(part for part in (data, said.result, said.error) if isinstance(part, bytes))
+        whole = _joined(job, data, said.result, said.error)
         self._end(
             entry, Change(whole, UNSET, UNSET), lambda: self.model.finish(key, lock, data, outcome, entry.now, said)
         )
 
     def _crash(self, entry: Entry) -> None:
-        key, _ = self._job(entry)
+        key, job = self._job(entry)
         lock, said, run_at = entry.arguments
-        change = Change(said.error or b"", UNSET, UNSET)
+        change = Change(_joined(job, UNSET, said.error), UNSET, UNSET)
         self._end(entry, change, lambda: self.model.crash(key, lock, said, run_at, entry.now))
 
     def _stop(self, entry: Entry) -> None:
@@ -369,6 +389,8 @@ class Operations:
         self, entry: Entry, terms: Terms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
     ) -> None:
         limit = max(1, min(len(taken), terms.limit)) if cut else terms.limit
+        if self._met_damage:  # A look that takes damaged jobs out of the queue may end with fewer: another one follows.
+            limit = min(limit, len(taken))
         expected = self.model.first(entry.type, limit, terms.max_priority, due_by, entry.now)
         got = [id for id, _ in taken]
         if terms.open_end:
@@ -389,6 +411,8 @@ class Operations:
         # What became pending after the read version was not seen; what was seen but is gone by now, is not known.
         seen = [key for _, key in due if self._was_there(self.model.jobs[key])]
         wanted = min(terms.limit, len(seen))
+        if self._met_damage:
+            wanted = min(wanted, len(taken))
         if len(taken) > terms.limit or (len(taken) < wanted and not (cut and taken)):
             self.complain(
                 f"{self.who()}: accept of {entry.type!r} ({shown_terms(terms, due_by)}) took {len(taken)} jobs, "
@@ -594,6 +618,13 @@ class Operations:
             priority = max(priority, len(job.next[0]))
         size = len(self.keys[key][1]) + priority + _ROOM
         return size > limits.key or data + told + 2 * priority + _ROOM > limits.value
+
+
+def _joined(job: ModelJob | None, data: Any, *parts: Any) -> bytes:
+    """Return the new data of a job, or what it has, with the parts that are written beside it."""
+    if data is UNSET:
+        data = b"" if job is None or job.data is UNSET else job.data
+    return b"".join((data, *(part for part in parts if isinstance(part, bytes))))
 
 
 def _is_weather(result: Any) -> bool:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store.base import Limits, Transaction
+from jobs_service.store.marks import LIFETIME
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
 from tests.simulation.calls import Calls
 from tests.simulation.checks import PREFIX, Bounds, KeyCheck, held_after
-from tests.simulation.client import EFFECTS, Client
+from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
+from tests.simulation.sizes import draw_sizes
 from tests.simulation.weather import HARMLESS, draw_weather, nemesis
-from tests.simulation.workloads import ALL, OF_RUNNERS
+from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
 
@@ -31,6 +33,20 @@ _SHORT: Final = 3.0
 _MOMENT: Final = 0.5
 _WARNINGS: Final = 30
 _KEPT_EVENTS: Final = 400
+_NO_WEATHER: Final = (
+    "child_crashed",
+    "child_start_failed",
+    "end_not_written",
+    "linked_task_failed",
+    "service_failed",
+    "supervisor_gave_up",
+    "terminate_failed",
+)
+"""Errors that no service logs, whatever the weather, unless its actors are made to crash."""
+
+_WITH_DAMAGE: Final = 0.15
+"""The share of runs in which some records cannot be read."""
+
 _WITH_RUNNERS: Final = 0.2
 """The share of runs in which handlers run jobs."""
 
@@ -61,7 +77,12 @@ class Report:
 
 
 def simulate(
-    plan: Plan, *, profile: str | None = None, workloads: Sequence[str] | None = None, log_level: int = 30
+    plan: Plan,
+    *,
+    profile: str | None = None,
+    workloads: Sequence[str] | None = None,
+    log_level: int = 30,
+    rates: Mapping[str, float] | None = None,
 ) -> Report:
     """Run a plan.
 
@@ -70,8 +91,9 @@ def simulate(
         profile: of the weather, "calm", "gusty", "breezy" or "stormy"; None to have it drawn.
         workloads: names of those to run; None for all.
         log_level: of the services' own log in the events; below that of warnings, all events are kept.
+        rates: of kinds of fault, in place of those that the weather has.
     """
-    return Run(plan, profile, workloads, log_level).report()
+    return Run(plan, profile, workloads, log_level, rates).report()
 
 
 class Lane:
@@ -92,6 +114,7 @@ class Run:
 
     Attributes:
         world: the simulated one.
+        sizes: how large things are.
         types, ids: of the jobs; few, so that users get in each other's way.
         timeouts: what the types' activity timeouts are about, seconds.
         processes: those that were started last, one per name.
@@ -103,13 +126,23 @@ class Run:
         lasting: how many steps are under way for whose end the storm waits.
     """
 
-    def __init__(self, plan: Plan, profile: str | None, workloads: Sequence[str] | None, log_level: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        profile: str | None,
+        workloads: Sequence[str] | None,
+        log_level: int,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
         random = Choices(plan).stream("setup")
-        weather = draw_weather(random, profile)
+        later = Choices(plan).stream("later setup")
+        weather = draw_weather(random, later, profile)
+        self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
+        limits = self.sizes.limits or limits
         self.world = World(
             plan,
-            rates=weather.rates,
+            rates={**weather.rates, **(rates or {})},
             disorder=weather.disorder,
             latency=weather.latency,
             limits=limits,
@@ -117,12 +150,15 @@ class Run:
             log_level=log_level,
             kept_events=None if log_level < _WARNINGS else _KEPT_EVENTS,
         )
-        self.world.note(f"{weather}, {limits}")
+        # Marks are old so soon that some are removed, and yet younger than they ever were when somebody looks for them.
+        self.world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
+        self.world.note(f"{weather}, {limits}, marks live for {self.world.cluster.mark_lifetime} versions")
         self.random = random
-        self.types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
-        self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]))]
+        types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
+        self.types = [self.sizes.type(type) for type in types]
+        self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
-        self.budget = random.choice([8, 20, 50])
+        self.budget = random.choice([8, 20, 50]) * (3 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
@@ -137,8 +173,15 @@ class Run:
         self.key_check = KeyCheck(self)
         self.bounds = Bounds(self)
         self.world.cluster.observers.append(self)
+        self.world.cluster.on_too_large = self._too_large
         more = self.world.choices.stream("with runners").random() < _WITH_RUNNERS
-        kinds = (*ALL, *(OF_RUNNERS if more or workloads is not None else ()))
+        damaged = self.world.choices.stream("with damage").random() < _WITH_DAMAGE
+        kinds = (
+            *ALL,
+            *(OF_LARGE if self.sizes.large or workloads is not None else ()),
+            *(OF_RUNNERS if more or workloads is not None else ()),
+            *(OF_DAMAGE if damaged or workloads is not None else ()),
+        )
         self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
@@ -192,6 +235,12 @@ class Run:
             if key.startswith(EFFECTS):
                 self.effects_committed.add(key[len(EFFECTS) :])
 
+    def _too_large(self, transaction: SimulatedTransaction) -> None:
+        """Complain about a transaction that the service has made too large: each of its batches has a bound."""
+        if not MIXED.get():
+            what = sorted({entry.name for entry in transaction.journal})
+            self.complain(f"too large: a transaction of {transaction.process} with {what}")
+
     def is_quick(self) -> bool:
         """Whether nothing has happened so far that takes time."""
         harmless = all(fault.partition(":")[0] in HARMLESS for fault in self.world.choices.faults)
@@ -240,9 +289,11 @@ class Run:
             "type_check_period": choose([5.0, 15.0]),
             "type_check_max_jitter": 1.0,
             "expiry_check_period": 3.0,
+            "type_idle_after": choose([0.5, 2.0, 10.0]),
             "activity_samples": choose([4, 4, 8]),
             "activity_batch": choose([1, 3, 1000]),
-            "notifier_batch": choose([1, 3, 1000]),
+            # Many jobs that change together are told of one by one only where that takes no time to speak of.
+            "notifier_batch": choose([1, 3, 1000] if not self.sizes.large else [10, 50, 1000]),
             "pending_batch": choose([1, 3, 100]),
             "transaction_timeout": choose([3.0, 10.0]),
         }
@@ -436,6 +487,10 @@ class Run:
             self.complain("left behind: a watch, a transaction or a past state at the cluster")
         for text in self.world.unhandled:
             self.complain(f"unhandled: {text}")
+        if not self.has_crashed:
+            for error in self.world.errors:
+                if error.startswith(_NO_WEATHER):
+                    self.complain(f"logged: {error}")
         for complaint in self.calls.complaints(quick=self.is_quick()):
             self.complain(complaint)
         for workload in self.workloads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from logging import WARNING
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,14 +33,12 @@ KNOWN_SEEDS = {
     "only the first batch is looked at": 3,
     "activity is watched after it was read": 3,
     "a dead monitor is not noticed": 56,
-    "types are looked at once": 16,
     "a job that comes too late stays locked": 18,
     "the turn is not passed on": 14,
     "the next in line are not woken": 16,
     "nobody wakes for scheduled jobs": 17,
     "only the dead child is restarted": 13,
     "the death of a linked task is not noticed": 175,
-    "callers of a dead actor wait": 26,
     "ranges are no conflict": 14,
     "a transaction does not see its own clears": 13,
     "a slot is not given back": 12,
@@ -49,6 +48,7 @@ KNOWN_SEEDS = {
     "discarded jobs are tried again": 10,
     "pause is read by snapshot": 115,
     "a missed tick is not made up for": 34,
+    "a mark that was removed says that nothing happened": 79,
 }
 """Seeds that have shown those mutants that the first seeds do not show, or slowly. They only save time: one that does
 so no longer, after a change of the service, is passed over for all seeds in turn (a mutant's test prints the one that
@@ -73,7 +73,7 @@ def first_failure(mutant: Mutant) -> Report | None:
     known = [KNOWN_SEEDS[mutant.name]] if mutant.name in KNOWN_SEEDS else []
     with mutant.defect():
         for seed in (*known, *range(MOST_SEEDS)):
-            report = UntilFailure(Plan(seed), mutant.profile, mutant.workloads, WARNING).report()
+            report = UntilFailure(Plan(seed), mutant.profile, mutant.workloads, WARNING, mutant.rates).report()
             if report.violations:
                 print(f"seed {seed}")
                 return report
@@ -85,7 +85,8 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
     report = first_failure(mutant)
     assert report is not None, f"{mutant.name} survives {MOST_SEEDS} seeds: {mutant.defect.__doc__}"
     assert not [line for line in [*report.violations, *report.events] if any(name in line for name in BROKEN)]
-    assert simulate(report.plan, profile=mutant.profile, workloads=mutant.workloads).violations == []
+    again = simulate(report.plan, profile=mutant.profile, workloads=mutant.workloads, rates=mutant.rates)
+    assert again.violations == []
 
 
 def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
@@ -100,7 +101,7 @@ def test_a_defect_is_gone_when_it_is_left() -> None:
     original = Unit.new_locks.__code__
     with changed(Unit.new_locks, ("self.sources.token(count * LOCK_BYTES)", "made"), made=b"l"):
         assert Unit.new_locks.__code__ is not original
-        assert Unit.new_locks(None, 1) == [b"l"]  # type: ignore[arg-type]
+        assert Unit.new_locks(SimpleNamespace(instance=b""), 1) == [b"l"]  # type: ignore[arg-type]
     assert Unit.new_locks.__code__ is original
     assert "made" not in Unit.new_locks.__globals__
 

@@ -28,7 +28,18 @@ PROCESS_FAULTS: Final = {
 """The kinds of fault that are drawn about every second, and what each does."""
 
 HARMLESS: Final = frozenset(
-    {"conflict", "commit_lost", "commit_unknown", "suspend", "watch_spurious", "watch_lost", "cancel"}
+    {
+        "conflict",
+        "commit_lost",
+        "commit_unknown",
+        "suspend",
+        "watch_spurious",
+        "watch_lost",
+        "cancel",
+        "clone",
+        "options",
+        "sweep",
+    }
 )
 """The faults that take no time to speak of."""
 
@@ -36,7 +47,20 @@ PROFILES: Final = ("calm", "gusty", "breezy", "stormy")
 """Of the weather: without faults, with many that are harmless, with some, with many."""
 
 _MOST = {"calm": 0.0, "gusty": 0.1, "breezy": 0.03, "stormy": 0.15}
-_OFTEN = {"suspend": 4.0, "request_lost": 5.0, "kill": 2.0, "crash": 3.0, "cancel": 4.0, "clock": 4.0}
+_OFTEN = {
+    "suspend": 4.0,
+    "request_lost": 5.0,
+    "kill": 2.0,
+    "crash": 3.0,
+    "cancel": 4.0,
+    "clock": 4.0,
+    "clone": 6.0,
+    "options": 6.0,
+    "sweep": 5.0,
+    "commit_timed_out": 2.0,
+}
+_LATER = ("commit_timed_out", "clone", "options", "sweep")
+"""Kinds of fault that are drawn apart, so that a seed has of the others what it had before there were these."""
 _LONGEST_PAUSE = 20.0
 _LONGEST_AWAY = 15.0
 _LARGEST_JUMP = 30.0
@@ -59,15 +83,17 @@ class Weather:
     latency: float
 
 
-def draw_weather(random: Random, profile: str | None) -> Weather:
+def draw_weather(random: Random, later: Random, profile: str | None) -> Weather:
     """Draw the weather of a run: each kind of fault on its own, so that some runs have only one or two."""
     drawn = random.choice(PROFILES)
     profile = profile or drawn
     rates = {}
-    for kind in [*FAULTS, *PROCESS_FAULTS]:
-        present, rate = random.random() < 0.5, random.random() * _MOST[profile] * _OFTEN.get(kind, 1.0)
-        if present and rate and (profile != "gusty" or kind in HARMLESS):
-            rates[kind] = rate
+    kinds = [*FAULTS, *PROCESS_FAULTS]
+    for source, some in ((random, [kind for kind in kinds if kind not in _LATER]), (later, _LATER)):
+        for kind in some:
+            present, rate = source.random() < 0.5, source.random() * _MOST[profile] * _OFTEN.get(kind, 1.0)
+            if present and rate and (profile != "gusty" or kind in HARMLESS):
+                rates[kind] = rate
     disorder, latency = random.choice([0.0, 0.2, 1.0]), random.choice([0.0, 0.002, 0.05])
     return Weather(profile, rates, disorder, latency)
 

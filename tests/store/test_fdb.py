@@ -17,14 +17,15 @@ from jobs_service import JobsService, Settings
 from jobs_service.errors import DirectoryMoved, StoreError, StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, Watch, open_address
-from jobs_service.store.fdb import DIRECTORY, FdbStore
+from jobs_service.store.fdb import FdbStore
+from jobs_service.store.fdb_directory import DIRECTORY
 from tests.contract.support import patience, value_of, write
 from tests.stores import FDB_VARIABLE, plain_settings
 
 CLUSTER = os.environ.get(FDB_VARIABLE, "")
 needs_cluster = [
     pytest.mark.skipif(not CLUSTER, reason=f"{FDB_VARIABLE} names no cluster file"),
-    pytest.mark.xdist_group("fdb"),
+    pytest.mark.cluster,
 ]
 KEY = b"own/key"
 OTHER = b"own/other"
@@ -61,6 +62,12 @@ async def write_nothing(store: Store) -> None:
         tr.clear_range(b"own/", b"own0")
 
     await store.transact(clear)
+
+
+def run_python_with(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with arguments in a process of its own."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def run_python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -244,14 +251,53 @@ else:
 @cluster_test
 @pytest.mark.parametrize("loop", ["closed loop", "open loop"])
 def test_a_program_that_ends_without_closing_its_store_ends(loop: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", ENDS_WITHOUT_CLOSING, f"fdb:{CLUSTER}", loop],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = run_python_with(ENDS_WITHOUT_CLOSING, f"fdb:{CLUSTER}", loop)
     assert (ended.returncode, ended.stdout) == (0, "opened\n")
+
+
+WATCHES_TO_THE_END = """
+import asyncio, atexit, gc, sys
+
+def collect():
+    global loop, store, tasks
+    del loop, store, tasks
+    gc.collect()
+
+atexit.register(collect)  # First come, last served: the client has stopped by then.
+
+from jobs_service import Settings
+from jobs_service.sources import Sources
+from jobs_service.store import open_address
+
+store = open_address(sys.argv[1], Settings(), Sources())
+
+async def make_watch(tr):
+    return tr.watch(b"own/never")
+
+async def watching():
+    watch = await store.read(make_watch)
+    try:
+        await watch.wait()
+    finally:
+        watch.cancel()
+
+async def main():
+    await store.open()
+    tasks = [asyncio.ensure_future(watching()) for _ in range(20)]
+    while store.metrics()["watches"] < 20:
+        await asyncio.sleep(0.01)
+    print("watching", flush=True)
+    return tasks
+
+loop = asyncio.new_event_loop()
+tasks = loop.run_until_complete(main())
+"""
+
+
+@cluster_test
+def test_a_program_that_ends_while_coroutines_wait_for_watches_does_not_crash() -> None:
+    ended = run_python_with(WATCHES_TO_THE_END, f"fdb:{CLUSTER}")
+    assert (ended.returncode, ended.stdout) == (0, "watching\n")
 
 
 @cluster_test
@@ -331,39 +377,6 @@ async def test_transactions_that_overlap_and_share_no_key_never_conflict(store: 
 
     await asyncio.gather(*[work(number) for number in range(30)])
     assert store.conflicts == 0
-
-
-@cluster_test
-async def test_marks_of_processes_killed_long_ago_are_swept(store: FdbStore) -> None:
-    marks = await store.prefix() + b"\xfe"
-    killed, alive = marks + b"\x00" * 20, marks + b"\x01" * 20
-    version = await asyncio.to_thread(_read_version)
-    long_ago = max(0, version - 90_000 * 1_000_000)
-
-    async def leave(tr: Transaction) -> None:
-        tr.set(killed, long_ago.to_bytes(8, "big") + bytes(10))
-        tr.set(alive, version.to_bytes(8, "big") + bytes(10))
-
-    if version < 90_000 * 1_000_000:
-        pytest.skip("a cluster that is younger than any stale mark")
-    await store.transact(leave)
-    other = make()
-    await other.open()
-    await write(other, {KEY: b"1"})
-    await other.close()
-    assert await value_of(store, killed) is None
-    assert await value_of(store, alive) is not None
-
-    async def tidy(tr: Transaction) -> None:
-        tr.clear(alive)
-
-    await store.transact(tidy)
-
-
-def _read_version() -> int:
-    transaction = fdb.open(CLUSTER).create_transaction()
-    version: int = transaction.get_read_version().wait()
-    return version
 
 
 @cluster_test

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction, drive
 from jobs_service.store.buffer import SET, BufferedTransaction, Reads
 from jobs_service.store.held import HeldBack
@@ -17,11 +17,11 @@ WRITES = st.lists(st.tuples(KEY, st.none() | st.sampled_from([b"x", b"y"])), max
 RANGES = st.lists(st.tuples(KEY, KEY, st.integers(0, 4), st.booleans(), st.booleans()), min_size=1, max_size=6)
 
 
-def over(stored: dict[bytes, bytes]) -> BufferedTransaction:
+def over(stored: dict[bytes, bytes], limits: Limits | None = None) -> BufferedTransaction:
     """Return a transaction over these keys and values."""
     versions = Versions()
     versions.apply([(SET, key, value, None) for key, value in stored.items()])
-    return BufferedTransaction(View(versions, versions.enter()), Limits())
+    return BufferedTransaction(View(versions, versions.enter()), limits or Limits())
 
 
 def write(transaction: Transaction, writes: list[tuple[bytes, bytes | None]]) -> None:
@@ -65,27 +65,55 @@ def test_nothing_is_written_before_it_is_handed_over() -> None:
     held = HeldBack(under)
     held[b"b"] = b"2"
     del held[b"a"]
-    assert under.log == []
-    held.hand_over()
-    held.hand_over()
-    assert len(under.log) == 2
-    held.clear(b"b")
-    assert drive(under.get(b"b")) is None
-
-
-def test_everything_else_goes_to_the_transaction_at_once() -> None:
-    under = over({b"a": b"1", b"b": b"2"})
-    held = HeldBack(under)
-    held.clear_range(b"a", b"b")
     held.add(b"c", b"\1")
     held.stamp_key(b"d", b"", b"")
     held.stamp_value(b"e", b"", b"")
+    assert under.log == []
+    held.hand_over()
+    held.hand_over()
+    assert len(under.log) == 5
+    assert drive(under.get_range(b"", b"d")) == [(b"b", b"2"), (b"c", b"\1")]
+
+
+@pytest.mark.parametrize("wrong", ["a key", "a value", "the whole", "a stamped key", "a stamped value", "an operand"])
+def test_nothing_is_written_when_not_all_of_it_can_be(wrong: str) -> None:
+    limits = Limits(key=30, value=100, transaction=300)
+    under = over({b"a": b"1"}, limits)
+    under.set(b"before", bytes(80))
+    held = HeldBack(under)
+    held.set(b"b", bytes(100))
+    held.clear(b"a")
+    if wrong == "a key":
+        held.set(bytes(31), b"")
+    elif wrong == "a value":
+        held.set(b"c", bytes(101))
+    elif wrong == "the whole":
+        held.set(b"c", bytes(100))
+        held.stamp_value(b"d", b"", bytes(10))
+    elif wrong == "a stamped key":
+        held.stamp_key(bytes(15), bytes(6), b"")
+    elif wrong == "a stamped value":
+        held.stamp_value(b"c", bytes(50), bytes(41))
+    else:
+        held.add(b"c", bytes(101))
+    size, log = under.size, list(under.log)
+    with pytest.raises(TransactionTooLarge):
+        held.hand_over()
+    assert (under.size, under.log) == (size, log)
+
+
+def test_watches_stamp_and_limits_are_the_transactions() -> None:
+    under = over({})
+    held = HeldBack(under)
     watch = held.watch(b"f")
-    assert len(under.log) == 4
     assert under.watches == [watch]
     assert held.stamp is under.stamp
     assert held.limits is under.limits
-    assert drive(held.get_range(b"", b"d")) == [(b"b", b"2"), (b"c", b"\1")]
+
+
+def test_ranges_are_not_cleared_while_writes_are_held_back() -> None:
+    with pytest.raises(StoreError, match="a range cannot be cleared"):
+        HeldBack(over({})).clear_range(b"a", b"b")
 
 
 def test_selectors_are_refused_while_writes_are_held_back() -> None:

@@ -70,7 +70,7 @@ async def test_a_directory_is_made_when_missing_with_those_above_it(tmp_path: Pa
     path = tmp_path / "some" / "where" / "store"
     async with opened(path) as store:
         await write(store, {b"a": b"1"})
-    assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb"]
+    assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb", "processes"]
 
 
 async def test_the_format_is_written_into_a_new_store(path: Path) -> None:
@@ -469,6 +469,18 @@ def clearing(name: bytes) -> TransactionFunction[None]:
         tr.clear_range(name + b"/", name + b"0")
 
     return function
+
+
+async def test_who_clears_nothing_in_a_full_store_may_not_add_to_it(path: Path) -> None:
+    async def clear_and_fill(tr: Transaction) -> None:
+        tr.clear_range(b"nobody/", b"nobody0")
+        await filling(b"more", 20_000)(tr)
+
+    async with opened(path, lmdb_map_size=1 << 20) as store:
+        names = await fill(store, 20_000)
+        with pytest.raises(StoreFull):
+            await store.transact(clear_and_fill)
+        assert await names_in(store) == names
 
 
 async def test_a_full_store_can_be_emptied_in_one_transaction(path: Path) -> None:

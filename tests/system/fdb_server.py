@@ -80,9 +80,9 @@ class FdbServer:
 
     def kill(self) -> None:
         """Kill the process as a power cut would."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def stop(self) -> None:
         """Let it stand still."""

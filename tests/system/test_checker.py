@@ -213,7 +213,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a flag of notes that are not there": (flag("ready 0", 128), "no JSON"),
     "notes that are cut": (noted("ready 0", lambda told: told[:-1]), "history is damaged"),
     "notes with more behind": (noted("ready 0", lambda told: told + b"x"), "notes are damaged"),
-    "an error that is none": (noted("to be forgotten", lambda told: notes.with_part(told, notes.ERROR, b"7")), "three"),
+    "an error that is none": (
+        noted("to be forgotten", lambda told: notes.with_part(told, notes.ERROR, b"7")),
+        "3 values",
+    ),
     "a pending job that expires": (noted("ready 0", lambda told: notes.expiring(told, LONG_AGO)), "that expires"),
     "a running job that expires": (noted("running", lambda told: notes.expiring(told, LONG_AGO)), "that expires"),
     "a job that runs without an attempt": (noted("running", notes.with_no_attempts), "without an attempt"),

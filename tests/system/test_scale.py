@@ -201,7 +201,8 @@ async def test_jobs_with_much_data_lost_at_once_are_found_in_batches_that_shrink
         assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
 
 
-async def test_of_very_many_scheduled_jobs_a_worker_ahead_of_time_takes_those_of_the_lowest_priority() -> None:
+async def test_of_very_many_scheduled_jobs_a_worker_ahead_of_time_takes_the_lowest_priority_of_the_next_ones() -> None:
+    """Not of all that there are: it would read them all each time. What it may take it finds, however late it comes."""
     far, count = 4e9, 5000
     async with JobsService("memory:", supervise=False) as jobs:
         await jobs.set_type_timeout(T1, 60)
@@ -210,7 +211,8 @@ async def test_of_very_many_scheduled_jobs_a_worker_ahead_of_time_takes_those_of
             await jobs.add(T1, id, priority=0, run_at=far + 2 * count)
         due_by = far + 3 * count
         assert [job.id for job in await jobs.accept_many(T1, 1, max_priority=0, due_by=due_by, timeout=0)] == ["first"]
-        expected = ["second", id_of(0), id_of(2), id_of(4)]
+        assert [job.id for job in await jobs.accept_many(T1, 1, max_priority=0, due_by=due_by, timeout=0)] == ["second"]
+        expected = [id_of(0), id_of(2), id_of(4), id_of(6)]
         assert [job.id for job in await jobs.accept_many(T1, 4, due_by=due_by, timeout=0)] == expected
         await assert_sound(jobs.store)
 
@@ -226,18 +228,15 @@ async def make_types(jobs: JobsService, count: int, timeout: float = 600) -> Non
     await jobs.transact(make)
 
 
-async def test_a_thousand_types_take_no_more_threads_than_one_and_leave_no_task(tmp_path: Path) -> None:
-    tasks = asyncio.all_tasks()
-    before = threading.active_count()
-    threads = []
+async def test_a_thousand_types_take_no_more_threads_and_tasks_than_one(tmp_path: Path) -> None:
+    before = asyncio.all_tasks(), threading.active_count()
+    taken = []
     for count in (1, 1000):
         address = f"lmdb:{tmp_path / str(count)}"
         async with JobsService(address, supervise=False) as jobs:
             await make_types(jobs, count)
         async with JobsService(address) as jobs:
-            for name in ("monitors", "notifiers"):
-                (node,) = [child for child in jobs.supervision()["children"] if child["name"] == name]
-                assert [child["state"] for child in node["children"]] == ["running"] * count
+            idle = len(asyncio.all_tasks())
             await jobs.add("type 0", "a")
             async with jobs.subscribe("type 0", "a") as events:
                 assert (await anext(events)).state is JobState.PENDING
@@ -245,10 +244,9 @@ async def test_a_thousand_types_take_no_more_threads_than_one_and_leave_no_task(
                 assert worker is not None
                 await worker.finish()
                 assert [event.state async for event in events][-1] is JobState.FINISHED
-            threads.append(threading.active_count())
-        assert asyncio.all_tasks() == tasks
-        assert threading.active_count() == before
-    assert threads[0] == threads[1]
+            taken.append((idle, threading.active_count()))
+        assert (asyncio.all_tasks(), threading.active_count()) == before
+    assert taken[0] == taken[1]
 
 
 class Reads(Faults):

@@ -15,7 +15,7 @@ from jobs_service.layer.keyspace import Keyspace, TypeKeys
 def test_threads_that_meet_a_type_at_the_same_time_mean_the_same_keys(
     type: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs are told apart by their type's keys being the same object."""
+    """Jobs are told apart by their type's keys being equal."""
     keys = Keyspace(b"prefix")
     met: list[TypeKeys] = []
 
@@ -29,4 +29,5 @@ def test_threads_that_meet_a_type_at_the_same_time_mean_the_same_keys(
     monkeypatch.setattr(keyspace, "TypeKeys", slow)
     met.append(keys.of(type))
     met.append(keys.of(type))
-    assert met[0] is met[1] is met[2]
+    assert met[0] == met[1] == met[2]
+    assert len(set(met)) == 1

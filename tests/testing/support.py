@@ -27,7 +27,8 @@ def simulate(main: Main[T], plan: Plan | int = 0, *, rates: Mapping[str, float] 
 @asynccontextmanager
 async def connected(world: World, **settings: Any) -> AsyncIterator[SimulatedStore]:
     """Give a connection to the world's cluster that belongs to no process."""
-    store = SimulatedStore(world.cluster, None, settings=Settings(**settings), sources=Sources(0))
+    sources = Sources(len(world.cluster.connections))
+    store = SimulatedStore(world.cluster, None, settings=Settings(**settings), sources=sources)
     await store.open()
     try:
         yield store

@@ -491,6 +491,7 @@ def test_exceptions_that_reach_nobody_are_collected() -> None:
             task = asyncio.create_task(failing())
             await asyncio.sleep(1)
             del task
+            gc.collect()  # where the traceback keeps the task, nobody else would
             asyncio.get_running_loop().call_soon(lambda: 1 // 0)
             await asyncio.sleep(1)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import typer
 
-def quickstart() -> None:
+from jobs_service.cli import session
+
+
+def quickstart(context: typer.Context) -> None:
     """See it work, in about ten seconds.
 
     Jobs are added, run, lost, found again and finished: worker processes compress the files of this package, and one of
     them is killed in the middle of a job. The store is in a temporary directory, which is removed at the end.
     """
+    session.refuse_store(context, "the demonstration has a store of its own")
     import asyncio
     import tempfile
     from pathlib import Path

@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 from jobs_service.cli import output
+from jobs_service.cli.tables import width
 
 INDENT = 9
 
@@ -29,7 +30,7 @@ class Narrator:
     def tell(self, text: str, style: str = "") -> None:
         """Print a sentence beside the clock."""
         clock = f"{self._loop.time() - self._begin:5.1f} s"
-        lines = textwrap.wrap(text, output.width() - INDENT, break_long_words=False, break_on_hyphens=False)
+        lines = textwrap.wrap(text, width() - INDENT, break_long_words=False, break_on_hyphens=False)
         for at, line in enumerate(lines):
             self._print(f"{'' if at else clock:<{INDENT}}{line}", style)
 

@@ -13,6 +13,7 @@ from jobs_service.cli import output
 from jobs_service.cli.quickstart.narrator import Narrator
 from jobs_service.cli.quickstart.next_steps import next_steps
 from jobs_service.cli.quickstart.workers import Workers, worker_processes
+from jobs_service.cli.tables import STYLES, Column, table
 
 TIMEOUT = 2.0
 """Seconds a job may be silent."""
@@ -26,11 +27,11 @@ LARGEST = 5
 WORKERS = (("A", "archive"), ("B", "compress"), ("C", "compress"))
 
 COLUMNS = (
-    output.Column("file"),
-    output.Column("before", right=True),
-    output.Column("after", right=True),
-    output.Column("left", right=True),
-    output.Column("worker"),
+    Column("file"),
+    Column("before", right=True),
+    Column("after", right=True),
+    Column("left", right=True),
+    Column("worker"),
 )
 
 
@@ -95,13 +96,13 @@ class _Watching:
         await self._workers.ended("D")
 
     def _show(self, event: JobEvent) -> None:
-        line = f"archive job: {event.state.value}"
+        line = f"archive job: {output.status_text(event)}"
         if event.state is JobState.RUNNING and event.data.get("worker") == self._worker:
             line += f", settings tried: {event.data['tried']}, best: {event.data['after']} bytes"
         elif event.state is self._state:
             return
         self._state = event.state
-        self._narrator.tell(line, output.STYLES[event.state.value])
+        self._narrator.tell(line, STYLES[output.status_text(event)])
 
     async def _react(self, event: JobEvent) -> None:
         if event.state is JobState.PENDING and not self._worker:
@@ -127,10 +128,13 @@ class _Watching:
         )
         await self._workers.ended("B", "C")
         self._narrator.tell("Workers B and C have found no more files to compress, and left.")
-        self._narrator.tell(f"Until it has been silent for {TIMEOUT:g} s, the archive job still counts as running ...")
+        self._narrator.tell("Until that is noticed, the archive job still counts as running ...")
 
     async def _start_another(self) -> None:
-        self._narrator.tell("The activity monitor has taken it for lost and put it back. Nothing had to be cleaned up.")
+        self._narrator.tell(
+            "The process monitor has found worker A dead and put its job back, without waiting for the timeout: that "
+            "is for workers on other machines, which a cluster has. Nothing had to be cleaned up."
+        )
         pid = await self._workers.start(self._worker, "archive")
         self._narrator.tell(f"Another worker process starts: D (pid {pid}).")
 
@@ -143,7 +147,7 @@ async def _summarize(jobs: JobsService) -> None:
     rows.append(_row(f"{len(done) - LARGEST} smaller files", done[LARGEST:]))
     rows.append(_row("all, one by one", done))
     rows.append(_row("all, in one archive", [await jobs.get("archive", "package")]))
-    output.table(COLUMNS, rows)
+    table(COLUMNS, rows)
 
 
 def _row(name: str, done: list[Job]) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from jobs_service.actors import group_commit
 from jobs_service.actors.activity_monitor import ActivityMonitor
-from jobs_service.actors.group_commit import GroupCommit, _Accepts
+from jobs_service.actors.group_commit import _Accepts
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Mailbox
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.actors.type_server import TypeServer
+from jobs_service.layer import awake
+from jobs_service.layer.unit import Unit
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 # The activity monitor
@@ -21,7 +24,7 @@ def one_sample_is_enough() -> Defect:
 
 def no_job_is_ever_lost() -> Defect:
     """The activity monitor re-enqueues nothing."""
-    return changed(ActivityMonitor._check, ("await self._re_enqueue(stamp, sample.timeout)", "pass"))
+    return changed(ActivityMonitor._check, ("self._lost = stamp, sample.timeout", "pass"))
 
 
 def half_the_timeout_is_enough() -> Defect:
@@ -46,14 +49,14 @@ def a_changed_timeout_is_measured_with_old_samples() -> Defect:
 def the_monitor_is_quiet_too_early() -> Defect:
     """The activity monitor is told of changes only, although it waits for time to pass."""
     return changed(
-        ActivityMonitor._check,
+        ActivityMonitor._be_quiet_if_clean,
         ('not history or (history[-1].stamp or b"") <= self._clean', "True"),
     )
 
 
 def scheduled_jobs_are_not_looked_at() -> Defect:
     """The activity monitor never makes a scheduled job ready."""
-    return changed(ActivityMonitor._look_at_queue, ("return _NEVER if run_at is None else run_at", "return _NEVER"))
+    return changed(ActivityMonitor._look_at_queue, ("_NEVER if run_at is None else run_at", "_NEVER"))
 
 
 # The sampler
@@ -101,7 +104,12 @@ def removed_jobs_are_not_told_of() -> Defect:
 
 def only_the_first_batch_is_looked_at() -> Defect:
     """With more subscribed jobs than the notifier reads at once, some are never told of."""
-    return changed(Notifier.handle, ("range(0, len(wanted), size)", "range(0, min(size, len(wanted)), size)"))
+    return changed(Notifier._tell_of, ("await self._look_at(data_keys[len(raws) :])", "pass"))
+
+
+def what_ends_is_not_noted_for_followers() -> Defect:
+    """Who follows a type finds the jobs that run, and those that show that they are alive, but no others."""
+    return changed(Unit._changes, ("if not entry.changed or not entry.stored:", "if True:"))
 
 
 def activity_is_watched_after_it_was_read() -> Defect:
@@ -129,9 +137,25 @@ def a_dead_monitor_is_not_noticed() -> Defect:
     )
 
 
-def types_are_looked_at_once() -> Defect:
-    """A type server serves the types that it finds at its start, and those that its own service changes."""
-    return changed(TypeServer.run, ("                await self._check_types()\n", "                pass\n"))
+def types_that_wake_up_are_not_noticed() -> Defect:
+    """A type server has monitors for the types that were awake at its start, and looks again only now and then."""
+    words = "self._look_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)"
+    return changed(TypeServer._awake_changed, (words, "del now"))
+
+
+def a_job_that_begins_to_run_does_not_wake_its_type() -> Defect:
+    """A type is awake only when something else has woken it."""
+    return changed(Unit.watch_over, ("self._watched[keys] = -math.inf", "pass"))
+
+
+def a_type_is_taken_for_idle_without_a_conflict() -> Defect:
+    """A job that begins to run while its type is taken for idle is watched over by nobody."""
+    return changed(awake.settle, ("_next_time(transaction, keys)", "_next_time(transaction.snapshot, keys)"))
+
+
+def sleeping_types_are_not_woken() -> Defect:
+    """The alarms of sleeping types are passed over."""
+    return changed(awake.wake_due, ("for key, _ in found:", "for key, _ in found[:0]:"))
 
 
 # Group commit
@@ -139,7 +163,9 @@ def types_are_looked_at_once() -> Defect:
 
 def answers_go_to_the_wrong_callers() -> Defect:
     """Of several operations in one transaction each is told what became of another."""
-    return changed(GroupCommit._run, ("zip(batch, answers, strict=True)", "zip(batch, reversed(answers), strict=True)"))
+    return changed(
+        group_commit._answer, ("zip(batch, answers, strict=False)", "zip(batch, reversed(answers), strict=False)")
+    )
 
 
 def jobs_of_callers_who_have_gone_stay_locked() -> Defect:
@@ -161,9 +187,13 @@ ALL = (
     Mutant(heartbeats_are_told, "calm", ("creators", "cancelers", "heartbeats", "subscribers", "workers")),
     Mutant(removed_jobs_are_not_told_of, workloads=("creators", "cancelers", "subscribers", "workers")),
     Mutant(only_the_first_batch_is_looked_at, "calm", ("creators", "workers", "followers", "subscribers")),
+    Mutant(what_ends_is_not_noted_for_followers),
     Mutant(activity_is_watched_after_it_was_read, "calm", ("followers", "overseers", "closers")),
     Mutant(a_dead_monitor_is_not_noticed, "stormy", ("creators", "workers", "followers", "subscribers")),
-    Mutant(types_are_looked_at_once, "stormy", ("creators", "deserters", "type keepers", "workers")),
+    Mutant(types_that_wake_up_are_not_noticed, "calm", ("creators", "deserters", "workers")),
+    Mutant(a_job_that_begins_to_run_does_not_wake_its_type),
+    Mutant(a_type_is_taken_for_idle_without_a_conflict, workloads=("creators", "workers", "deserters")),
+    Mutant(sleeping_types_are_not_woken),
     Mutant(answers_go_to_the_wrong_callers),
     Mutant(jobs_of_callers_who_have_gone_stay_locked, "calm", ("crowds", "overseers", "closers")),
 )

@@ -29,7 +29,7 @@ def accept_claims_nothing_that_it_takes() -> Defect:
     return changed(
         pending.accept,
         ("_claim(unit, taken)", "pass"),
-        ("unit.load_many(keys, ids)", "by_snapshot(unit, keys, ids)"),
+        ("unit.load_fitting(keys, ids)", "by_snapshot(unit, keys, ids)"),
         by_snapshot=by_snapshot,
     )
 
@@ -38,7 +38,7 @@ def accept_reads_records_by_snapshot() -> Defect:
     """Accept claims the place in the queue only: what a creator changes meanwhile is lost."""
     return changed(
         pending.accept,
-        ("unit.load_many(keys, ids)", "by_snapshot(unit, keys, ids)"),
+        ("unit.load_fitting(keys, ids)", "by_snapshot(unit, keys, ids)"),
         by_snapshot=by_snapshot,
     )
 
@@ -60,7 +60,7 @@ def the_activity_monitor_reads_by_snapshot() -> Defect:
     """A job that is updated or finished while it is taken for lost is no conflict."""
     return changed(
         activity.re_enqueue,
-        ("unit.load_many(keys, [", "by_snapshot(unit, keys, ["),
+        ("unit.load_fitting(keys, [", "by_snapshot(unit, keys, ["),
         by_snapshot=by_snapshot,
     )
 
@@ -68,7 +68,11 @@ def the_activity_monitor_reads_by_snapshot() -> Defect:
 def records_are_read_by_snapshot() -> Defect:
     """Update, finish, add and all others read the job that they change without a conflict."""
     return together(
-        changed(Unit.load, ("self.transaction.get(", "self.transaction.snapshot.get(")),
+        changed(
+            Unit._read_one,
+            ("self.transaction.get(", "self.transaction.snapshot.get("),
+            ("self.transaction.get_many(", "self.transaction.snapshot.get_many("),
+        ),
         changed(Unit.prefetch, ("self.transaction.get_many(", "self.transaction.snapshot.get_many(")),
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
@@ -21,11 +21,13 @@ class Mutant:
         defect: returns what has the defect while it is entered; its docstring says what is wrong.
         profile: of the runs' weather; None to have it drawn.
         workloads: names of those that run; None for all.
+        rates: of kinds of fault, in place of those that the weather has.
     """
 
     defect: Callable[[], Defect]
     profile: str | None = None
     workloads: Sequence[str] | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -7,13 +7,18 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service.actors.context import Context
+from jobs_service.actors.group_commit import _Many
 from jobs_service.layer import activity, processing
 from jobs_service.layer.keyspace import PERIODIC
 from jobs_service.layer.unit import Retention, Unit
 from jobs_service.runner import schedule, scheduling, ticker
+from jobs_service.runner.ends import Ends
 from jobs_service.runner.execution import Execution
+from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.lane import Lane
+from jobs_service.runner.runs import Runs
 from jobs_service.service import JobsService
+from jobs_service.supervision import PatientSupervisor
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 # Slots and ends
@@ -21,7 +26,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 def a_slot_is_not_given_back() -> Defect:
     """A handler that has ended keeps its slot: after a while the lane takes no more jobs."""
-    return changed(Lane._left, ("self._busy -= 1", "self._busy -= bool(run.job.attempts % 2)"))
+    return changed(Runs._left, ("self.busy -= 1", "self.busy -= bool(run.job.attempts % 2)"))
 
 
 def more_jobs_are_run_than_there_are_slots() -> Defect:
@@ -29,17 +34,17 @@ def more_jobs_are_run_than_there_are_slots() -> Defect:
     return together(
         changed(
             Lane._fill,
-            ("min(self.options.slots - self._busy, ", "min(self.options.slots, "),
-            ("self._draining or wanted > self.options.slots - self._busy", "self._draining"),
+            ("min(runs.free, ", "min(self.options.slots, "),
+            ("runs.draining or wanted > runs.free", "runs.draining"),
         ),
-        changed(Lane._begin, ("self._draining or self._busy > options.slots", "self._draining")),
+        changed(Runs._begin, ("self.draining or self.busy > options.slots", "self.draining")),
     )
 
 
 def drain_forgets_a_job() -> Defect:
     """One of the jobs that run when the process is asked to stop is not given back, and waits for its timeout."""
     return changed(
-        Lane._stop_all,
+        Runs._stop_all,
         ("values()):\n            self.stop_run(", "values())[1:]:\n            self.stop_run("),
         ("values()):\n            if run.task", "values())[1:]:\n            if run.task"),
     )
@@ -48,7 +53,7 @@ def drain_forgets_a_job() -> Defect:
 def a_taken_over_job_is_ended_with_force() -> Defect:
     """A lane that has lost a job gives it back all the same, although another worker runs it now."""
     return together(
-        changed(Lane._heed, ("_WHY[holding]", "Why.STOPPED")),
+        changed(Runs.heed, ("_WHY[holding]", "Why.STOPPED")),
         changed(processing._held, ("record.lock != lock", "record.lock is None")),
     )
 
@@ -67,20 +72,28 @@ def effects_are_written_before_the_job_ends() -> Defect:
 
 def the_heartbeat_skips_a_job() -> Defect:
     """One of the jobs that run is not renewed."""
-    return changed(Lane._renew, ("range(0, len(runs), _BATCH)", "range(1, len(runs), _BATCH)"))
+    return changed(Heartbeat._renew, ("for run in runs if", "for run in runs[1:] if"))
+
+
+def ends_are_neither_bounded_nor_halved() -> Defect:
+    """The ends of one moment are written in one transaction, however large the records are."""
+    return together(
+        changed(Ends._send_all, ("not room.takes(size)", "False")),
+        changed(_Many.run, ("met and unit.is_full", "False")),
+        changed(_Many.halve, ("return most > 1", "return False")),
+    )
+
+
+def a_lane_that_has_died_is_not_started_again() -> Defect:
+    """The jobs of one handler wait for ever when its lane has crashed."""
+    return changed(PatientSupervisor._child_ended, ("self._loop.call_later(pause, ", "self._loop.call_later(1e9, "))
 
 
 def the_cancel_watch_is_made_after_the_look() -> Defect:
     """A job that is canceled between the look and the watch goes on until the next heartbeat."""
     return changed(
         Lane._look,
-        ("            watch = transaction.watch(self._keys.watch_canceled)\n", ""),
-        ("get_many(data_keys), watch", "get_many(data_keys)"),
-        ("raws, watch = await self._read(look)", "raws = await self._read(look)"),
-        (
-            "        return watch\n",
-            "        return await self._read(lambda tr: watch_of(tr, self._keys.watch_canceled))\n",
-        ),
+        ("return watches[0]", "return await self._read(lambda tr: watch_of(tr, self._keys.watch_canceled))"),
         watch_of=_watch_of,
     )
 
@@ -96,7 +109,7 @@ def a_removal_by_force_tells_nobody() -> Defect:
 
 def a_canceled_job_is_heeded_by_the_heartbeat_only() -> Defect:
     """Nobody looks when a job was canceled."""
-    return changed(Lane._look, ("self._heed(", "zip("))
+    return changed(Lane._look_at, ("self._runs.heed(", "zip("))
 
 
 def nobody_takes_turns() -> Defect:
@@ -124,7 +137,7 @@ def one_attempt_too_many() -> Defect:
 
 def discarded_jobs_are_tried_again() -> Defect:
     """Discard is an error as any other."""
-    return changed(Execution._ended_with, ("return self._failed(job, error, final=True)", "pass"))
+    return changed(Execution._raised, ("return self._failed(job, error, final=True)", "pass"))
 
 
 # Pauses, ticks, retention
@@ -132,12 +145,12 @@ def discarded_jobs_are_tried_again() -> Defect:
 
 def pause_is_read_by_snapshot() -> Defect:
     """Who accepts while a type is being paused takes jobs of a paused type."""
-    return changed(Unit.is_paused, ("self.transaction.get(", "self.transaction.snapshot.get("))
+    return changed(Unit.is_paused, ("self.transaction.add_read_conflict_key(keys.paused)", "pass"))
 
 
 def resume_wakes_nobody() -> Defect:
     """Who waits for jobs of a paused type sleeps on when it is resumed."""
-    return changed(Unit.resume, ("self._woken[keys] = None", "pass"))
+    return changed(Unit.resume, ("self._woken[keys.data] = keys", "pass"))
 
 
 def a_tick_is_remembered_in_another_transaction() -> Defect:
@@ -146,7 +159,10 @@ def a_tick_is_remembered_in_another_transaction() -> Defect:
         changed(ticker.add_due, ("unit.transaction.set(key, fdb.tuple.pack((newest,)))", "pass")),
         changed(
             ticker.Ticker._tick,
-            ("        if added:\n", "        await remember(self._context, periodic, last)\n        if added:\n"),
+            (
+                "        if done.ids:\n",
+                "        await remember(self._context, periodic, done.last)\n        if done.ids:\n",
+            ),
             remember=_remember,
         ),
     )
@@ -194,6 +210,8 @@ ALL = (
     Mutant(a_taken_over_job_is_ended_with_force, workloads=_H),
     Mutant(effects_are_written_before_the_job_ends, "calm", _H),
     Mutant(the_heartbeat_skips_a_job, "calm", _H),
+    Mutant(ends_are_neither_bounded_nor_halved, "calm", _H),
+    Mutant(a_lane_that_has_died_is_not_started_again, workloads=_H),
     Mutant(the_cancel_watch_is_made_after_the_look, "gusty", _H),
     Mutant(a_removal_by_force_tells_nobody, "calm", _H),
     Mutant(a_canceled_job_is_heeded_by_the_heartbeat_only, "calm", _H),

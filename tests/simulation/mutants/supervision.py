@@ -24,11 +24,6 @@ def the_death_of_a_linked_task_is_not_noticed() -> Defect:
     return changed(Actor._linked_ended, ("self._kill(cause)", "pass"))
 
 
-def callers_of_a_dead_actor_wait() -> Defect:
-    """Who waits for the answer of an actor that dies waits for ever."""
-    return changed(Actor._on_done, ("Message(None, reply).fail(self._stopped())", "pass"))
-
-
 def stopped_children_stay_known() -> Defect:
     """A dynamic supervisor never forgets a child that it has stopped: none of that name can be started again."""
     return changed(DynamicSupervisor._left, ("self._gone(child)", "pass"))
@@ -38,6 +33,5 @@ ALL = (
     Mutant(only_the_dead_child_is_restarted, "stormy", ("inspectors",)),
     Mutant(nothing_is_restarted, "stormy", ("creators", "workers", "followers", "subscribers")),
     Mutant(the_death_of_a_linked_task_is_not_noticed, "stormy", ("creators", "workers", "followers", "subscribers")),
-    Mutant(callers_of_a_dead_actor_wait, "stormy", ("keepers",)),
-    Mutant(stopped_children_stay_known, "calm", ("type keepers", "inspectors")),
+    Mutant(stopped_children_stay_known, workloads=("creators", "workers", "subscribers", "inspectors")),
 )

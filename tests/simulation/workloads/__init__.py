@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
@@ -10,6 +11,7 @@ from tests.simulation.workloads.overseers import Closers, Followers, Inspectors,
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers, Tickers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
+from tests.simulation.workloads.vandals import Vandals
 from tests.simulation.workloads.workers import Workers
 
 ALL: tuple[type[Workload], ...] = (
@@ -42,4 +44,10 @@ ALL: tuple[type[Workload], ...] = (
 OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers)
 """What goes on in some runs beside that, because it takes its time."""
 
-__all__ = ["ALL", "OF_RUNNERS", "Workload"]
+OF_LARGE: tuple[type[Workload], ...] = (Bulk,)
+"""What goes on in runs with large things beside that."""
+
+OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
+"""What goes on in some runs beside that: records that cannot be read."""
+
+__all__ = ["ALL", "OF_DAMAGE", "OF_LARGE", "OF_RUNNERS", "Workload"]

@@ -71,7 +71,7 @@ class Workload:
         """Return priority and run_at of a job, or nothing."""
         options: dict[str, Any] = {}
         if self.random.random() < 0.4:
-            options["priority"] = self.random.choice([-1, 0, 1, "p", (1, "q")])
+            options["priority"] = self.random.choice([-1, 0, 1, "p", (1, "q"), *self.run.sizes.priorities])
         if self.random.random() < 0.3:
             options["run_at"] = client.process.clock.wall_time() + self.random.choice([-5.0, 0.5, 3.0, 10.0])
         return options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import ClassVar
 
-from jobs_service import Job, JobNotFound, JobsError
+from jobs_service import Job, JobNotFound, JobsError, JobState
 from tests.simulation.calls import STOP_AND_REMOVE
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
@@ -46,6 +46,8 @@ class Lookers(Workload):
             page = self.random.choice([2, 1000])
             seen = [job async for job in client.jobs.list(type, page_size=page)]
         for job in seen:
+            if job.state is JobState.UNREADABLE:
+                continue
             self._check(client, began, job.type, job.id, job)
 
     def _check(self, client: Client, began: int, type: object, id: object, job: Job | None) -> None:

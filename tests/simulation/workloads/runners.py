@@ -32,6 +32,8 @@ from jobs_service import (
 )
 from jobs_service.layer.keyspace import PERIODIC, Keyspace
 from jobs_service.layer.record import Record
+from jobs_service.notes import crashes_of
+from jobs_service.runner.schedule import MOST_MADE_UP
 from jobs_service.runner.scheduling import consecutive_crashes
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.simulation.checks import PREFIX
@@ -84,10 +86,12 @@ class Order:
     Attributes:
         call: the number of the call that enqueued it.
         step: how far its handler has come.
+        pad: makes it as large as the run wants.
     """
 
     call: int
     step: int = 0
+    pad: str = ""
 
 
 @dataclass(slots=True)
@@ -131,10 +135,11 @@ class Handlers(Workload):
             "backoff": choose([0.5, 2.0]),
             "jitter": choose([0.0, 0.0, 0.5]),
         }
+        slots = [1, 2, 3] if not run.sizes.large else [3, 12]
         self.options: dict[JobType, dict[str, Any]] = {
             ONE_SHOT: {
                 **common,
-                "slots": choose([1, 2, 3]),
+                "slots": choose(slots),
                 "max_attempts": choose([1, 2, 3, None]),
                 "time_limit": choose([None, None, 4.0]),
                 "keep": choose([None, None, 3.0]),
@@ -142,7 +147,7 @@ class Handlers(Workload):
             },
             CONTINUOUS: {
                 **common,
-                "slots": choose([1, 2]),
+                "slots": choose([1, 2] if not run.sizes.large else [2, 16]),
                 "max_attempts": None,
                 "interval": choose([1.0, 3.0]),
                 "max_churn": choose([1, 20]),
@@ -174,24 +179,24 @@ class Handlers(Workload):
     async def step(self, client: Client) -> None:
         self._check_turns()
         what = self.random.random()
-        if what < 0.03:
+        if what < (0.2 if self.run.sizes.large and not self.run.lasting else 0.03):
             await self._queue_up(client)
             return
         type = self.random.choice([ONE_SHOT, ONE_SHOT, CONTINUOUS])
         handler = client.jobs.handlers[type]
         with contextlib.suppress(JobExists, JobNotFound):
             if what < 0.6:
-                key = self.random.choice([None, "a", "b"])
+                key = self.random.choice([None, "a", "b"]) if not self.run.sizes.large else None
                 options = self.some_options(client)
                 if key is None:
                     options["id"] = self.some_id()
-                await client.enqueue(handler, Order, unique=key, **options)
+                await client.enqueue(handler, self._order, unique=key, **options)
             elif what < 0.65:
                 await client.jobs.add(type, self.some_id(), {"no": "order"}, if_exists="resubmit")
             elif what < 0.72:
                 id = self._some_target(type)
                 await client.remove(type, id, force=True)
-                await client.enqueue(handler, Order, id=id)
+                await client.enqueue(handler, self._order, id=id)
             elif what < 0.9:
                 await client.remove(type, self._some_target(type), force=self.random.random() < 0.2)
             else:
@@ -201,13 +206,16 @@ class Handlers(Workload):
         """Have more continuous jobs than all slots, and look whether they take turns."""
         options = self.options[CONTINUOUS]
         for _ in range(options["slots"] * len(self._active) + 2):
-            await client.enqueue(client.jobs.handlers[CONTINUOUS], Order)
+            await client.enqueue(client.jobs.handlers[CONTINUOUS], self._order)
         self.run.lasting += 1
         try:
             await asyncio.sleep(2 * options["interval"] + options["grace"] + 2.0)
             self._check_turns()
         finally:
             self.run.lasting -= 1
+
+    def _order(self, call: int) -> Order:
+        return Order(call, pad="" if self.run.is_calm else self.run.sizes.pad(call))
 
     def _some_target(self, type: JobType) -> Any:
         """Return the id of a job that is likely to run."""
@@ -280,7 +288,7 @@ class Handlers(Workload):
                 raise asyncio.CancelledError
             case "object":
                 return object()
-        return {"began": held.began}
+        return {"began": held.began, "pad": self.run.sizes.pad(int(held.began * 1000))}
 
     async def _go_on(self, held: Held) -> Any:
         """Run until the calm, or until somebody else is to have the slot; say so in the end."""
@@ -427,7 +435,7 @@ class Handlers(Workload):
 
     def _after_finish(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         self._locks.pop((entry.type, entry.id), None)
-        lock, _, outcome, _ = entry.arguments
+        lock, _, outcome, said = entry.arguments
         if EFFECTS + lock not in transaction.written and self._with_effect(lock):
             self.run.complain(f"effects: {entry.type!r}/{entry.id!r} was finished without its effect")
         held = self._held.get(lock)
@@ -435,6 +443,8 @@ class Handlers(Workload):
             return
         if held is None and isinstance(entry.result, Record):
             return  # No handler was called: it has no such arguments, or was lost too often.
+        if self.run.sizes.large and b"JobTooLarge" in (said.error or b""):
+            return  # Its result did not fit.
         most = self.options[entry.type]["max_attempts"]
         attempts = 0 if held is None else held.job.attempts
         if most is None or attempts < most:
@@ -449,6 +459,8 @@ class Handlers(Workload):
         lock, said, run_at = entry.arguments
         options, held = self.options[entry.type], self._held.get(lock)
         name = f"{entry.type!r}/{entry.id!r}"
+        if held is not None and held.asked is not None and b"TimeoutError" in (said.error or b""):
+            return  # It has swallowed the cancellation of its time limit, which counts all the same.
         if held is None or held.failed is None:
             self.run.complain(f"crash: {name} has crashed, but its handler has not: {said}")
             return
@@ -555,7 +567,12 @@ class Tickers(Workload):
     def register(self, process: Process, jobs: JobsService) -> None:
         """Make a function the handler of jobs that come by themselves."""
 
-        @jobs.every(self.period, type=TICKING, missed=self.missed, timeout=5.0, backoff=0.5, keep=self.keep)
+        # Those that are made up for one after the other may lag behind, if there are many.
+        overlap = self.missed == "all" or self.keep is None
+
+        @jobs.every(
+            self.period, type=TICKING, missed=self.missed, overlap=overlap, timeout=5.0, backoff=0.5, keep=self.keep
+        )
         async def tick(job: RunningJob) -> None:
             await asyncio.sleep(self.random.choice([0.0, 0.0, 1.0]))
 
@@ -600,6 +617,10 @@ class Tickers(Workload):
         if self.missed == "all":
             wanted = self._remembered[0] - self._remembered[0] % self.period + self.period
             while wanted <= self._remembered[-1]:
+                following = next(tick for tick in self._remembered if tick >= wanted)
+                if following - wanted >= MOST_MADE_UP * self.period:
+                    wanted += self.period
+                    continue
                 if wanted not in self._ticks.values():
                     yield f"ticks: there was no job for {wanted}"
                 wanted += self.period
@@ -610,7 +631,7 @@ class Tickers(Workload):
 
 def _step(job: RunningJob) -> dict[str, Any]:
     """Return data of a job that has come further; they do not begin as those of a call."""
-    return {"step": 1, "call": job.data.get("call", 0)}
+    return {"step": 1, "call": job.data.get("call", 0), "pad": job.data.get("pad", "")}
 
 
 def _retries(held: Held, options: dict[str, Any]) -> tuple[float, float]:
@@ -619,8 +640,11 @@ def _retries(held: Held, options: dict[str, Any]) -> tuple[float, float]:
     if isinstance(held.error, Retry) and held.error.after is not None:
         return held.failed + held.error.after, held.failed + held.error.after
     crashed = (HistoryEvent(HistoryKind.CRASHED, held.failed), *held.job.history)
-    crashes = consecutive_crashes(crashed, options["health_threshold"])
-    pause = options["backoff"] * 2 ** min(crashes - 1, 10) if crashes else 0.0
+    # The first crash after a healthy run is the first of a row; how long that is, is counted beside the history.
+    began = held.job.history[0].at if held.job.history else held.failed
+    before = 0 if held.failed - began > options["health_threshold"] else crashes_of(held.job._record.notes)
+    crashes = max(consecutive_crashes(crashed, options["health_threshold"]), before + 1)
+    pause = options["backoff"] * 2 ** min(crashes - 1, 10)
     return held.failed + pause, held.failed + pause * (1 + options["jitter"])
 
 

@@ -112,4 +112,4 @@ class Subscribers(Workload):
 
 
 def _shown(event: JobEvent) -> tuple[object, ...]:
-    return event.state, event.data, event.outcome
+    return event.state, event.data, event.outcome, event.progress, event.attempts, event.run_at

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from jobs_service import JobExists, JobId, JobNotFound, JobTransaction, JobType, NoTypeTimeout, WorkerConflict
 from tests.simulation.calls import Call
-from tests.simulation.client import Client, data
+from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
 
 _MARKS = b"marks/"
@@ -41,9 +41,9 @@ class Transactions(Workload):
             for call in calls:
                 assert call.id is not None
                 if call.name == "add":
-                    await tx.add(call.type, call.id, data(call), if_exists=rule)  # type: ignore[arg-type]
+                    await tx.add(call.type, call.id, client.data(call), if_exists=rule)  # type: ignore[arg-type]
                 else:
-                    await tx.resubmit(call.type, call.id, data=data(call))
+                    await tx.resubmit(call.type, call.id, data=client.data(call))
 
         with contextlib.suppress(JobExists, JobNotFound, NoTypeTimeout):
             await client.transact(calls, several)
@@ -61,8 +61,8 @@ class Transactions(Workload):
             if job is None:
                 return False
             took.append((job.type, job.id))
-            await tx.finish(job, data(finish))
-            await tx.add(type, id, data(add), if_exists="resubmit")
+            await tx.finish(job, client.data(finish))
+            await tx.add(type, id, client.data(add), if_exists="resubmit")
             return True
 
         with contextlib.suppress(NoTypeTimeout, WorkerConflict):

@@ -1,0 +1,91 @@
+"""The process monitor: has the jobs of dead processes run again at once, where the store can tell who is dead.
+
+Floor: actors. What it does not see, such as a process on another machine or one that lives but has forgotten its jobs,
+the activity monitors find when the types' timeouts have passed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import Final
+
+from jobs_service.actors.context import Context, log
+from jobs_service.layer import instances
+from jobs_service.layer.batching import TOO_MUCH, Batch, Pace
+from jobs_service.layer.unit import Place, Seen, Unit
+from jobs_service.model import JobId, JobType
+from jobs_service.store.base import Transaction
+from jobs_service.supervision import Actor
+
+_PAGE: Final = 250
+"""Running jobs that are read at once: not too much, however large they are."""
+_SHOWN_IDS: Final = 10
+
+
+class ProcessMonitor(Actor):
+    """Looks for instances of the store whose process has died, and re-enqueues what they held.
+
+    Args:
+        context: the service's.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__("process monitor")
+        self._context = context
+        self._pace = Pace(Batch.of(context.store.limits))
+
+    async def run(self) -> None:
+        context = self._context
+        period = context.settings.process_check_period
+        pause = context.sources.uniform(0.0, period)
+        while True:
+            message = await self.receive(pause)
+            if message is not None:
+                await self.handle(message.body)
+            dead = await context.retried(context.store.dead_instances)
+            if dead:
+                await self._bury(frozenset(dead))
+            # There may be more, as many as were killed since somebody looked last.
+            pause = 0.0 if dead else period
+
+    async def _bury(self, dead: frozenset[bytes]) -> None:
+        """Re-enqueue all jobs that dead instances hold, then forget these. Whoever does it again finds nothing."""
+        context = self._context
+        held, after = await self._held(dead, None)
+        await self._re_enqueue(held, dead)
+        while after is not None:
+            held, after = await self._held(dead, after)
+            await self._re_enqueue(held, dead)
+        await context.retried(lambda: context.store.forget_instances([*dead]))
+        log.debug("processes_died", count=len(dead))
+
+    async def _held(self, dead: frozenset[bytes], after: bytes | None) -> tuple[list[Place], bytes | None]:
+        """Return what dead instances hold in one page of all running jobs, and where the next one begins."""
+        context = self._context
+
+        async def look(transaction: Transaction) -> tuple[list[Place], bytes | None]:
+            return await instances.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
+
+        return await context.retried(lambda: context.read(look))
+
+    async def _re_enqueue(self, held: list[Place], dead: frozenset[bytes]) -> None:
+        """Re-enqueue jobs, as many per transaction as fit."""
+        while held:
+            lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
+            self._tell(lost)
+            held = held[dealt_with:]
+
+    async def _take(self, held: list[Place], dead: frozenset[bytes], most: int) -> tuple[list[Seen], int]:
+        async def take(unit: Unit) -> tuple[list[Seen], int]:
+            lost, dealt_with = await instances.take_from(unit, held[:most], dead)
+            return [entry.seen() for entry in lost], dealt_with
+
+        return await self._context.retried(lambda: self._context.transact(take), unless=TOO_MUCH)
+
+    def _tell(self, lost: list[Seen]) -> None:
+        ids: defaultdict[JobType, list[JobId]] = defaultdict(list)
+        for seen in lost:
+            ids[seen.keys.type].append(seen.id)
+        for type, some in ids.items():
+            log.warning("jobs_lost", type=type, count=len(some), ids=some[:_SHOWN_IDS], reason="their process died")

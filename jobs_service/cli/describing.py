@@ -1,0 +1,163 @@
+"""`handlers` and `periodic`: what an application has registered, and when its jobs come. Floor: command line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.names import printable, shown
+from jobs_service.cli.options import JsonOption, StoreOption
+from jobs_service.cli.tables import Column, table
+
+if TYPE_CHECKING:
+    from jobs_service import Handler, HandlerOptions, JobsService
+    from jobs_service.runner.schedule import Schedule
+    from jobs_service.runner.ticker import Periodic
+
+ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
+OptionalApplication = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODULE:ATTR]", help="A JobsService of yours: only it knows when its jobs come next."),
+]
+
+HANDLERS = (Column("type"), Column("function"), Column("comes"), Column("options", cut=True))
+PERIODIC = (Column("type"), Column("comes"), Column("last"), Column("next"), Column("missed"), Column("paused"))
+
+
+def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = False) -> None:
+    """Show the handlers of an application with their options.
+
+    The options that differ from the defaults are shown, as the settings change them; with --json all.
+    """
+    from jobs_service.cli.application import load
+
+    session.refuse_store(context, "handlers are in a program, not in a store")
+    service = load(application)
+    service.reload(service.settings)
+    periodic = service.periodic
+    rows = [_handler(handler, periodic.get(handler.type)) for handler in service.handlers.values()]
+    if as_json:
+        for row in rows:
+            output.json_line(row)
+    elif rows:
+        table(HANDLERS, [_handler_cells(row) for row in rows])
+    else:
+        output.line("no handlers; make a function one with @jobs.handler(type)")
+
+
+def periodic(
+    context: typer.Context,
+    application: OptionalApplication = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show periodic jobs with their last and next tick.
+
+    Without an application they are those that have ticked in the store.
+    """
+    if application is None:
+        rows = session.run(context, store, _ticks)
+    else:
+        from jobs_service.cli.application import load
+
+        session.refuse_store(context, f"{application} brings its own store", store)
+        service = load(application)
+        address = service.store.address
+        seen = [] if session.missing_store(address) else session.run_at(address, _ticks)
+        rows = _scheduled(service.periodic, {row["type"]: row for row in seen})
+    if as_json:
+        for row in rows:
+            output.json_line(row)
+    elif rows:
+        table(PERIODIC, [_periodic_cells(row) for row in rows])
+    else:
+        output.line("no periodic jobs; make a function's with @jobs.every(period) or @jobs.cron(expression)")
+
+
+def _handler(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any]:
+    return {
+        "type": shown(handler.type),
+        "function": handler.name,
+        "kind": handler.kind,
+        "comes": None if periodic is None else _comes(periodic.schedule),
+        "options": _options(handler.options),
+    }
+
+
+def _options(options: HandlerOptions) -> dict[str, Any]:
+    """Return options as JSON has them."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    return {name: "a function" if callable(value) else value for name, value in values.items()}
+
+
+def _handler_cells(row: dict[str, Any]) -> list[str]:
+    from jobs_service import HandlerOptions
+
+    defaults = _options(HandlerOptions())
+    changed = [f"{name}={value}" for name, value in row["options"].items() if value != defaults[name]]
+    return [row["type"], printable(row["function"]), row["comes"] or "", " ".join(changed)]
+
+
+async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
+    """Return the periodic types that are in the store."""
+    return [
+        {
+            "type": shown(type),
+            "comes": None,
+            "last": output.timestamp(_time(last)),
+            "next": None,
+            "missed": None,
+            "paused": await jobs.paused(type),
+        }
+        for type, last in (await jobs.last_ticks()).items()
+    ]
+
+
+def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the periodic types of an application, with what is in the store of them."""
+    from jobs_service.sources import Sources
+
+    now = Sources().wall_time()
+    rows = []
+    for type, periodic in registered.items():
+        schedule = periodic.schedule
+        row = seen.get(shown(type), {"last": None, "paused": False})
+        last = None if row["last"] is None else datetime.fromisoformat(row["last"]).timestamp()
+        # Before its first tick the store has when a process looked first.
+        ticked = last is not None and schedule.previous_at(last) == last
+        rows.append(
+            {
+                "type": shown(type),
+                "comes": _comes(schedule),
+                "last": row["last"] if ticked else None,
+                "next": output.timestamp(_time(schedule.next_after(now))),
+                "missed": periodic.missed.value,
+                "paused": row["paused"],
+            }
+        )
+    return rows
+
+
+def _periodic_cells(row: dict[str, Any]) -> list[str]:
+    def time(field: str) -> str:
+        return "" if row[field] is None else output.time_text(datetime.fromisoformat(row[field]))
+
+    return [row["type"], row["comes"] or "", time("last"), time("next"), row["missed"] or "", "yes" * row["paused"]]
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None or math.isinf(seconds) else datetime.fromtimestamp(seconds, UTC)
+
+
+def _comes(schedule: Schedule) -> str:
+    """Return when jobs come, in words."""
+    from jobs_service.runner.schedule import Cron, Every
+
+    if isinstance(schedule, Every):
+        return f"every {output.period_text(schedule.seconds)}"
+    return f"{schedule.expression} {schedule.timezone}" if isinstance(schedule, Cron) else str(schedule)

@@ -1,0 +1,173 @@
+"""Tables for people, page by page: laid out to the width of a terminal, plain and whole elsewhere. Floor: command line.
+
+A table may have any number of rows, so it is written as its rows come and keeps none of them; a line costs some
+microseconds, which a general library of layouts does not offer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+GAP: Final = "  "
+LEAST_CUT: Final = 16
+"""Columns that a value which may be cut gets at least."""
+
+STYLES: Final = {
+    "ready": "yellow",
+    "scheduled": "blue",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "canceled": "magenta",
+    "unreadable": "red",
+}
+_CODES: Final = {"blue": 34, "cyan": 36, "green": 32, "magenta": 35, "red": 31, "yellow": 33}
+_BOLD: Final = "\x1b[1m"
+_END: Final = "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: its heading.
+        right: whether its values are aligned to the right.
+        cut: whether its values may be cut to a terminal's width; only the last column may.
+        nothing: a value that says nothing: the column is left out where no row has another one.
+        status: whether its values are what jobs do, and have colours.
+    """
+
+    name: str
+    right: bool = False
+    cut: bool = False
+    nothing: str = ""
+    status: bool = False
+
+
+class Table:
+    """A table that is printed page by page.
+
+    Args:
+        columns: what is not marked as cut is never cut, so that it can be copied; on a narrow terminal it is folded.
+            One in which no row says anything is left out, but for the first.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._used: set[int] = set()
+        self._widths = [len(column.name) for column in columns]
+        self._terminal = sys.stdout.isatty()
+        self._paints = self._terminal and paints()
+
+    def print(self, rows: Sequence[Sequence[str]]) -> None:
+        """Print the next rows, of printable text; the heading comes first, and again where columns join."""
+        for line in self.lines(rows):
+            print(line)
+        sys.stdout.flush()
+
+    def lines(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+        """Yield the lines of the next rows."""
+        used = self._used | _in_use(self._columns, rows)
+        heading, self._used = used != self._used, used
+        places = sorted(used)
+        columns = [self._columns[place] for place in places]
+        wanted = [[row[place] for place in places] for row in rows]
+        widths = self._fitted(places, wanted)
+        if heading:
+            for line in _row([column.name.upper() for column in columns], columns, widths, paint=False):
+                yield f"{_BOLD}{line}{_END}" if self._terminal else line
+        for row in wanted:
+            if columns[-1].cut and self._terminal:
+                row[-1] = cut(row[-1], widths[-1])
+            yield from _row(row, columns, widths, paint=self._paints)
+
+    def _fitted(self, places: Sequence[int], rows: Sequence[Sequence[str]]) -> list[int]:
+        """Return the widths of columns: what their cells take, as far as there is room."""
+        for at, place in enumerate(places):
+            self._widths[place] = max([self._widths[place], *(cells(row[at]) for row in rows)])
+        widths = [self._widths[place] for place in places]
+        if not self._terminal:
+            return widths
+        room = width() - len(GAP) * (len(widths) - 1)
+        if self._columns[places[-1]].cut:
+            widths[-1] = min(widths[-1], max(LEAST_CUT, room - sum(widths[:-1])))
+        # Names that are too long for the terminal are folded, never cut.
+        while sum(widths) > room and max(widths) > 1:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; see Table."""
+    Table(columns).print(rows)
+
+
+def width() -> int:
+    """Return how many characters a terminal's line has; the variable COLUMNS overrides what it says itself."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def paints() -> bool:
+    """Whether a terminal is given colours: https://no-color.org."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, columns: int) -> str:
+    """Return the text in at most so many columns of a terminal."""
+    if cells(text) <= columns:
+        return text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, columns - 1).rstrip() + "…"
+
+
+def painted(text: str, word: str) -> str:
+    """Return a text in the colour of what a job does, for a terminal."""
+    style = STYLES.get(word)
+    return text if style is None else f"\x1b[{_CODES[style]}m{text}{_END}"
+
+
+def _in_use(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> set[int]:
+    return {
+        at for at, column in enumerate(columns) if at == 0 or any(row[at] not in ("", column.nothing) for row in rows)
+    }
+
+
+def _row(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, paint: bool) -> Iterator[str]:
+    """Yield the lines of one row: more than one where something is folded."""
+    if all(cells(cell) <= size for cell, size in zip(row, widths, strict=True)):
+        yield _line(row, columns, widths, paint=paint)
+        return
+    folded = [_folded(cell, size) for cell, size in zip(row, widths, strict=True)]
+    for at in range(max(map(len, folded))):
+        yield _line([lines[at] if at < len(lines) else "" for lines in folded], columns, widths, paint=paint)
+
+
+def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, paint: bool) -> str:
+    parts = []
+    for cell, column, size in zip(row, columns, widths, strict=True):
+        padding = " " * (size - cells(cell))
+        text = painted(cell, cell) if paint and column.status else cell
+        parts.append(padding + text if column.right else text + padding)
+    return GAP.join(parts).rstrip()
+
+
+def _folded(text: str, columns: int) -> list[str]:
+    from rich.cells import chop_cells
+
+    return chop_cells(text, columns) if text else [""]

@@ -1,0 +1,211 @@
+"""Which types have jobs that somebody must watch over: the types that are awake. Floor: layer.
+
+A store may have very many types, and few of them have running, scheduled or expiring jobs at any moment. Each service
+watches over those only, and needs one watch for all others. So the store knows them:
+
+- A type is *awake* while it has a row (AWAKE, type). The transaction that makes a job run, be scheduled or expire reads
+  that row, with a conflict if it is there, and writes it where it is missing. Only the first job of an idle type does.
+- A type whose next scheduled or expiring job comes later is *asleep* until then: (ASLEEP, type) has the time, and
+  (ALARM, time, type) finds the types whose time has come. A service wakes them a moment ahead.
+- A type without either has nothing but ready and finished jobs, which need nobody: `settle` takes the rows away. It
+  reads the beginnings of the type's indexes with conflicts, so that a job that begins to run meanwhile is seen by one
+  of the two transactions.
+- (AWAKE), without a type, is a counter that is bumped with every change of these rows. Services watch it.
+
+The rows follow from the indexes, and a store of an earlier version does not have them. As long as (ALARM), without a
+type, is missing, a service that opens the store looks through the indexes and wakes what it finds. Services look
+through ACTIVITY now and then all the same: a type with running jobs is found in any case, if later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from jobs_service.layer.keyspace import (
+    ACTIVITY,
+    AFTER,
+    ALARM,
+    AWAKE,
+    EXPIRING,
+    SCHEDULED,
+    STAMP_CODE,
+    TIME_CODE,
+    Keyspace,
+    TypeFinder,
+    TypeKeys,
+    next_time,
+    pack_seconds,
+    pack_type,
+    unpack_seconds,
+)
+from jobs_service.store.base import Snapshot, Transaction
+
+NEVER: Final = math.inf
+INDEXED: Final = (ACTIVITY, SCHEDULED, EXPIRING)
+"""The sections from which the rows of types follow."""
+
+_ONE: Final = (1).to_bytes(8, "little")
+_TIME_BYTES: Final = 9
+
+
+class Page(NamedTuple):
+    """Some of the types that are awake, as packed, in key order.
+
+    Attributes:
+        types: of this page.
+        more: whether there may be others behind the last of them.
+    """
+
+    types: list[bytes]
+    more: bool
+
+
+def counter(keyspace: Keyspace) -> bytes:
+    """Return the key that changes whenever a type wakes up or falls asleep."""
+    return keyspace.sections[AWAKE]
+
+
+def is_complete(keyspace: Keyspace) -> bytes:
+    """Return the key that is there when the rows of all types are."""
+    return keyspace.sections[ALARM]
+
+
+async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at: float = 0.0) -> bool:
+    """Have a type watched over.
+
+    Args:
+        transaction, keyspace, keys: of the type.
+        at: seconds since the epoch from which on that is needed: a type that wakes up before goes on sleeping.
+
+    Returns:
+        Whether it was not awake.
+    """
+    # Two who wake it are no conflict, and neither are many who begin with an idle type at the same time.
+    is_awake, until = await transaction.snapshot.get_many((keys.awake, keys.asleep))
+    if is_awake is not None:
+        transaction.add_read_conflict_key(keys.awake)
+        return False
+    transaction.add_read_conflict_key(keys.asleep)
+    if until is not None:
+        if unpack_seconds(until) <= at:
+            return False
+        _forget_alarm(transaction, keyspace, keys, until)
+    transaction.set(keys.awake, b"")
+    transaction.add(counter(keyspace), _ONE)
+    return True
+
+
+async def awake_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
+    """Return a page of the types that are awake, those behind a packed one."""
+    section = keyspace.sections[AWAKE]
+    found = await transaction.get_range(section + (after or b"") + b"\x00", section + AFTER, limit=limit)
+    return Page([key[len(section) :] for key, _ in found], len(found) == limit)
+
+
+async def next_alarm(transaction: Snapshot, keyspace: Keyspace) -> float:
+    """Return when the next sleeping type is to be woken, seconds since the epoch; NEVER when there is none."""
+    section = keyspace.sections[ALARM]
+    found = await transaction.get_range(section + TIME_CODE, section + TIME_CODE + AFTER, limit=1)
+    return _or_never(next_time(found, len(section)))
+
+
+async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, limit: int) -> int:
+    """Wake the types whose time has come, the earliest first; return how many."""
+    section = keyspace.sections[ALARM]
+    found = await transaction.get_range(section + b"\x00", section + pack_seconds(until) + AFTER, limit=limit)
+    for key, _ in found:
+        transaction.clear(key)
+        keys = keys_of(keyspace, key[len(section) + _TIME_BYTES :])
+        if keys is not None:
+            await wake(transaction, keyspace, keys, -NEVER)
+    return len(found)
+
+
+def keys_of(keyspace: Keyspace, packed: bytes) -> TypeKeys | None:
+    """Return the keys of a type as it is in a row; None for what is no type, in a store that is damaged."""
+    try:
+        keys = keyspace.of_packed(packed)
+        pack_type(keys.type)
+    except Exception:  # the tuple layer's own, of whatever kind
+        return None
+    return keys
+
+
+async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, sleep_from: float) -> bool:
+    """Take a type for idle, if it has no jobs that somebody must watch over soon.
+
+    Args:
+        transaction, keyspace, keys: of the type.
+        sleep_from: seconds since the epoch; jobs that are scheduled, or expire, before need somebody who is awake.
+
+    Returns:
+        Whether it is not awake any more.
+    """
+    if await transaction.get(keys.awake) is None:
+        return True
+    # By a snapshot first: on a type with running jobs the conflicts would be many.
+    if await _next_time(transaction.snapshot, keys) < sleep_from:
+        return False
+    until = await _next_time(transaction, keys)
+    transaction.clear(keys.awake)
+    transaction.add(counter(keyspace), _ONE)
+    if until != NEVER:
+        packed = pack_seconds(until)
+        transaction.set(keys.asleep, packed)
+        transaction.set(_alarm(keyspace, keys, packed), b"")
+    return True
+
+
+async def types_in(transaction: Snapshot, keyspace: Keyspace, section: int, after: bytes | None, limit: int) -> Page:
+    """Return a page of the types that have rows in a section, by one short read for each."""
+    prefix = keyspace.sections[section]
+    finder = TypeFinder(keyspace)
+    types: list[bytes] = []
+    begin = prefix if after is None else prefix + after + AFTER
+    while len(types) < limit:
+        found = await transaction.get_range(begin, prefix + AFTER, limit=1)
+        if not found:
+            return Page(types, more=False)
+        key = found[0][0]
+        try:
+            packed = finder.keys_of(key[len(prefix) :]).packed
+        except Exception:  # a damaged key: whoever looks after its type takes it out
+            begin = key + b"\x00"
+        else:
+            types.append(packed)
+            begin = prefix + packed + AFTER
+    return Page(types, more=True)
+
+
+async def not_awake(transaction: Snapshot, keyspace: Keyspace, types: Sequence[bytes]) -> list[bytes]:
+    """Return those of these packed types that are not awake."""
+    rows = await transaction.get_many([keyspace.of_packed(type).awake for type in types])
+    return [type for type, row in zip(types, rows, strict=True) if row is None]
+
+
+async def _next_time(transaction: Snapshot, keys: TypeKeys) -> float:
+    """Return from when on the type's jobs must be watched over; what runs must be now."""
+    # Rows of changes are removed by followers, or by the type's monitor.
+    for index in (keys.activity, keys.changes + STAMP_CODE):
+        if await transaction.get_range(index, index + AFTER, limit=1):
+            return -NEVER
+    times = []
+    for index in (keys.scheduled, keys.expiring):
+        found = await transaction.get_range(index + TIME_CODE, index + TIME_CODE + AFTER, limit=1)
+        times.append(_or_never(next_time(found, len(index))))
+    return min(times)
+
+
+def _or_never(time: float | None) -> float:
+    return NEVER if time is None else time
+
+
+def _forget_alarm(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, until: bytes) -> None:
+    transaction.clear(keys.asleep)
+    transaction.clear(_alarm(keyspace, keys, until))
+
+
+def _alarm(keyspace: Keyspace, keys: TypeKeys, packed_time: bytes) -> bytes:
+    return keyspace.sections[ALARM] + packed_time + keys.packed

@@ -1,0 +1,63 @@
+"""What programs have declared of a type, beside what is set: the last who said something new is heard. Floor: layer.
+
+A type's activity timeout and retention live in the store, and two may set them: the program, by its handler's options,
+and an operator, by `set_type_timeout` and `set_retention`. When handlers start, an option that the program has not
+declared before is set; one that it has declared before says nothing new, and what an operator has set since stays. What
+was declared last is a row of its own per type: (timeout, keep, keep_failed), times in seconds, None for ever; or
+(timeout) where nobody has run handlers yet. A type that was removed has an empty row, so that `enqueue` does not make
+it again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import fdb.tuple
+
+from jobs_service.layer.keyspace import TypeKeys, unpacked
+from jobs_service.layer.unit import Retention, Unit
+
+_FIELDS: Final = 3
+_REMOVED: Final[bytes] = fdb.tuple.pack(())
+
+
+class Declared(NamedTuple):
+    """The options of a handler that are kept with its type; times in seconds.
+
+    Attributes:
+        timeout: the activity timeout.
+        retention: how long finished jobs are kept.
+    """
+
+    timeout: float
+    retention: Retention
+
+
+def note_timeout(unit: Unit, keys: TypeKeys, timeout: float) -> None:
+    """Remember the timeout with which a program has made a type."""
+    unit.transaction.set(keys.declared, fdb.tuple.pack((timeout,)))
+
+
+def note(unit: Unit, keys: TypeKeys, declared: Declared) -> None:
+    """Remember what a program has declared."""
+    unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, *declared.retention)))
+
+
+def note_removal(unit: Unit, keys: TypeKeys) -> None:
+    """Remember that somebody has removed a type."""
+    unit.transaction.set(keys.declared, _REMOVED)
+
+
+async def is_removed(unit: Unit, keys: TypeKeys) -> bool:
+    """Whether a type that does not exist was removed by somebody, and not just never made."""
+    return await unit.transaction.get(keys.declared) == _REMOVED
+
+
+async def noted(unit: Unit, keys: TypeKeys) -> tuple[float | None, Retention | None]:
+    """Return what programs have declared last: timeout and retention, None for what is not known."""
+    packed = await unit.transaction.get(keys.declared)
+    values = unpacked(packed)
+    return (
+        values[0] if values else None,
+        Retention(*values[1:]) if len(values) == _FIELDS else None,
+    )

@@ -1,0 +1,336 @@
+"""What is asked for when a job is enqueued for a handler: checked and encoded before any transaction. Floor: layer."""
+
+from __future__ import annotations
+
+import abc
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+
+from jobs_service import json_data, notes
+from jobs_service.errors import InvalidJob, in_one_line, kind_of, shown
+from jobs_service.layer.creation import Spec, spec_of
+from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, plain_type
+from jobs_service.model import UNSET, Job, JobId, JobType, Priority, RunAt
+from jobs_service.sources import Sources
+
+ArgsT = TypeVar("ArgsT")
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+When: TypeAlias = RunAt | timedelta
+"""An aware datetime, seconds since the epoch, or a timedelta from now on."""
+
+ENQUEUE_OPTIONS: Final = ("id", "priority", "run_at", "delay", "unique", "max_attempts", "time_limit")
+"""What `enqueue` itself takes by keyword: no parameter of a handler that is given by keyword can be called so."""
+
+_RANDOM_ID_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16
+_LONGEST: Final = 1e9
+_MOST_ATTEMPTS: Final = 65_535
+
+
+class Enqueued(abc.ABC, Generic[ArgsT, ResultT_co]):
+    """What a job is enqueued for: a handler.
+
+    Attributes:
+        type: of its jobs.
+        name: how messages call it.
+        takes_keywords: whether its arguments can be given by keyword.
+    """
+
+    type: JobType
+    name: str
+    takes_keywords: bool = False
+
+    @property
+    @abc.abstractmethod
+    def timeout(self) -> float | None:
+        """The activity timeout that the type is made with, in seconds; None for a type that must be there."""
+
+    @abc.abstractmethod
+    def data(self, args: Any) -> Any:
+        """Return arguments as JSON data; UNSET for a handler that takes none."""
+
+    def checked(self, data: Any) -> Any:
+        """Return JSON data, which the handler must be able to take."""
+        return data
+
+
+class Named(Enqueued[Any, Any]):
+    """A handler of which no more is known than its type, or one that is called by its type.
+
+    Args:
+        type: as a program gave it.
+        handlers: those that are known.
+    """
+
+    takes_keywords = True
+
+    def __init__(self, type: Any, handlers: Mapping[JobType, Enqueued[Any, Any]]) -> None:
+        self.type = plain_type(type)
+        self.name = f"type {shown(self.type)}"
+        self._handler = handlers.get(self.type)
+
+    @property
+    def timeout(self) -> float | None:
+        """That of the handler, None when it is not known."""
+        return None if self._handler is None else self._handler.timeout
+
+    def data(self, args: Any) -> Any:
+        """Return the data of a job, checked by the handler if it is known."""
+        if args is UNSET:
+            return None if self._handler is None else self._handler.data(UNSET)
+        return args if self._handler is None else self._handler.checked(args)
+
+
+class How(NamedTuple):
+    """The options of `enqueue`, as a program gave them; see JobsService.enqueue."""
+
+    id: Any = None
+    priority: Any = 0
+    run_at: Any = None
+    delay: Any = None
+    unique: Any = None
+    max_attempts: Any = None
+    time_limit: Any = None
+
+
+class Wanted(NamedTuple):
+    """One job that is to be enqueued.
+
+    Attributes:
+        id: its name within the type.
+        spec: what it is to be.
+        unique: whether a job of this id that has not finished is what is asked for.
+    """
+
+    id: JobId
+    spec: Spec
+    unique: bool
+
+
+def handler_of(handler: Any, known: Mapping[JobType, Enqueued[Any, Any]]) -> Enqueued[Any, Any]:
+    """Return what a job is to be enqueued for.
+
+    Args:
+        handler: a handler, or the type of one.
+        known: the handlers of this program.
+
+    Raises:
+        InvalidJob: neither a handler nor a type.
+    """
+    kind = type(handler)
+    if issubclass(kind, Enqueued):
+        found: Enqueued[Any, Any] = handler
+        return found
+    if issubclass(kind, str | bytes | int | tuple) and kind is not bool:
+        return Named(handler, known)
+    raise InvalidJob(
+        f"{shown(handler)}: a {kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
+    )
+
+
+def wanted(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, Any], how: How, sources: Sources) -> Wanted:
+    """Return the job that is asked for.
+
+    Args:
+        handler: what it is for.
+        args: its arguments as one value; UNSET for none.
+        arguments: its arguments by keyword.
+        how: the options.
+        sources: wall-clock time and randomness.
+
+    Raises:
+        InvalidJob: arguments that are not the handler's, or options that do not go together.
+        JobTooLarge: more than any store takes.
+    """
+    data = handler.data(_one_value(handler, args, arguments))
+    run_at = due(how.run_at, how.delay, sources)
+    id = _naming(handler, data, how, sources)
+    spec = spec_of(handler.type, id, data, how.priority, run_at)
+    spec.limits = limits_of(how.max_attempts, how.time_limit)
+    return Wanted(id, spec, is_unique(how.unique))
+
+
+def due(run_at: Any, delay: Any, sources: Sources) -> Any:
+    """Return when a job is to run, given a time or a delay.
+
+    Raises:
+        InvalidJob: both are given, or the delay is none.
+    """
+    if delay is None and not issubclass(type(run_at), timedelta):
+        return run_at
+    if delay is not None and run_at is not None:
+        raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
+    what, value = ("run_at", run_at) if delay is None else ("delay", delay)
+    seconds = timedelta.total_seconds(value) if issubclass(type(value), timedelta) else _number(value)
+    if seconds is None or not 0 <= seconds <= _LONGEST:
+        raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
+    return sources.wall_time() + seconds
+
+
+def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
+    """Return what of its handler's options holds otherwise for one job, as its notes keep it; None for nothing.
+
+    Raises:
+        InvalidJob: a number that cannot be.
+    """
+    if max_attempts is None and time_limit is None:
+        return None
+    most = None if max_attempts is None else exact_int(max_attempts)
+    if max_attempts is not None and (most is None or not 1 <= most <= _MOST_ATTEMPTS):
+        raise InvalidJob(
+            f"max_attempts={shown(max_attempts)}: allowed are None and integers from 1 to {_MOST_ATTEMPTS}"
+        )
+    seconds = None if time_limit is None else _number(time_limit)
+    if time_limit is not None and (seconds is None or not 0 < seconds <= _LONGEST):
+        raise InvalidJob(f"time_limit={shown(time_limit)}: allowed are None and seconds > 0 and <= {_LONGEST:.0f}")
+    return notes.limits_json(most, seconds)
+
+
+def is_unique(unique: Any) -> bool:
+    """Return whether a job is to be the only one of its kind.
+
+    Raises:
+        InvalidJob: it is neither None, a bool nor a key.
+    """
+    if unique is None or unique is False:
+        return False
+    if unique is not True and not (issubclass(type(unique), str) and str.__len__(unique)):
+        raise InvalidJob(
+            f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
+        )
+    return True
+
+
+def batches(
+    jobs: Iterable[Wanted], place_of: Callable[[JobId], Place], most: int, budget: int
+) -> Iterator[list[tuple[Place, Wanted]]]:
+    """Yield jobs with their places for one transaction after the other.
+
+    Args:
+        jobs: read as they are written.
+        place_of: returns the place of an id.
+        most: jobs of one transaction.
+        budget: bytes of one transaction.
+    """
+    batch: list[tuple[Place, Wanted]] = []
+    size = 0
+    for job in jobs:
+        place = place_of(job.id)
+        takes = job.spec.size() + 4 * len(place[2]) + 4 * (len(place[0].ready) + 64)
+        if batch and (len(batch) == most or size + takes > budget):
+            yield batch
+            batch, size = [], 0
+        batch.append((place, job))
+        size += takes
+    if batch:
+        yield batch
+
+
+class EnqueueNow(Protocol):
+    """`enqueue` as a plain call; see JobsService.enqueue."""
+
+    @overload
+    def __call__(
+        self,
+        handler: Enqueued[ArgsT, Any],
+        args: ArgsT,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> Job: ...
+    @overload
+    def __call__(
+        self,
+        handler: Enqueued[Any, Any],
+        args: Mapping[str, Any],
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> Job: ...
+    @overload
+    def __call__(
+        self,
+        handler: Enqueued[Any, Any],
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job: ...
+    @overload
+    def __call__(
+        self,
+        handler: JobType,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job: ...
+
+
+def _one_value(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return arguments as one value, however they were given.
+
+    Raises:
+        InvalidJob: they were given twice, or by keyword to a handler that takes one value.
+    """
+    if not arguments:
+        return args
+    if handler.takes_keywords and args is UNSET:
+        return dict(arguments)
+    first = next(iter(arguments))
+    why = "its arguments are given as one value already" if handler.takes_keywords else "it takes one value"
+    close = difflib.get_close_matches(first, ENQUEUE_OPTIONS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"the options of enqueue are {', '.join(ENQUEUE_OPTIONS)}"
+    refused = f"{handler.name} is not given {in_one_line(first, 40)}= by keyword: {why}; {hint}"
+    raise InvalidJob(refused).about(handler.type)
+
+
+def _naming(handler: Enqueued[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
+    """Return the id of a job that is enqueued.
+
+    Raises:
+        InvalidJob: id and unique are both given.
+    """
+    if not is_unique(how.unique):
+        named: JobId = sources.token(_RANDOM_ID_BYTES).hex() if how.id is None else how.id
+        return named
+    if how.id is not None:
+        refused = f"id={shown(how.id)} and unique={shown(how.unique)}: give one of them"
+        raise InvalidJob(refused).about(handler.type, how.id)
+    if how.unique is True:
+        return "unique:" + blake2b(json_data.canonical(data), digest_size=_DIGEST_BYTES).hexdigest()
+    return "unique:" + str.__str__(how.unique)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return exact_seconds(value)
+    except OverflowError:
+        return math.inf

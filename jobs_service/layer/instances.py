@@ -1,0 +1,88 @@
+"""Running jobs by the instance of the store that holds them: found and taken from it when its process is dead.
+
+Floor: layer. Where the store's instances have ids, the lock of a running job begins with that of the instance on which
+it was accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.layer.keyspace import ACTIVITY, AFTER, DATA, STAMP_CODE, Keyspace, TypeFinder, unpack_id
+from jobs_service.layer.processing import lose
+from jobs_service.layer.record import lock_in
+from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.store.base import Snapshot
+
+_SEQ_BYTES = len(STAMP_CODE) + 12
+
+
+async def held_jobs(
+    transaction: Snapshot, keyspace: Keyspace, instances: Collection[bytes], after: bytes | None, limit: int
+) -> tuple[list[Place], bytes | None]:
+    """Find running jobs of any type that instances hold, in one page of all running jobs.
+
+    Args:
+        transaction: reads.
+        keyspace: where the keys are.
+        instances: the ids.
+        after: the last key of the page before; None to begin.
+        limit: running jobs to look at.
+
+    Returns:
+        The jobs, and the last key of this page; None when there are no more.
+    """
+    section = keyspace.sections[ACTIVITY]
+    found = await transaction.get_range(section if after is None else after + b"\x00", section + AFTER, limit=limit)
+    data = keyspace.sections[DATA]
+    # The type, packed, is what is left of the key without its section and its seq.
+    data_keys = [data + key[len(section) : -_SEQ_BYTES] + id for key, id in found]
+    try:
+        raws = await transaction.get_many(data_keys)
+    except StoreDamaged:  # of one of them, perhaps
+        raws = [await _readable(transaction, data_key) for data_key in data_keys]
+    size = len(next(iter(instances)))
+    finder = TypeFinder(keyspace)
+    held = [
+        (finder.keys_of(key[len(section) :]), unpack_id(id), id)
+        for (key, id), raw in zip(found, raws, strict=True)
+        if (lock := lock_in(raw)) is not None and lock[:size] in instances
+    ]
+    return held, found[-1][0] if len(found) == limit else None
+
+
+async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
+    """Return a record; None if it cannot be read."""
+    try:
+        return await transaction.get(data_key)
+    except StoreDamaged:
+        return None
+
+
+async def take_from(unit: Unit, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
+    """Take for lost what dead instances still hold of these jobs: pending, or finished if canceled.
+
+    Args:
+        unit: of work.
+        jobs: in question.
+        instances: the ids.
+
+    Returns:
+        The jobs that were taken, and how many of those in question were dealt with: as many as fit into a transaction.
+    """
+    size = len(next(iter(instances)))
+    lost: list[Entry] = []
+    for position, place in enumerate(jobs):
+        # One by one: a store that has instances answers at once.
+        try:
+            entry = await unit.load(place)
+        except RecordDamaged:
+            continue
+        record = entry.record
+        if record is not None and record.lock is not None and record.lock[:size] in instances:
+            await lose(unit, entry, record)
+            lost.append(entry)
+        if unit.is_full:
+            return lost, position + 1
+    return lost, len(jobs)

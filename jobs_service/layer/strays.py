@@ -1,0 +1,129 @@
+"""Index entries that point at no job which can be read there, and the jobs whose records cannot be read. Floor: layer.
+
+A damaged page, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
+be parsed, or one that belongs to no job. None of them may stop what has nothing to do with it. So whoever reads an
+index and meets such an entry takes it out, in the same transaction, and goes on: it is not met again. The job of an
+unreadable record is noted as set aside; a version that can read the record puts it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from jobs_service.layer.keyspace import (
+    AFTER,
+    STAMP_CODE,
+    TypeKeys,
+    end_of_priority,
+    is_id,
+    is_priority,
+    pack_seconds,
+)
+from jobs_service.layer.record import Record
+from jobs_service.layer.unit import Place, Unit
+from jobs_service.store.base import Snapshot
+
+_SEQ_BYTES: Final = 12
+_TIME_BYTES: Final = 9
+_LOOKED_AT: Final = 1000
+"""Entries of each index that are looked at for those of a job whose record does not tell where they are."""
+
+
+def take_out(unit: Unit, keys: TypeKeys, index_key: bytes, packed_id: bytes | None) -> None:
+    """Remove an index entry that points at no job in that place; set its job aside if its record cannot be read.
+
+    Args:
+        unit: has read the job's record, so that it is a conflict when that changes meanwhile.
+        keys: of the type.
+        index_key: of the entry.
+        packed_id: of the job; None when the entry names none.
+    """
+    unit.transaction.clear(index_key)
+    if packed_id is not None and keys.data + packed_id in unit.damaged:
+        unit.transaction.set(keys.set_aside + packed_id, b"")
+
+
+async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: int) -> list[bytes]:
+    """Return the packed ids of jobs of the type that were set aside, those behind one of them; empty to begin."""
+    begin = keys.set_aside + after + b"\x00"
+    found = await transaction.get_range(begin, keys.set_aside + AFTER, limit=limit)
+    return [key[len(keys.set_aside) :] for key, _ in found]
+
+
+async def put_back(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:
+    """Give jobs that were set aside their index entries again, as far as their records can be read now.
+
+    Args:
+        unit, keys: as everywhere.
+        packed_ids: of these jobs; not all are looked at when their records are large.
+
+    Returns:
+        How many were looked at.
+    """
+    entries = await unit.load_fitting(keys, packed_ids)
+    for packed_id, entry in zip(packed_ids, entries, strict=False):
+        if keys.data + packed_id in unit.damaged:
+            continue
+        unit.transaction.clear(keys.set_aside + packed_id)
+        if entry.record is not None:
+            unit.write_index(entry, entry.record)
+            unit.watch_over(keys, entry.record)
+            unit.wake(keys)
+    return len(entries)
+
+
+async def remove_damaged(unit: Unit, place: Place) -> None:
+    """Remove a job whose record cannot be read, with those of its index entries that can be found.
+
+    What its record seems to say of them is tried, and the front of each index is looked at. One that is left behind is
+    taken out by whoever meets it.
+    """
+    keys, _, packed_id = place
+    data_key = keys.data + packed_id
+    transaction = unit.transaction
+    raw = await transaction.get(data_key)
+    for key in await _entries_of(transaction.snapshot, keys, packed_id):
+        transaction.clear(key)
+    for key in _guessed(keys, packed_id, raw or b""):
+        if len(key) <= transaction.limits.key:
+            transaction.clear(key)
+    transaction.clear(keys.set_aside + packed_id)
+    unit.forget(place)
+
+
+async def _entries_of(reads: Snapshot, keys: TypeKeys, packed_id: bytes) -> list[bytes]:
+    """Return the index entries of a job among the first of each index."""
+    found: list[bytes] = []
+    for section in (keys.ready, keys.scheduled, keys.expiring, keys.activity):
+        for key, value in await reads.get_range(section, section + AFTER, limit=_LOOKED_AT):
+            if section is keys.activity:
+                named: bytes | None = value
+            elif section is keys.ready:
+                named = id_of_ready(keys, key)
+            else:
+                named = key[len(section) + _TIME_BYTES :]
+            if named == packed_id:
+                found.append(key)
+    return found
+
+
+def _guessed(keys: TypeKeys, packed_id: bytes, raw: bytes) -> list[bytes]:
+    """Return the index entries that a damaged record may have had: none of them can be another job's."""
+    salvaged = Record.salvaged(raw)
+    if salvaged is None:
+        return []
+    seq, priority, run_at = salvaged
+    guessed = [keys.scheduled + pack_seconds(run_at) + packed_id]
+    if is_priority(priority):
+        guessed.append(keys.ready + priority + STAMP_CODE + seq + packed_id)
+    return guessed
+
+
+def id_of_ready(keys: TypeKeys, key: bytes) -> bytes | None:
+    """Return the packed id in a READY key; None when it cannot be parsed."""
+    try:
+        packed_id = key[end_of_priority(keys, key) + 1 + _SEQ_BYTES :]
+    except Exception:  # the tuple layer's own, of whatever kind
+        return None
+    return packed_id if is_id(packed_id) else None

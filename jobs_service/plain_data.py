@@ -1,0 +1,42 @@
+"""Types, ids, times and what is told of runs as data that every JSON encoder takes. Floor: beside the model."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+import fdb.tuple
+
+from jobs_service.notes import JobError, Progress
+
+
+def name(value: Any) -> Any:
+    """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
+
+    What else the tuple layer knows (a UUID, a number that is not finite) is {"packed": its encoding in hexadecimal}.
+    """
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, tuple | list):
+        return [name(item) for item in value]
+    return {"packed": fdb.tuple.pack((value,)).hex()}
+
+
+def time(value: datetime | None) -> str | None:
+    """Return a time in ISO 8601, UTC, with microseconds."""
+    return None if value is None else value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def error(value: JobError | None) -> dict[str, str] | None:
+    """Return how a run failed."""
+    return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
+
+
+def progress(value: Progress | None) -> dict[str, Any] | None:
+    """Return how far a job has come."""
+    if value is None:
+        return None
+    return {"done": value.done, "total": value.total, "message": value.message, "attempt": value.attempt}

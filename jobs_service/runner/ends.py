@@ -1,0 +1,205 @@
+"""The ends of runs: written together, within the bounds of a transaction, and again until they are there.
+
+Floor: runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from jobs_service.actors.context import Context
+from jobs_service.actors.group_commit import GroupCommit
+from jobs_service.errors import DirectoryMoved, StoreError, WorkerConflict
+from jobs_service.events import EventLog
+from jobs_service.layer import processing
+from jobs_service.layer.batching import Batch, Room
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.model import JobType
+from jobs_service.runner.execution import End, Execution
+from jobs_service.runner.run import Run
+
+_MOST_BYTES: Final = 500_000
+"""Bytes of the records that one transaction rewrites: while it is written, the next one is prepared."""
+
+
+class Ends:
+    """Writes what becomes of the jobs of one handler.
+
+    Args:
+        context: the service's.
+        operations: where operations of the same moment share a transaction.
+        type: of the jobs.
+        execution: says what becomes of a job whose result cannot be stored.
+        log: of the handler.
+        over: called with each run whose end is in the store, or never will be.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        operations: GroupCommit,
+        type: JobType,
+        execution: Execution,
+        log: EventLog,
+        over: Callable[[Run], None],
+    ) -> None:
+        self._context = context
+        self._operations = operations
+        self._type = type
+        self._execution = execution
+        self._log = log
+        self._over = over
+        self._batch = Batch.of(context.store.limits, most_bytes=_MOST_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[tuple[Run, End]] = []
+        self._rewriting: set[asyncio.Task[None]] = set()
+        self._unsettled = 0
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def write(self, run: Run, end: End) -> None:
+        """Have the end of a run written, together with those that end now."""
+        if not self._unsettled:
+            self._settled.clear()
+        self._unsettled += 1
+        self._queue(run, end)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until all ends are written, and leave after so long what the store does not take.
+
+        The timeouts of these jobs will give them back.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._settled.wait()
+        for task in self._rewriting:
+            task.cancel()
+        if self._rewriting:
+            await asyncio.wait(self._rewriting)
+
+    def _queue(self, run: Run, end: End) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._send_all)
+        self._waiting.append((run, end))
+
+    def _settle(self, run: Run) -> None:
+        """The end of a run is written, or never will be."""
+        self._unsettled -= 1
+        if not self._unsettled:
+            self._settled.set()
+        self._over(run)
+
+    def _send_all(self) -> None:
+        """Have the ends of one turn of the loop written, in transactions that rewrite no more than they should."""
+        waiting, self._waiting = self._waiting, []
+        whole = _bytes_of(waiting)
+        if whole <= self._batch.bytes and len(waiting) <= self._batch.jobs:
+            self._send(waiting, whole)
+            return
+        part: list[tuple[Run, End]] = []
+        room = Room(self._batch.bytes)
+        for run, end in waiting:
+            size = run.size + end.size
+            if len(part) == self._batch.jobs or not room.takes(size):
+                self._send(part, _bytes_of(part))
+                part, room = [], Room(self._batch.bytes)
+                room.takes(size)
+            part.append((run, end))
+        self._send(part, _bytes_of(part))
+
+    def _send(self, part: list[tuple[Run, End]], size: int) -> None:
+        keys = self._keys()
+
+        answered = False
+
+        def answer(errors: Sequence[Exception | None]) -> None:
+            nonlocal answered
+            late, answered = answered, True
+            details = self._log.wants_details()  # asked once for all: of most runs there is nothing else to tell
+            for (run, end), error in zip(part, errors, strict=True):
+                if late:  # the store did not know, and each of these ends is being written once more
+                    run.stored = error is None
+                    continue
+                if error is None:
+                    if details or run.ending:
+                        self._tell_written(run, end)
+                    self._settle(run)
+                else:
+                    self._not_written(run, end, error)
+
+        calls = [
+            (end.operation, run.place(keys), (run.lock, *end.arguments))
+            for run, end in part
+            if end.operation is not None
+        ]
+        self._operations.operate_all(calls, answer, size=size)
+
+    def _keys(self) -> TypeKeys:
+        return self._context.keyspace.of(self._type)
+
+    def _tell_written(self, run: Run, end: End) -> None:
+        if run.ending or end.error is None:  # others were told of when their handler had ended
+            end.tell(self._log, run.job, self._loop.time() - run.at)
+
+    def _not_written(self, run: Run, end: End, error: Exception) -> None:
+        if isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable):
+            self._log.warning("store_retry", error=str(error), id=run.job.id)
+            self._rewrite(run, end)
+        elif isinstance(error, WorkerConflict):
+            self._tell_ended_otherwise(run, end)
+            self._settle(run)
+        elif end.operation is processing.finish and not end.instead:
+            # A result that the store does not take; an error of bounded size it takes.
+            failure = self._execution.too_large(run.job, error)
+            failure.tell(self._log, run.job)
+            self._queue(run, failure)
+        else:
+            self._log.error("end_not_written", id=run.job.id, exc_info=error)
+            self._settle(run)
+
+    def _tell_ended_otherwise(self, run: Run, end: End) -> None:
+        """The job is not this run's any more: another worker's, or ended by its handler in its own transaction."""
+        if run.stored:
+            self._tell_written(run, end)
+        elif run.ending:
+            end.tell_dropped(self._log, run.job)
+        else:
+            self._log.warning("job_taken_over", id=run.job.id)
+
+    def _rewrite(self, run: Run, end: End) -> None:
+        """Write an end that met what passes again and again, until it is there or the job is another's."""
+        operation = end.operation
+        assert operation is not None
+
+        async def once() -> None:
+            place = run.place(self._keys())
+            await self._context.transact(lambda unit: operation(unit, place, run.lock, *end.arguments))
+
+        async def write() -> None:
+            try:
+                while True:
+                    try:
+                        await self._context.retried(once, type=self._type, id=run.job.id)
+                    except DirectoryMoved:
+                        continue
+                    break
+            except WorkerConflict:
+                self._tell_ended_otherwise(run, end)
+            except Exception as error:
+                self._log.error("end_not_written", id=run.job.id, exc_info=error)
+            else:
+                self._tell_written(run, end)
+            finally:
+                self._settle(run)
+
+        task = self._loop.create_task(write(), name=f"end of {run.job.type!r}/{run.job.id!r}")
+        self._rewriting.add(task)
+        task.add_done_callback(self._rewriting.discard)
+
+
+def _bytes_of(part: list[tuple[Run, End]]) -> int:
+    """Return the bytes that are rewritten: all of each record, not only what is new in it."""
+    return sum([run.size + end.size for run, end in part])

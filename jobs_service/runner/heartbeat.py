@@ -1,0 +1,155 @@
+"""The heartbeat of one handler's runs: an actor that shows the store, again and again, that they are alive.
+
+Floor: runner. It has nothing to do with the lane that accepts jobs: those that run are not lost because that
+has crashed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import DirectoryMoved, JobsError
+from jobs_service.layer import activity, processing
+from jobs_service.layer.batching import TOO_MUCH, Batch, Pace, too_much_for
+from jobs_service.layer.keyspace import Place
+from jobs_service.layer.processing import Holding
+from jobs_service.layer.unit import Unit
+from jobs_service.model import JobId
+from jobs_service.runner.run import Run
+from jobs_service.runner.runs import Runs
+from jobs_service.store.base import Transaction, Watch
+from jobs_service.supervision import Actor
+
+BEATS: Final = 3
+"""Heartbeats per activity timeout."""
+
+_HOLDOFF: Final = 0.05
+"""Seconds between two looks at the type's timeout at least."""
+
+_SHOWN_IDS: Final = 10
+_RHYTHM_CHANGED: Final = "rhythm changed"
+
+
+LONG_RUN: Final = 3600.0
+"""Seconds after which the log says of a run without a time limit that it still goes on."""
+
+
+class Heartbeat(Actor):
+    """Keeps what runs of one type alive, whatever the handlers do.
+
+    Args:
+        context: the service's.
+        runs: what runs.
+    """
+
+    def __init__(self, context: Context, runs: Runs) -> None:
+        super().__init__(f"heartbeat {runs.handler.type!r}")
+        self._context = context
+        self._runs = runs
+        self._timeout = runs.options.timeout
+        self._pace = Pace(Batch.of(context.store.limits))
+        self._long: set[bytes] = set()
+
+    async def run(self) -> None:
+        self.spawn_link(self._follow_timeout(), "timeout")
+        # Whether somebody did this before, and how long ago, is not known.
+        await self._renew(self._runs.all())
+        while True:
+            period = self._timeout / BEATS
+            on_time = not await self._is_changed_before(self._loop.time() + period)
+            # What was accepted in the latter half of the period is renewed in time by the next one.
+            before = self._loop.time() - period / 2 if on_time else self._loop.time()
+            await self._renew([run for run in self._runs.all() if run.at <= before])
+            self._tell_of_long_runs()
+
+    def _tell_of_long_runs(self) -> None:
+        """Say once of each run that it takes very long: as long as its handler hangs, nobody else takes the job."""
+        now = self._loop.time()
+        runs = {run.lock: run for run in self._runs.all() if now - run.at >= LONG_RUN and not run.continuous}
+        for lock in runs.keys() - self._long:
+            run = runs[lock]
+            if run.why is None and (run.job.time_limit or self._runs.options.time_limit) is None:
+                self._runs.log.warning("handler_runs_long", id=run.job.id, seconds=round(now - run.at))
+        self._long = {*runs}
+
+    async def _is_changed_before(self, at: float) -> bool:
+        """Wait until a time of the loop's clock, no longer than until the rhythm is another one."""
+        while (left := at - self._loop.time()) > 0:
+            message = await self.receive(left)
+            if message is None:
+                return False
+            if message.body == _RHYTHM_CHANGED:
+                return True
+            await self.handle(message.body)
+        return False
+
+    async def _renew(self, runs: Sequence[Run]) -> None:
+        """Show that jobs are alive: what cannot be renewed is no reason not to renew the others."""
+        failed: list[tuple[JobId, Exception]] = []
+        alive = [run for run in runs if not run.written]
+        try:
+            await self._pace.through(alive, lambda run: run.size, lambda part: self._renew_part(part, failed))
+        except Exception as error:
+            self._runs.log.error("heartbeat_failed", count=len(alive), exc_info=error)
+        if failed:
+            ids = [id for id, _ in failed[:_SHOWN_IDS]]
+            self._runs.log.error("heartbeat_failed", count=len(failed), ids=ids, exc_info=failed[0][1])
+
+    async def _renew_part(self, part: Sequence[Run], failed: list[tuple[JobId, Exception]]) -> None:
+        """Renew some in one transaction; where that fails because of one of them, those without it."""
+        batch = [run for run in part if not run.written]
+        if not batch:
+            return
+        try:
+            unless = too_much_for(len(batch))
+            found = await self._context.retried(
+                lambda: self._transact(batch), unless=unless, type=self._runs.handler.type
+            )
+        except TOO_MUCH as error:
+            if len(batch) > 1:
+                raise
+            failed.append((batch[0].job.id, error))
+        except DirectoryMoved:
+            await self._renew_part(batch, failed)
+        except JobsError as error:
+            if len(batch) == 1:
+                failed.append((batch[0].job.id, error))
+                return
+            middle = len(batch) // 2
+            await self._renew_part(batch[:middle], failed)
+            await self._renew_part(batch[middle:], failed)
+        else:
+            self._runs.heed(batch, found)
+
+    async def _transact(self, batch: Sequence[Run]) -> list[Holding]:
+        keys = self._runs.keys
+        held: list[tuple[Place, bytes]] = [(run.place(keys), run.lock) for run in batch]
+
+        async def renew(unit: Unit) -> list[Holding]:
+            return await processing.beat(unit, held)
+
+        return await self._context.transact(renew)
+
+    async def _follow_timeout(self) -> None:
+        """Have hearts beat in the rhythm of the type's timeout as soon as somebody has changed that."""
+
+        async def look(transaction: Transaction) -> tuple[float | None, Watch]:
+            keys = self._runs.keys
+            watch = transaction.watch(keys.timeout)
+            return await activity.timeout_if_any(transaction, keys), watch
+
+        while True:
+            timeout, watch = await self._context.retried(lambda: self._context.read(look), type=self._runs.handler.type)
+            if timeout is not None and timeout != self._timeout:
+                self._timeout = timeout
+                self.cast(_RHYTHM_CHANGED)
+            try:
+                with contextlib.suppress(JobsError):  # a watch that was lost: look again
+                    await watch.wait()
+            finally:
+                watch.cancel()
+            await asyncio.sleep(_HOLDOFF)

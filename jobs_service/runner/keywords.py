@@ -1,0 +1,81 @@
+"""The arguments of a handler with several parameters: a JSON object with a value for each. Floor: runner."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jobs_service.errors import InvalidJob, in_one_line, meant, shown
+from jobs_service.runner.payload import Codec
+
+
+class Parameter(NamedTuple):
+    """One parameter of a handler that is given by keyword.
+
+    Attributes:
+        codec: of its values.
+        required: whether it has no default.
+    """
+
+    codec: Codec
+    required: bool
+
+
+class Keywords:
+    """The codec of arguments by keyword: every value is checked as its parameter's annotation says.
+
+    What is not given stays out of the data, so that the function's own defaults hold when it is called.
+
+    Args:
+        parameters: by name.
+    """
+
+    def __init__(self, parameters: Mapping[str, Parameter]) -> None:
+        self._parameters = parameters
+
+    @property
+    def required(self) -> list[str]:
+        """The names of those that must be given."""
+        return [name for name, parameter in self._parameters.items() if parameter.required]
+
+    def encode(self, args: Any) -> dict[str, Any]:
+        """Return the arguments as a JSON object, of which `decode` makes equal values.
+
+        Raises:
+            InvalidJob: they are no mapping, or a name or a value does not fit.
+            JobTooLarge: more than any store takes.
+        """
+        if not issubclass(type(args), Mapping):
+            raise InvalidJob(f"arguments by keyword, or a dict of them, should be given; it is {shown(args)}")
+        for name in args:
+            if type(name) is not str or name not in self._parameters:
+                raise InvalidJob(f"there is no parameter {shown(name)}{meant(name, self._parameters)}")
+        return self._each(args, lambda codec, value: codec.encode(value))
+
+    def decode(self, data: Any) -> dict[str, Any]:
+        """Return the arguments in a job's data; names that the function does not know any more are ignored.
+
+        Raises:
+            InvalidJob: they do not fit.
+        """
+        if not isinstance(data, dict):
+            raise InvalidJob(f"the payload should be a dict of arguments; it is {shown(data)}")
+        return self._each(data, lambda codec, value: codec.decode(value))
+
+    def _each(self, values: Mapping[str, Any], convert: Callable[[Codec, Any], Any]) -> dict[str, Any]:
+        converted = {}
+        for name, parameter in self._parameters.items():
+            if name in values:
+                try:
+                    converted[name] = convert(parameter.codec, values[name])
+                except InvalidJob as error:
+                    raise InvalidJob(f"parameter {in_one_line(name, 80)}: {error}") from None
+            elif parameter.required:
+                raise InvalidJob(f"parameter {in_one_line(name, 80)} is missing")
+        return converted
+
+
+def are_keywords(positional: list[inspect.Parameter], keyword_only: list[inspect.Parameter]) -> bool:
+    """Return whether parameters are given by keyword: they are when one value would not do for them."""
+    return len(positional) > 1 or any(parameter.default is parameter.empty for parameter in keyword_only)

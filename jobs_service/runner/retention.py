@@ -1,0 +1,24 @@
+"""What is said of how long finished jobs are kept, when handlers start: that jobs vanish must surprise nobody.
+
+Floor: runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jobs_service.actors.context import log
+from jobs_service.model import JobType
+from jobs_service.runner.handler import Handler
+
+
+def tell_of_retention(handlers: Iterable[Handler[Any, Any]]) -> None:
+    """Log of which types finished jobs are removed after which time: one line for all that agree on it."""
+    types: dict[tuple[float | None, float | None], list[JobType]] = {}
+    for handler in handlers:
+        kept = handler.options.keep, handler.options.keep_failed
+        if kept != (None, None):
+            types.setdefault(kept, []).append(handler.type)
+    for (keep, keep_failed), each in types.items():
+        log.warning("finished_jobs_expire", types=each, keep=keep, keep_failed=keep_failed)

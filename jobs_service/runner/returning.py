@@ -1,0 +1,165 @@
+"""Whether arguments come back from the store as they went in, and if not, what of them would be lost. Floor: runner.
+
+Libraries write some values otherwise than they read them: pydantic's SecretStr as asterisks, Field(exclude=True) not at
+all, an object of a subclass as one of the class that a field is annotated with. Who enqueues is told so, and no handler
+is given something else than what was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from datetime import datetime
+from typing import Any, Final
+
+from jobs_service.errors import kind_of, shown
+
+_MISSING: Final = object()
+_BY_IDENTITY: Final[Any] = object.__eq__
+_DEEPEST: Final = 200
+
+
+def difference(given: Any, back: Any) -> str | None:
+    """Return what of some arguments would come back as something else, in a few words; None when they are equal.
+
+    A tuple may come back as a list, as in all JSON. Objects of classes that do not say when two of them are equal are
+    compared by their attributes.
+    """
+    if _equal(given, back):
+        return None
+    return _difference(given, back, "", _DEEPEST)
+
+
+def _difference(given: Any, back: Any, path: str, depth: int) -> str | None:
+    if given is back or _equal(given, back):
+        return None
+    pairs = _pairs(given, back)
+    if pairs is None or depth == 0:
+        return None if _cannot_be_compared(given, back) else _said(given, back, path)
+    for name, one, other in pairs:
+        if one is _MISSING or other is _MISSING:
+            return f"field {(path + name).removeprefix('.')} would be lost"
+        found = _difference(one, other, path + name, depth - 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _equal(given: Any, back: Any) -> bool:
+    try:
+        return bool(given == back) or _same_time(given, back)
+    except Exception:  # comparing runs the user's code
+        return False
+
+
+def _same_time(given: Any, back: Any) -> bool:
+    """Whether both are the same wall-clock time with the same offset.
+
+    Python takes times of two time zones for unequal in the hour that a clock that is put back shows twice.
+    """
+    if not (isinstance(given, datetime) and isinstance(back, datetime)):
+        return False
+    offset = given.utcoffset()
+    return offset == back.utcoffset() and given.replace(tzinfo=None) == back.replace(tzinfo=None)
+
+
+def _pairs(given: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
+    """Return what two values are made of, side by side, each with what leads to it; None when that cannot be told."""
+    if isinstance(given, list | tuple) and isinstance(back, list | tuple):
+        if len(given) != len(back):
+            return None
+        return [(f"[{place}]", *pair) for place, pair in enumerate(zip(given, back, strict=True))]
+    if isinstance(given, Mapping) and isinstance(back, Mapping):
+        return _side_by_side(given, back)
+    if type(given) is not type(back):
+        return None
+    fields = fields_of(given)
+    return None if fields is None else _side_by_side(fields, fields_of(back) or {})
+
+
+def _side_by_side(given: Mapping[Any, Any], back: Mapping[Any, Any]) -> list[tuple[str, Any, Any]]:
+    names = [*given, *(name for name in back if name not in given)]
+    return [(f".{name}", given.get(name, _MISSING), back.get(name, _MISSING)) for name in names]
+
+
+def is_declared(kind: type) -> bool:
+    """Whether a class declares its fields: a dataclass, a pydantic model, a msgspec.Struct."""
+    # One after the other: this is asked of every value that is enqueued, and a generator takes three times as long.
+    return (
+        hasattr(kind, "__dataclass_fields__")
+        or hasattr(kind, "__pydantic_fields__")
+        or hasattr(kind, "__struct_fields__")
+    )
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of an object whose class declares them."""
+    kind = type(value)
+    names: list[str] = []
+    if (declared := getattr(kind, "__dataclass_fields__", None)) is not None:
+        names = [name for name, field in declared.items() if field.compare]
+    elif (model := getattr(kind, "__pydantic_fields__", None)) is not None:
+        # Not what is private to a model: that is no part of its data.
+        names = [*model, *(getattr(value, "__pydantic_extra__", None) or {})]
+    elif (struct := getattr(kind, "__struct_fields__", None)) is not None:
+        names = [*struct]
+    else:
+        return None
+    return {name: getattr(value, name, _MISSING) for name in names}
+
+
+def _cannot_be_compared(given: Any, back: Any) -> bool:
+    """Whether nobody can say that two objects differ: their class does not say when they are equal, or fails to."""
+    if type(given) is not type(back):
+        return False
+    if getattr(type(given), "__eq__", None) is _BY_IDENTITY:
+        return bool(getattr(given, "__dict__", None) == getattr(back, "__dict__", None))
+    try:
+        return not isinstance(given == back, bool)
+    except Exception:
+        return True
+
+
+def _said(given: Any, back: Any, path: str) -> str:
+    where = f"field {path.removeprefix('.')}: " if path else ""
+    if type(given) is not type(back):
+        return f"{where}{_a(given)} would come back as {_a(back)}"
+    before, after = shown(given), shown(back)
+    if before == after:
+        return f"{where}{_a(given)} would not come back as it is"
+    return f"{where}{before} would come back as {after}"
+
+
+def _a(value: Any) -> str:
+    name = kind_of(value)
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def in_order(given: Any, data: Any) -> Any:
+    """Return data that were made of arguments with what was a set in the order of its members' JSON.
+
+    The order in which a set is iterated over is another one in each process.
+    """
+    kind = type(data)
+    if kind is list:
+        if len(data) != _length(given):
+            return data
+        members = [in_order(one, other) for one, other in zip(given, data, strict=True)]
+        return sorted(members, key=repr) if isinstance(given, Set) else members
+    if kind is dict:
+        return {name: in_order(one, data[name]) for name, one in _members(given, data)}
+    return data
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list | tuple | Set) else -1
+
+
+def _members(given: Any, data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each name in the data with what it was made of; None where that cannot be told."""
+    if isinstance(given, Mapping) and len(given) == len(data):
+        yield from zip(data, given.values(), strict=True)
+        return
+    names = getattr(type(given), "__struct_fields__", None)
+    own = {} if names is None else dict(zip(type(given).__struct_encode_fields__, names, strict=True))
+    for name in data:
+        yield name, getattr(given, own.get(name, name), None)

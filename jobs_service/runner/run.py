@@ -1,0 +1,101 @@
+"""One run of one job, from when it was accepted until its end is in the store. Floor: runner."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+
+from jobs_service import notes
+from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.unit import Place
+from jobs_service.model import RunningJob
+
+
+class Why(enum.Enum):
+    """Why a handler that runs is to end."""
+
+    STOPPED = "stopped"
+    """Its slot is wanted, or the runner ends: the job is given back."""
+    CANCELED = "canceled"
+    """A creator asked for the job's removal."""
+    TAKEN = "taken"
+    """The job is this worker's no more: nothing that it does counts."""
+    OVERTIME = "overtime"
+    """It took longer than its time limit."""
+
+
+class Run:
+    """One job that a lane has accepted.
+
+    Attributes:
+        job: as it was accepted.
+        lock: with which it was accepted.
+        size: bytes of the job's record, as far as they are known here.
+        at: when it was accepted, seconds of the loop's clock.
+        continuous: whether it may be asked to give up its slot to others.
+        max_attempts, time_limit: what holds for this job; None for what is its handler's.
+        task: in which its handler runs.
+        begun: whether the task has made its first step.
+        why: why the handler was asked to end; None as long as it was not.
+        written: whether the job's end is in the store, or will never be.
+        ending: whether the handler has ended the job in a transaction of its own, of which only the handler knows
+            whether it took effect.
+        abandoned: whether its handler goes on though its grace is over: nothing that it does counts.
+        stored: whether its end turned out to be in the store when it was being written once more.
+        announce: tells a handler in a thread, which nobody can cancel, that it is to end soon; None for others.
+        timers: to be canceled when the handler has ended.
+    """
+
+    __slots__ = (
+        "_packed_id",
+        "abandoned",
+        "announce",
+        "at",
+        "begun",
+        "continuous",
+        "ending",
+        "job",
+        "lock",
+        "max_attempts",
+        "size",
+        "stored",
+        "task",
+        "time_limit",
+        "timers",
+        "why",
+        "written",
+    )
+
+    def __init__(self, job: RunningJob, at: float, continuous: bool) -> None:
+        self.job = job
+        self.lock = job.lock
+        record = job._record
+        self.size = record.size()
+        self.max_attempts, self.time_limit = notes.limits_of(record.notes)
+        self.at = at
+        self.continuous = continuous
+        self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        self.why: Why | None = None
+        self.written = False
+        self.ending = False
+        self.abandoned = False
+        self.stored = False
+        self.announce: Callable[[], None] | None = None
+        self.timers: list[asyncio.TimerHandle] = []
+        self._packed_id = pack_id(job.id)
+
+    def place(self, keys: TypeKeys) -> Place:
+        """Return where the job is, given the type's keys: those change when the store's directory is moved."""
+        return keys, self.job.id, self._packed_id
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its handler has ended, or never began."""
+        return self.task is None or self.task.done()
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether there is a handler that can be asked to end its job."""
+        return not self.written and not self.has_ended

@@ -1,0 +1,280 @@
+"""What runs of one handler: begun in its slots, asked to end, and ended. Floor: runner.
+
+It lasts as long as the runner, whatever becomes of the lane that accepts jobs and of the heartbeat that keeps them
+alive: a handler that runs does not learn that one of these has crashed and was started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jobs_service.actors.context import log
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.processing import Holding
+from jobs_service.model import Job, Outcome, RunningJob
+from jobs_service.runner.cap import Cap
+from jobs_service.runner.ends import Ends
+from jobs_service.runner.execution import NOTHING, End, Execution
+from jobs_service.runner.handler import Handler
+from jobs_service.runner.host import Host
+from jobs_service.runner.options import HandlerOptions
+from jobs_service.runner.owner import Owner
+from jobs_service.runner.run import Run, Why
+from jobs_service.store.base import Watch
+
+_LOST_TO_OTHERS = (Why.CANCELED, Why.TAKEN)
+_WHY = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
+
+
+class Runs:
+    """The runs of one handler's jobs, in a limited number of slots.
+
+    Args:
+        host: the service.
+        handler: what runs them.
+        cap: shared by all handlers.
+
+    Attributes:
+        handler: as given.
+        log: for events about its jobs.
+        busy: how many slots are taken.
+        draining: whether the runner ends: nothing more is begun.
+        room: set when a slot may be free.
+        some: set while there are runs.
+        queue_watch, cancel_watch: on which the lane waits, if it does: fired when it is to look again.
+    """
+
+    def __init__(self, host: Host, handler: Handler[Any, Any], cap: Cap) -> None:
+        self.handler = handler
+        self.log = log.bind(type=handler.type, handler=handler.name)
+        self.busy = 0
+        self.draining = False
+        self.room = asyncio.Event()
+        self.room.set()
+        self.some = asyncio.Event()
+        self.queue_watch: Watch | None = None
+        self.cancel_watch: Watch | None = None
+        self._context = host.context
+        self._cap = cap
+        self._loop = asyncio.get_running_loop()
+        self._execution = Execution(handler, host.context.sources, self._blocked)
+        self._ends = Ends(host.context, host.operations, handler.type, self._execution, self.log, self._forget)
+        self._owner = Owner(host.worker, self)
+        self._by_lock: dict[bytes, Run] = {}
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @property
+    def options(self) -> HandlerOptions:
+        """The handler's options, as they are now."""
+        return self.handler.options
+
+    @property
+    def keys(self) -> TypeKeys:
+        """The type's keys: other ones when the store's directory was moved."""
+        return self._context.keyspace.of(self.handler.type)
+
+    @property
+    def free(self) -> int:
+        """How many slots are free; less than none when there are fewer than there were."""
+        return self.options.slots - self.busy
+
+    @property
+    def leaving(self) -> int:
+        """How many handlers were asked to end, and still have their grace to do so."""
+        return sum(run.why is not None and run.can_be_asked for run in self._by_lock.values())
+
+    def all(self) -> list[Run]:
+        """Return whatever has not ended for good, in the order in which it was accepted."""
+        return [*self._by_lock.values()]
+
+    def running(self) -> list[Run]:
+        """Return what runs and was not asked to end, in the order in which it was accepted."""
+        return [run for run in self._by_lock.values() if run.why is None and not run.has_ended]
+
+    def wake(self) -> None:
+        """Have the lane look whether there is something to do."""
+        self.room.set()
+        if self.queue_watch is not None:
+            self.queue_watch.fire()
+
+    # Beginning
+
+    def begin(self, jobs: list[RunningJob]) -> None:
+        """Run jobs that were accepted; they have places of the cap already."""
+        if self.log.wants_details():
+            for job in jobs:
+                self.log.debug("job_started", id=job.id, attempt=job.attempts)
+        for job in jobs:
+            self._begin(job)
+
+    def _begin(self, job: RunningJob) -> None:
+        self._owner.take(job)
+        options = self.options
+        continuous = options.continuous
+        if callable(continuous):
+            continuous = bool(self._answer_of(continuous, job))
+        run = Run(job, self._loop.time(), continuous)
+        self._by_lock[run.lock] = run
+        self.busy += 1
+        if len(self._by_lock) == 1:
+            self.some.set()
+            self._none.clear()
+        if self.draining or self.busy > options.slots:
+            run.why = Why.STOPPED
+            self._left(run)
+            self._write(run, self._execution.stopped())
+            return
+        run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
+        limit = run.time_limit or options.time_limit
+        if limit is not None:
+            run.timers.append(self._loop.call_later(limit, self.stop_run, run, Why.OVERTIME))
+
+    def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
+        """Ask a function of the user's about a job."""
+        try:
+            return question(job)
+        except Exception as error:
+            self.log.error("continuous_failed", id=job.id, exc_info=error)
+            return False
+
+    async def _execute(self, run: Run) -> None:
+        end = NOTHING
+        run.begun = True
+        try:
+            if run.why is None:
+                end = await self._execution.run(run)
+            else:  # it was asked to end before it had begun
+                end = self._execution.asked(run.job, run.why)
+        finally:
+            # First the room: who accepts the next jobs does so in the transaction that writes these ends.
+            self._left(run)
+            self._write(run, end)
+
+    def _left(self, run: Run) -> None:
+        """A handler has ended: its slot is free."""
+        for timer in run.timers:
+            timer.cancel()
+        self.busy -= 1
+        self._cap.give_back(1)
+        if not self.draining:
+            self.room.set()
+
+    def _blocked(self, job: RunningJob, seconds: float) -> None:
+        self.log.warning("handler_blocked_loop", id=job.id, seconds=round(seconds, 3))
+
+    # Ends
+
+    def _write(self, run: Run, end: End) -> None:
+        if run.written or end.operation is None:
+            if run.why is Why.TAKEN:
+                self.log.warning("job_taken_over", id=run.job.id)
+            elif run.written and not run.abandoned:
+                end.tell_dropped(self.log, run.job)
+            self._forget(run)
+            return
+        if end.error is not None and not run.ending:
+            end.tell(self.log, run.job)
+        self._ends.write(run, end)
+
+    def _forget(self, run: Run) -> None:
+        run.written = True
+        task = run.task
+        if not (task is None or task.done() or task is asyncio.current_task()):
+            return
+        self._by_lock.pop(run.lock, None)
+        if not self._by_lock:
+            self.some.clear()
+            self._none.set()
+            if self.cancel_watch is not None:
+                self.cancel_watch.fire()
+
+    # What the owner of the jobs is told
+
+    def job_changed(self, job: RunningJob) -> None:
+        """A handler has changed its job."""
+        run = self._by_lock.get(job.lock)
+        if run is not None:
+            run.size = job._record.size()
+
+    def job_ending(self, job: RunningJob) -> None:
+        """A handler ends its job in a transaction of its own, which may take effect or not."""
+        run = self._by_lock.get(job.lock)
+        if run is not None:
+            run.ending = True
+
+    def job_over(self, job: RunningJob, ended: Job) -> None:
+        """A handler has ended its job itself."""
+        run = self._by_lock.get(job.lock)
+        if run is not None:
+            run.written = True
+            if ended.outcome is Outcome.SUCCEEDED:
+                took = round(self._loop.time() - run.at, 3)
+                self.log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=took)
+
+    # Stopping runs
+
+    def heed(self, runs: Iterable[Run], found: Iterable[Holding]) -> None:
+        """Act on what jobs are found to be to this worker: have the handlers of those that are lost to it end."""
+        for run, holding in zip(runs, found, strict=True):
+            if holding is Holding.TAKEN and run.ending:
+                run.written = True  # as its handler wanted; that goes on
+            elif holding in _WHY and not run.written:
+                self.stop_run(run, _WHY[holding])
+
+    def stop_run(self, run: Run, why: Why) -> None:
+        """Ask a handler to end, and go on without it when its grace is over."""
+        if run.task is None or run.task.done() or run.why is Why.TAKEN or run.why is why:
+            return
+        first = run.why is None
+        if not first and why not in _LOST_TO_OTHERS:
+            return
+        run.why = why
+        if first:
+            # Once only: what it does in its grace is not interrupted. And a task that is canceled before its first
+            # step would not even give its slot back.
+            if run.begun:
+                run.task.cancel(why.value)
+            run.timers.append(self._loop.call_later(self.options.grace, self._abandon, run))
+
+    def _abandon(self, run: Run) -> None:
+        """Give up a job whose handler goes on; its slot stays taken as long as it does."""
+        assert run.task is not None
+        assert run.why is not None
+        if run.task.done() or run.written:
+            return
+        self.log.error("handler_ignores_cancellation", id=run.job.id, why=run.why.value, seconds=self.options.grace)
+        self._write(run, self._execution.asked(run.job, run.why))
+        # From here on it is nobody's, whenever the handler ends.
+        run.written = run.abandoned = True
+        run.task.cancel(run.why.value)
+
+    async def drain(self) -> None:
+        """Begin nothing more; let what runs end within its grace, then have it end, then go without it."""
+        self.draining = True
+        self.wake()
+        for run in self.running():
+            if run.continuous or self.handler.kind == "command":  # they would not end by themselves
+                self.stop_run(run, Why.STOPPED)
+            elif run.announce is not None:
+                run.announce()
+        await self._within(self.options.grace)
+        await self._stop_all()
+
+    async def _stop_all(self) -> None:
+        for run in list(self._by_lock.values()):
+            self.stop_run(run, Why.STOPPED)
+        await self._within(self.options.grace)
+        for run in list(self._by_lock.values()):
+            if run.task is not None and not run.task.done():
+                self._abandon(run)
+        await self._ends.settle(self.options.grace)
+
+    async def _within(self, seconds: float) -> None:
+        """Wait until nothing runs, but no longer than so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._none.wait()

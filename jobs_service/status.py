@@ -1,0 +1,42 @@
+"""What a job does, in one word: what people are shown everywhere. Floor: beside the model.
+
+A job's state and outcome are two values, and `pending` is two things; this vocabulary has one word for each.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobs_service.model import Job, JobEvent
+
+
+class Status(enum.StrEnum):
+    """What a job does."""
+
+    READY = "ready"
+    """Pending: it can run now."""
+    SCHEDULED = "scheduled"
+    """Pending: it is not due yet, for the first time or for another attempt."""
+    RUNNING = "running"
+    """A worker has it."""
+    SUCCEEDED = "succeeded"
+    """Finished."""
+    FAILED = "failed"
+    """Finished without success, and is not tried again."""
+    CANCELED = "canceled"
+    """Finished because somebody removed it while it ran."""
+    UNREADABLE = "unreadable"
+    """Its record is damaged, or of a newer version."""
+
+
+UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RUNNING)
+
+
+def status_of(job: Job | JobEvent, now: float) -> Status:
+    """Return what a job does at a time, seconds since the epoch."""
+    state = job.state.value
+    if state == "pending":
+        return Status.READY if job.run_at is None or job.run_at.timestamp() <= now else Status.SCHEDULED
+    return Status(job.outcome or Status.SUCCEEDED) if state == "finished" else Status(state)

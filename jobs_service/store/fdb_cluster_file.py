@@ -1,0 +1,168 @@
+"""The cluster file, which names a cluster by its coordinators: read, checked, and watched for changes. Floor: store.
+
+The client reads it when a database is opened. It writes it itself when the cluster's operators choose other
+coordinators, but it does not follow whoever else writes another cluster into it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from jobs_service.errors import StoreError, shown
+
+CONNECTION_STRING: Final = b"\xff\xff/connection_string"
+"""Under this key the client tells what it knows of the cluster."""
+
+_VARIABLE: Final = "FDB_CLUSTER_FILE"
+_INSTALLED: Final = "/usr/local/etc/foundationdb" if sys.platform == "darwin" else "/etc/foundationdb"
+_NAME: Final = "fdb.cluster"
+
+_FORM: Final = re.compile(r"(\w+):(\w+)@([^\s,@]+:\d+(?::tls)?(?:,[^\s,@]+:\d+(?::tls)?)*)")
+_LOOK_EVERY: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """Where one of a cluster's coordinators listens.
+
+    Attributes:
+        host: an IP address without brackets, or a name.
+        port: the port.
+        tls: whether it is spoken to by TLS.
+    """
+
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what `HOST:PORT[:tls]` names."""
+        bare = text.removesuffix(":tls")
+        host, _, port = bare.rpartition(":")
+        return cls(host.strip("[]"), int(port), bare != text)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}{':tls' if self.tls else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a cluster file says.
+
+    Attributes:
+        text: the line.
+        description: the operators' name of the cluster.
+        coordinators: where they listen.
+    """
+
+    text: str
+    description: str
+    coordinators: tuple[Coordinator, ...]
+
+    @classmethod
+    def parse(cls, content: str) -> Self | None:
+        """Return what a file's content says, None if it is not that of a cluster file."""
+        lines = [line.strip() for line in content.splitlines()]
+        named = [line for line in lines if line and not line.startswith("#")]
+        match = _FORM.fullmatch(named[0]) if len(named) == 1 else None
+        if match is None:
+            return None
+        description, _, addresses = match.groups()
+        return cls(named[0], description, tuple(Coordinator.parse(each) for each in addresses.split(",")))
+
+    def is_same_as(self, text: str) -> bool:
+        """Whether a line names the same cluster with the same coordinators, in whatever order."""
+        other = Cluster.parse(text)
+        return (
+            other is not None
+            and self.text.partition("@")[0] == other.text.partition("@")[0]
+            and set(self.coordinators) == set(other.coordinators)
+        )
+
+
+def read_cluster_file(path: str) -> Cluster:
+    """Return what a cluster file says.
+
+    Raises:
+        StoreError: it cannot be read, or is none: the client would wait for the cluster that it does not name.
+    """
+    try:
+        found = Cluster.parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"store {shown(f'fdb:{path}')}: the cluster file cannot be read: {error.strerror}") from None
+    except ValueError:
+        found = None
+    if found is None:
+        raise StoreError(
+            f"store {shown(f'fdb:{path}')}: not a cluster file; one has the line DESCRIPTION:ID@ADDRESS:PORT,..."
+        )
+    return found
+
+
+def default_cluster_file() -> str:
+    """Return the path of the file that the client takes when none is named."""
+    named = os.environ.get(_VARIABLE)
+    if named:
+        return named
+    here = Path(_NAME)
+    return str(here.absolute() if here.exists() else Path(_INSTALLED, _NAME))
+
+
+class FileWatch:
+    """Tells when a cluster file names another cluster than the one that a process uses.
+
+    When operators choose other coordinators, file and client change one after the other. So a difference counts when it
+    is still there at the next look.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._seen = self._stamp()
+        self._look_at = 0.0
+        self._suspected = False
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the file is to be compared, because it was written; it is looked at now and then only.
+
+        Args:
+            now: seconds of a clock that never goes back.
+        """
+        if now < self._look_at:
+            return False
+        self._look_at = now + _LOOK_EVERY
+        stamp = self._stamp()
+        changed = stamp != self._seen
+        self._seen = stamp
+        return changed or self._suspected
+
+    def differing(self, used: str) -> Cluster | None:
+        """Return what the file says if that is another cluster; None also as long as that may be about to pass.
+
+        Args:
+            used: what the client says that it uses, in the form of a cluster file.
+        """
+        try:
+            said = Cluster.parse(Path(self.path).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            said = None  # Nobody is led astray by it.
+        if said is None or said.is_same_as(used):
+            self._suspected = False
+            return None
+        self._suspected = not self._suspected
+        return None if self._suspected else said
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns

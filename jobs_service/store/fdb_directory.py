@@ -1,0 +1,172 @@
+"""Where in a cluster the jobs' keys are: a path of the directory layer, and the format of what is there. Floor: store.
+
+Whoever moves directories sets FoundationDB's metadata version key, which every transaction sees for nothing. When it
+has changed, one round trip of plain reads tells whether this directory is still where it was; the directory layer's own
+look-up, which blocks a thread, is only for the first time and for a directory that has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fdb
+import fdb.tuple
+
+from jobs_service.errors import StoreError, StoreUnavailable, in_one_line, shown
+from jobs_service.store.fdb_errors import DATABASE_LOCKED
+
+DIRECTORY: Final = ("jobs_service",)
+"""Where in the directory layer the jobs' keys are by default."""
+
+METADATA_VERSION: Final = b"\xff/metadataVersion"
+
+FORMAT: Final = 1
+"""Of the keys in the directory; a newer one is refused."""
+
+_FORMAT_KEY: Final = b"\xffformat"
+"""Follows the directory's prefix; no tuple, and no mark, begins with it."""
+
+# The directory layer's own layout: a node's entry for a subdirectory is (prefix of the node, 0, name) -> prefix.
+_NODES: Final = b"\xfe"
+_SUBDIRECTORIES: Final = 0
+
+_LONGEST_PATH: Final = 1000
+_PARAMETER: Final = "directory="
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the directory was found.
+
+    Attributes:
+        prefix: of all its keys.
+        metadata: the metadata version at which it was found there.
+        entries: the directory layer's keys that lead to it, with their values; empty if it is not known which they
+            are.
+    """
+
+    prefix: bytes
+    metadata: bytes | None
+    entries: tuple[tuple[bytes, bytes], ...]
+
+
+def directory_path(text: str, what: str) -> tuple[str, ...]:
+    """Return the path of a directory that is given as `a/b`.
+
+    Args:
+        what: names it in the error.
+
+    Raises:
+        StoreError: there can be no such directory.
+    """
+    parts = tuple(text.split("/"))
+    if not all(parts) or len(text) > _LONGEST_PATH or not text.isprintable():
+        raise StoreError(
+            f"{what}={shown(text)}: allowed are names separated by /, of printable characters, at most "
+            f"{_LONGEST_PATH} in all"
+        )
+    return parts
+
+
+def split_address(rest: str, default: str) -> tuple[str, tuple[str, ...]]:
+    """Return the cluster file and the directory that are named by what stands behind `fdb:`.
+
+    Args:
+        rest: `[CLUSTER_FILE][?directory=PATH]`.
+        default: the path if the address has none.
+
+    Raises:
+        StoreError: an address with something else behind the question mark, or of a directory that cannot be.
+    """
+    file, mark, parameter = rest.rpartition("?")
+    if not mark:
+        return rest, directory_path(default, "setting fdb_directory")
+    if not parameter.startswith(_PARAMETER):
+        raise StoreError(f"store address {shown(f'fdb:{rest}')}: behind the ? only {_PARAMETER}PATH is allowed")
+    return file, directory_path(parameter.removeprefix(_PARAMETER), f"store address fdb:{shown(file)}: directory")
+
+
+def address_of(cluster_file: str, path: tuple[str, ...]) -> str:
+    """Return the address of a store; the usual directory is not named."""
+    return f"fdb:{cluster_file}" if path == DIRECTORY else f"fdb:{cluster_file}?{_PARAMETER}{'/'.join(path)}"
+
+
+def look_up(native: Any, path: tuple[str, ...]) -> Location:
+    """Find the directory, and make it when it is missing; blocks.
+
+    Args:
+        native: the client's transaction, which this commits.
+
+    Raises:
+        StoreError: what is there has a newer format, or the directory layer cannot say where it is.
+        fdb.FDBError: the client's error.
+    """
+    while True:
+        try:
+            metadata = native.get(METADATA_VERSION)
+            prefix: bytes = _made(native, path).key()
+            _check_format(native, prefix, path)
+            found = Location(prefix, metadata.value, _entries(native, path, prefix))
+            native.commit().wait()
+        except fdb.FDBError as error:
+            if error.code == DATABASE_LOCKED:
+                raise StoreUnavailable("the database is locked; fdbcli unlocks it (unlock UID)") from None
+            native.on_error(error).wait()
+        else:
+            return found
+
+
+async def is_still_there(native: Any, location: Location, until: Callable[[Any], Awaitable[None]]) -> bool:
+    """Return whether a transaction sees the directory where it was; False also if only a look-up can tell.
+
+    Args:
+        native: the client's transaction.
+        until: returns when one of its futures is ready.
+    """
+    if not location.entries:
+        return False
+    futures = [(native.snapshot.get(key), value) for key, value in location.entries]
+    same = True
+    for future, value in futures:
+        await until(future)
+        same = same and future.value == value
+    return same
+
+
+def _made(native: Any, path: tuple[str, ...]) -> Any:
+    try:
+        return fdb.directory.create_or_open(native, path)
+    except fdb.FDBError:
+        raise
+    except Exception as error:  # the directory layer has no errors of its own
+        reason = in_one_line(str(error), 200)
+        raise StoreError(f"the directory {'/'.join(path)} can be neither opened nor made: {reason}") from None
+
+
+def _check_format(native: Any, prefix: bytes, path: tuple[str, ...]) -> None:
+    """Refuse a newer format; a directory without one is new, or of the first version that had none."""
+    found = native[prefix + _FORMAT_KEY]
+    if not found.present():
+        native[prefix + _FORMAT_KEY] = b"%d" % FORMAT
+        return
+    value = bytes(found.value)
+    if not value.isdigit() or int(value) > FORMAT:
+        raise StoreError(
+            f"the directory {'/'.join(path)} has format {shown(value.decode('ascii', 'replace'))}, made by a newer "
+            f"version of jobs_service; this one reads up to format {FORMAT}: upgrade it"
+        )
+
+
+def _entries(native: Any, path: tuple[str, ...], prefix: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    entries = []
+    parent = _NODES
+    for name in path:
+        key = _NODES + fdb.tuple.pack((parent, _SUBDIRECTORIES, name))
+        value = native[key]
+        if not value.present():
+            return ()  # It is in a partition, whose entries are elsewhere.
+        parent = bytes(value.value)
+        entries.append((key, parent))
+    return tuple(entries) if parent == prefix else ()

@@ -1,0 +1,137 @@
+"""Removes the marks that killed processes have left in a cluster, from stores that are open for long. Floor: store.
+
+A command that ends after a second never does it, and of many daemons only one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from jobs_service.errors import StoreError
+from jobs_service.sources import Sources
+from jobs_service.store.base import Transaction
+from jobs_service.store.fdb_transaction import FdbTransaction
+from jobs_service.store.marks import Marks, version_of
+from jobs_service.store.priority import background
+
+if TYPE_CHECKING:
+    from jobs_service.store.fdb import FdbStore
+
+_FIRST: Final = (60.0, 600.0)
+"""Seconds that a store is open, at least and at most, before its first sweep."""
+
+_PERIOD: Final = 3600.0
+"""Seconds between two sweeps, whoever does them."""
+
+_VERSIONS_PER_SECOND: Final = 1_000_000
+
+_PAGE: Final = 1000
+"""Marks that are looked at in one transaction."""
+
+
+class MarkSweeper:
+    """Sweeps the marks of a store's directory now and then.
+
+    Args:
+        store: whose directory it is.
+        sources: draw the pauses.
+    """
+
+    def __init__(self, store: FdbStore, sources: Sources) -> None:
+        self._store = store
+        self._sources = sources
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Have the first sweep take place in some minutes."""
+        self._wait(self._sources.uniform(*_FIRST))
+
+    async def stop(self) -> None:
+        """Begin no more sweeps, and end one that is under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _wait(self, seconds: float) -> None:
+        # A timer and no task: a program that forgets to close its store leaves none behind.
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        with contextlib.suppress(StoreError), background():  # If it fails, the next one does it.
+            await self.sweep()
+        self._task = None
+        self._wait(self._sources.uniform(_PERIOD / 2, _PERIOD))
+
+    async def sweep(self, *, pause: float = _PERIOD) -> None:
+        """Remove all marks that are old, unless somebody has begun to do so a short while ago.
+
+        Args:
+            pause: seconds since then.
+
+        Raises:
+            StoreError: it was not finished.
+        """
+        await self._store.prefix()
+        marks = self._store.marks
+        assert marks is not None
+        if not await self._store.transact(_Claim(marks, int(pause * _VERSIONS_PER_SECOND))):
+            return
+        begin: bytes | None = marks.prefix + b"\x00"
+        while begin is not None:
+            begin = await self._store.transact(_Page(marks, begin))
+
+
+class _Claim:
+    """A transaction function that returns whether a sweep is due, and notes that it begins.
+
+    The key in front of all marks has the versionstamp of the last one.
+    """
+
+    def __init__(self, marks: Marks, pause: int) -> None:
+        self._marks = marks
+        self._pause = pause
+
+    async def __call__(self, transaction: Transaction) -> bool:
+        key = self._marks.prefix
+        last = await transaction.get(key)
+        if last is not None and 0 <= await _version(transaction) - version_of(last) < self._pause:
+            return False
+        transaction.stamp_value(key, b"", b"")
+        return True
+
+
+class _Page:
+    """A transaction function that removes the stale ones of some marks, and returns where to go on; None at the end."""
+
+    def __init__(self, marks: Marks, begin: bytes) -> None:
+        self._marks = marks
+        self._begin = begin
+
+    async def __call__(self, transaction: Transaction) -> bytes | None:
+        # By snapshot, for the marks that are not touched are written all the time, but with a read conflict on each
+        # that is: what is removed is what was seen.
+        end = self._marks.end
+        pairs = await transaction.snapshot.get_range(self._begin, end, limit=_PAGE)
+        stale, ageless = self._marks.stale(pairs, await _version(transaction))
+        for key in stale:
+            transaction.add_read_conflict_key(key)
+            transaction.clear(key)
+        for key in ageless:
+            # Left by an earlier version of this program. From now on it tells its age.
+            transaction.add_read_conflict_key(key)
+            transaction.stamp_value(key, b"", b"")
+        return pairs[-1][0] + b"\x00" if len(pairs) == _PAGE else None
+
+
+async def _version(transaction: Transaction) -> int:
+    native: Any = transaction
+    assert isinstance(native, FdbTransaction)
+    return await native.read_version()

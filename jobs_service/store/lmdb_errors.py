@@ -1,0 +1,40 @@
+"""LMDB's errors as the store's. Floor: store."""
+
+from __future__ import annotations
+
+import errno
+
+import lmdb
+
+from jobs_service.errors import StoreDamaged, StoreError, StoreFull
+
+
+def store_error(address: str, error: Exception) -> StoreError:
+    """Return the store's error for one of LMDB's: the one place where they are mapped."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, lmdb.MapFullError):
+        return StoreFull(
+            f"store {address} is full (its map's size): nothing was written; set JOBS_SERVICE_LMDB_MAP_SIZE higher"
+        )
+    if is_out_of_room(error):
+        return StoreFull(
+            f"store {address}: the disk is full or fails ({error}): nothing was written; make room and try again"
+        )
+    if isinstance(error, lmdb.MapResizedError):
+        return StoreError(
+            f"store {address} was grown by a process with a larger map; give all the same JOBS_SERVICE_LMDB_MAP_SIZE"
+        )
+    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.PageFullError):
+        return StoreDamaged(
+            f"store {address} is damaged where this is stored ({error}); what is stored elsewhere can be used. "
+            "Restore a backup"
+        )
+    return StoreError(f"store {address} failed: {error}")
+
+
+def is_out_of_room(error: Exception) -> bool:
+    """Whether LMDB, or the system, had no room for what was written."""
+    code = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
+    # EIO is what LMDB makes of a write that came out short.
+    return isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -1,0 +1,236 @@
+"""Which of those who use a store's directory are alive: each holds a lock that the system releases when it dies.
+
+Floor: store. Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. Whoever
+gets the lock of such a file knows that the process has ended, and never that of one which lives, however stopped it is.
+
+The locks are flock(2)'s, which belong to an open file description. Record locks of POSIX belong to the process, which
+would let go of them whenever it closes any descriptor of the file, as a backup of the directory does, and would take
+its own instances for dead. What a description's lock needs in return is that nobody else keeps the description:
+programs that are executed do not inherit it, and a forked child closes its copy at once. If a child is forked behind
+Python's back, the lock lasts as long as that child: then the death is noticed late, never too early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import re
+import stat
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+DIRECTORY: Final = "processes"
+INSTANCE_BYTES: Final = 8
+
+_NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
+_MOST_TRIES: Final = 100
+MOST_AT_ONCE: Final = 64
+"""Dead instances that one look returns at most: each takes a descriptor until it is forgotten."""
+_MOST_COUNTED: Final = 1000
+_MOST_LIVING: Final = 16
+"""Living ones that one look tries at most, so that it costs the same however many there are; the next goes on."""
+
+
+class ProcessLocks:
+    """The lock of one instance, and the looks at those of the others. To be used by one thread at a time.
+
+    Args:
+        store: the store's directory, which is there.
+        token: returns so many random bytes.
+
+    Attributes:
+        instance: the own id; b"" as long as no lock is held.
+    """
+
+    def __init__(self, store: Path, token: Callable[[int], bytes]) -> None:
+        self._directory = store / DIRECTORY
+        self._token = token
+        self.instance = b""
+        self._own: int | None = None
+        self._dead: dict[bytes, int] = {}
+        self._kept: set[bytes] = set()
+        self._last = ""
+
+    def enter(self) -> None:
+        """Take a new id, and the lock on its file.
+
+        Raises:
+            OSError: the file cannot be made, or the file system has no locks that exclude.
+        """
+        self._directory.mkdir(exist_ok=True)
+        for _ in range(_MOST_TRIES):
+            instance = self._token(INSTANCE_BYTES)
+            path = self._path(instance)
+            try:
+                descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            except FileExistsError:
+                continue
+            # Who looks just now may take the new file for that of a dead instance, and remove it.
+            if _lock(descriptor) and _is_at(path, descriptor):
+                self._own, self.instance = descriptor, instance
+                break
+            _close(descriptor)
+        else:
+            raise OSError(f"{self._directory}: no file could be locked in {_MOST_TRIES} tries")
+        if (second := self._try(instance)) is not None:
+            _close(second)
+            self.leave()
+            raise OSError(f"{self._directory}: the file system's locks exclude nobody")
+
+    def leave(self) -> None:
+        """Remove the own file and let go of its lock, and of those of dead instances."""
+        if self._own is not None:
+            _remove(self._path(self.instance))
+            _close(self._own)
+            self._own, self.instance = None, b""
+        for descriptor in self._dead.values():
+            _close(descriptor)
+        self._dead.clear()
+
+    def dead(self) -> list[bytes]:
+        """Return instances whose process has ended, MOST_AT_ONCE at most.
+
+        They are this one's, and nobody else is told of them, until it calls `forget` or ends itself.
+        """
+        living = 0
+        for name in self._others():
+            if living >= _MOST_LIVING or len(self._dead) >= MOST_AT_ONCE:
+                break
+            self._last = name
+            instance = bytes.fromhex(name)
+            if instance in self._dead or instance in self._kept:
+                continue
+            descriptor = self._try(instance)
+            if descriptor is None:
+                living += 1
+            else:
+                self._dead[instance] = descriptor
+        return [*self._dead]
+
+    def _others(self) -> list[str]:
+        """Return the names of the other instances' files, from the one on where the last look ended."""
+        try:
+            names = sorted(name for name in os.listdir(self._directory) if _NAME.fullmatch(name))
+        except OSError:
+            return []
+        own = self.instance.hex()
+        start = bisect_right(names, self._last or own)
+        return [name for name in names[start:] + names[:start] if name != own]
+
+    def others(self) -> tuple[int, int]:
+        """Return how many other instances live, and how many have died and were not forgotten.
+
+        One that begins just now may count as dead. Who is asked stays dead or alive for all others.
+        """
+        names = self._others()[:_MOST_COUNTED]
+        dead = 0
+        for name in names:
+            with contextlib.suppress(OSError):
+                descriptor = _open(self._path(bytes.fromhex(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+                try:
+                    # Shared, so that several who look do not take each other for the one that lives.
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    dead += 1
+                finally:
+                    _close(descriptor)
+        return len(names) - dead, dead
+
+    def forget(self, instances: Iterable[bytes]) -> None:
+        """Remove the files of dead instances: nobody is told of them any more."""
+        for instance in instances:
+            descriptor = self._dead.pop(instance, None)
+            if descriptor is not None:
+                if not _remove(self._path(instance)):
+                    self._kept.add(instance)
+                _close(descriptor)
+
+    def _try(self, instance: bytes) -> int | None:
+        """Return a descriptor of an instance's file with its lock, None if somebody else has that."""
+        try:
+            # A pipe that somebody has put there must not keep it waiting.
+            descriptor = _open(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        if _lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        _close(descriptor)
+        return None
+
+    def _path(self, instance: bytes) -> str:
+        return os.path.join(self._directory, instance.hex())
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock the file if nobody else has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Whether the open file is the one that is called so."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: str) -> bool:
+    """Remove a file, unless somebody has by hand; return whether it is gone."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+class _Descriptors:
+    """The descriptors that a forked child must not keep. A fork copies all of a process, so they are the process's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[int] = set()
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._close_all
+        )
+
+    def open(self, path: str, flags: int) -> int:
+        with self._lock:
+            descriptor = os.open(path, flags, 0o666)
+            self._open.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        with self._lock:
+            if descriptor in self._open:
+                self._open.remove(descriptor)
+                os.close(descriptor)
+
+    def _close_all(self) -> None:
+        for descriptor in self._open:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._open.clear()
+        self._lock.release()
+
+
+@functools.cache
+def _descriptors() -> _Descriptors:
+    return _Descriptors()
+
+
+def _open(path: str, flags: int) -> int:
+    return _descriptors().open(path, flags)
+
+
+def _close(descriptor: int) -> None:
+    _descriptors().close(descriptor)

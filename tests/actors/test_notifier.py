@@ -1,0 +1,290 @@
+"""The notifier: a change costs what changed, and nothing is missed, whoever else follows the type or has died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from jobs_service import JobEvent, JobsService, JobState, NewJob, Outcome, RunningJob, Settings
+from jobs_service.layer import changes
+from jobs_service.layer.keyspace import pack_id
+from jobs_service.sources import Sources
+from jobs_service.store import Transaction
+from jobs_service.store.base import TransactionFunction
+from jobs_service.store.memory import MemoryStore
+from tests.checker import assert_sound
+from tests.layer.test_reads import Counted, CountedTransaction
+from tests.virtual_time import VirtualTimeLoop, in_virtual_time
+
+T = TypeVar("T")
+
+T1 = "t1"
+MANY = 3000
+
+
+class CountedStore(MemoryStore):
+    """A memory store that counts what is read.
+
+    Attributes:
+        counted: by all reads.
+        largest: bytes that one of them has read.
+    """
+
+    def __init__(self, settings: Settings, sources: Sources) -> None:
+        super().__init__(settings=settings, sources=sources)
+        self.counted = Counted()
+        self.largest = 0
+
+    async def read(self, function: TransactionFunction[T]) -> T:
+        async def counted(transaction: Transaction) -> T:
+            before = self.counted.bytes
+            try:
+                return await function(CountedTransaction(transaction, self.counted))
+            finally:
+                self.largest = max(self.largest, self.counted.bytes - before)
+
+        return await super().read(counted)
+
+
+@asynccontextmanager
+async def opened(store: MemoryStore | None = None, **changed: Any) -> AsyncIterator[JobsService]:
+    """Open a service in virtual time."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    settings, sources = Settings(**changed), Sources(1, wall_time=loop.wall_time)
+    async with JobsService(store or CountedStore(settings, sources), settings=settings, sources=sources) as jobs:
+        yield jobs
+
+
+def counted(jobs: JobsService) -> Counted:
+    assert isinstance(jobs.store, CountedStore)
+    return jobs.store.counted
+
+
+class Follower:
+    """Takes the events of many jobs as they come.
+
+    Attributes:
+        events: by job.
+    """
+
+    def __init__(self, jobs: JobsService, count: int) -> None:
+        self.events: dict[Any, list[JobEvent]] = {f"{number:05}": [] for number in range(count)}
+        self._task = asyncio.create_task(self._take(jobs))
+
+    async def _take(self, jobs: JobsService) -> None:
+        async with jobs.subscribe_many([(T1, id) for id in self.events]) as events:
+            async for event in events:
+                self.events[event.id].append(event)
+
+    def states(self, id: Any) -> list[JobState]:
+        return [event.state for event in self.events[id]]
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+async def running(jobs: JobsService, count: int) -> list[RunningJob]:
+    """Add jobs and accept them all."""
+    await jobs.set_type_timeout(T1, 3600)
+    await jobs.add_many(T1, [NewJob(f"{number:05}") for number in range(count)])
+    taken: list[RunningJob] = []
+    while came := await jobs.accept_many(T1, 1000, timeout=0):
+        taken += came
+    return taken
+
+
+async def rows(jobs: JobsService) -> tuple[bytes | None, int]:
+    """Return the type's FOLLOWED row, and how many rows of changes it has."""
+    keys = jobs._context.keyspace.of(T1)
+
+    async def read(transaction: Transaction) -> tuple[bytes | None, int]:
+        found = await transaction.get_range(keys.changes + b"\x00", keys.changes + b"\xff")
+        return await transaction.get(keys.followed), len(found)
+
+    return await jobs.store.read(read)
+
+
+CHANGES: dict[str, Callable[[JobsService, RunningJob], Any]] = {
+    "heartbeat": lambda jobs, job: job.update(),
+    "data": lambda jobs, job: job.update("new"),
+    "finish": lambda jobs, job: job.finish(),
+    "release": lambda jobs, job: job.release(),
+    "removal by force": lambda jobs, job: jobs.remove(T1, job.id, force=True),
+    "cancellation": lambda jobs, job: jobs.remove(T1, job.id),
+    "another job": lambda jobs, job: jobs.add(T1, "other"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_costs_what_changed_however_many_subscriptions_there_are(
+    change: Callable[[JobsService, RunningJob], Any],
+) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        async with opened() as jobs:
+            first, *_ = await running(jobs, MANY)
+            follower = Follower(jobs, MANY)
+            await asyncio.sleep(100)
+            assert all(states for states in follower.events.values())
+            before = counted(jobs).keys
+            await change(jobs, first)
+            await asyncio.sleep(1)
+            assert counted(jobs).keys - before < 40
+            follower.stop()
+
+    scenario()
+
+
+@in_virtual_time
+async def test_subscribing_to_one_more_job_reads_no_others() -> None:
+    async with opened() as jobs:
+        await running(jobs, MANY)
+        follower = Follower(jobs, MANY)
+        await asyncio.sleep(100)
+        before = counted(jobs).keys
+        async with jobs.subscribe(T1, "00007") as events:
+            assert (await anext(events)).state is JobState.RUNNING
+        assert counted(jobs).keys - before < 40
+        follower.stop()
+
+
+@in_virtual_time
+async def test_every_way_a_job_can_change_reaches_a_subscriber_of_another_service() -> None:
+    async with opened() as jobs, opened(jobs.store) as other:  # type: ignore[arg-type]
+        taken = await running(other, 8)
+        await other.add(T1, "00008", "old", run_at=5e9)
+        follower = Follower(jobs, 9)
+        await asyncio.sleep(1)
+        await taken[0].finish()
+        await taken[1].release()
+        await other.remove(T1, taken[2].id, force=True)
+        await other.remove(T1, taken[3].id)
+        await taken[3].finish()
+        await taken[4].update("new")
+        await other.resubmit(T1, taken[5].id)
+        await taken[5].finish()
+        async with asyncio.TaskGroup() as group:
+            for job in taken[6:8]:
+                group.create_task(job.finish(outcome=Outcome.FAILED))
+        await other.resubmit(T1, "00008", data="new")
+        await asyncio.sleep(1)
+        last = [events[-1] for events in follower.events.values()]
+        finished, pending, removed, runs = JobState.FINISHED, JobState.PENDING, JobState.REMOVED, JobState.RUNNING
+        expected = [finished, pending, removed, finished, runs, pending, finished, finished, pending]
+        assert [event.state for event in last] == expected
+        assert (last[4].data, last[8].data) == ("new", "new")
+        await other.remove(T1, "00008")
+        await asyncio.sleep(1)
+        assert follower.states("00008")[-1] is removed
+        follower.stop()
+
+
+@in_virtual_time
+async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_soon() -> None:
+    async with opened() as jobs:
+        taken = await running(jobs, 200)
+        await taken[0].finish()
+        assert await rows(jobs) == (None, 0)
+        follower = Follower(jobs, 150)
+        await asyncio.sleep(1)
+        for job in taken[1:100]:
+            await job.finish()
+        generation, count = await rows(jobs)
+        assert (generation is not None, count) == (True, 99)
+        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await asyncio.sleep(30)
+        assert await rows(jobs) == (generation, 0)
+        follower.stop()
+        # Nobody says goodbye: the type's monitor notices that its rows are left.
+        await asyncio.sleep(100)
+        for job in taken[100:]:
+            await job.finish()
+        await asyncio.sleep(150)
+        assert await rows(jobs) == (None, 0)
+        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+
+
+@in_virtual_time
+@pytest.mark.parametrize("what", ["rows are removed", "nobody follows", "somebody else follows anew"])
+async def test_a_follower_who_cannot_tell_what_has_changed_looks_at_all_its_jobs(what: str) -> None:
+    async with opened() as jobs:
+        taken = await running(jobs, 5)
+        follower = Follower(jobs, 5)
+        await asyncio.sleep(1)
+        keys = jobs._context.keyspace.of(T1)
+
+        async def interfere(transaction: Transaction) -> None:
+            if what == "rows are removed":
+                transaction.stamp_value(keys.changes, b"", b"")
+            elif what == "nobody follows":
+                transaction.clear(keys.followed)
+            else:
+                transaction.stamp_value(keys.followed, b"", b"")
+
+        async def finish_and_interfere() -> None:
+            for job in taken[:3]:
+                await jobs.transact(lambda tx, job=job: tx.finish(job))  # type: ignore[misc]
+            end = keys.changes + b"\xff"
+
+            async def forget(transaction: Transaction) -> None:
+                transaction.clear_range(keys.changes + b"\x00", end)
+                await interfere(transaction)
+
+            await jobs.store.transact(forget)
+
+        # In one turn of the loop's time: the notifier is held off meanwhile.
+        await taken[4].update("first")
+        await finish_and_interfere()
+        await asyncio.sleep(1)
+        await taken[4].update("second")
+        await asyncio.sleep(1)
+        assert [follower.states(f"{number:05}")[-1] for number in range(5)] == [JobState.FINISHED] * 3 + [
+            JobState.RUNNING
+        ] * 2
+        await taken[3].finish()
+        await asyncio.sleep(1)
+        assert follower.states("00003")[-1] is JobState.FINISHED
+        follower.stop()
+
+
+@in_virtual_time
+async def test_more_changes_than_one_read_should_have_are_told_of_in_several() -> None:
+    async with opened(notify_holdoff=5.0) as jobs:
+        taken = await running(jobs, 2500)
+        follower = Follower(jobs, 2500)
+        await asyncio.sleep(20)
+        for job in taken[:1200]:
+            await job.finish()
+        for job in taken[1200:]:
+            await job.update("new")
+        await asyncio.sleep(20)
+        assert {follower.states(job.id)[-1] for job in taken[:1200]} == {JobState.FINISHED}
+        assert {follower.events[job.id][-1].data for job in taken[1200:]} == {"new"}
+        follower.stop()
+
+
+@in_virtual_time
+async def test_records_of_many_large_jobs_are_read_in_parts() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, 3600)
+        for first in range(0, 400, 50):
+            await jobs.add_many(T1, [NewJob(f"{first + n:05}", "x" * 90_000) for n in range(50)])
+        follower = Follower(jobs, 400)
+        await asyncio.sleep(1)
+        assert all(events for events in follower.events.values())
+        assert isinstance(jobs.store, CountedStore)
+        assert jobs.store.largest < 10_000_000 < counted(jobs).bytes
+        follower.stop()
+
+
+def test_ids_of_all_kinds_are_found_again_in_a_row() -> None:
+    ids = ["a", b"a", "", b"", "with\x00zero", b"\x00\xff\x00", "ends with\x00", "x" * 9000]
+    packed = [pack_id(id) for id in ids]
+    rows = [*changes.write(packed * 20)]
+    assert len(rows) > 1
+    assert [id for row in rows for id in changes._ids(row)] == packed * 20

@@ -1,0 +1,188 @@
+"""The bounds of batches: in jobs, in bytes of whole records, and halved when a store says that it was too much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooLarge, TransactionTooOld
+from jobs_service.layer import creation
+from jobs_service.layer.batching import SHARE, Batch, Pace, Room, rewritten_bytes, too_much_for
+from jobs_service.layer.unit import Unit
+from jobs_service.model import UNSET
+from jobs_service.store.base import Limits
+from tests.layer.support import layer
+from tests.virtual_time import in_virtual_time
+
+LARGE = "x" * 90_000
+
+
+class Attempts:
+    """Notes the parts that were tried, and refuses those of more than so many."""
+
+    def __init__(self, most: int, error: type[StoreError] = TransactionTooLarge) -> None:
+        self.most = most
+        self.error = error
+        self.tried: list[list[int]] = []
+        self.done: list[int] = []
+
+    async def __call__(self, part: Sequence[int]) -> None:
+        self.tried.append([*part])
+        if len(part) > self.most:
+            raise self.error("too much")
+        self.done += part
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(part) for part in self.tried]
+
+
+# A pace
+
+
+@pytest.mark.parametrize("error", [TransactionTooLarge, TransactionTooOld])
+async def test_a_pace_falls_by_halves_and_rises_again(error: type[StoreError]) -> None:
+    pace = Pace(Batch(jobs=100))
+    tried: list[int] = []
+
+    async def attempt(size: int) -> None:
+        tried.append(size)
+        if size > 30 and len(tried) < 4:
+            raise error("slow")
+
+    for _ in range(3):
+        await pace.fitting(attempt)
+    assert tried == [100, 50, 25, 31, 37]
+
+
+async def test_a_pace_raises_what_even_one_job_meets_and_whatever_a_smaller_batch_does_not_mend() -> None:
+    pace = Pace(Batch(jobs=4))
+
+    async def never(size: int) -> None:
+        raise TransactionTooLarge("one job")
+
+    with pytest.raises(TransactionTooLarge):
+        await pace.fitting(never)
+    assert pace.size == 1
+
+    async def away(size: int) -> None:
+        raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        await Pace(Batch()).fitting(away)
+
+
+@pytest.mark.parametrize("error", [TransactionTooLarge, TransactionTooOld])
+async def test_items_go_through_in_parts_that_are_halved_and_none_is_left_out_or_done_twice(
+    error: type[StoreError],
+) -> None:
+    attempts = Attempts(30, error)
+    await Pace(Batch(jobs=100)).through(range(250), lambda item: 1, attempts)
+    assert attempts.done == [*range(250)]
+    assert attempts.lengths[:4] == [100, 50, 25, 31]
+
+
+async def test_parts_are_bounded_in_jobs_and_in_bytes_and_hold_at_least_one() -> None:
+    attempts = Attempts(1000)
+    sizes = [100] * 25 + [900] * 3 + [5000] + [1] * 3
+    await Pace(Batch(jobs=10, bytes=1000)).through(range(len(sizes)), sizes.__getitem__, attempts)
+    assert attempts.done == [*range(len(sizes))]
+    assert attempts.lengths == [10, 10, 5, 1, 1, 1, 1, 3]
+
+
+async def test_one_item_that_is_too_much_raises_after_those_before_it_were_done() -> None:
+    attempts = Attempts(0)
+    with pytest.raises(TransactionTooLarge):
+        await Pace(Batch(jobs=4)).through(range(4), lambda item: 1, attempts)
+    assert attempts.lengths == [4, 2, 1]
+
+
+def test_a_batch_takes_a_share_of_what_the_store_allows() -> None:
+    limits = Limits(transaction=40_000)
+    assert Batch.of(limits, jobs=7) == Batch(7, 40_000 // SHARE)
+    assert Batch.of(limits, most_bytes=5_000).bytes == 5_000
+    assert Batch.of(limits, most_bytes=50_000).bytes == 10_000
+
+
+def test_the_first_row_always_fits_into_a_room() -> None:
+    room = Room(10)
+    assert room.takes(11)
+    assert not room.takes(1)
+
+
+# On a unit of work
+
+
+@in_virtual_time
+async def test_of_many_large_jobs_only_those_are_read_that_fit_into_the_transaction() -> None:
+    async with layer() as found:
+        ids = [f"{number:03}" for number in range(150)]
+        for id in ids:
+            await found.add(id, LARGE)
+
+        async def take(unit: Unit) -> tuple[list[str | bytes], int, int]:
+            entries = await unit.load_fitting(found.keys, [found.place(id)[2] for id in ids])
+            size = sum(rewritten_bytes(entry.record, 20) for entry in entries if entry.record)
+            return [entry.id for entry in entries], len(unit.entries), size
+
+        taken, read, size = await found.transact(take)
+        limits = found.store.limits
+        assert taken == ids[: len(taken)]
+        assert 0.9 < size / (limits.transaction // SHARE) <= 1
+        assert read == limits.transaction // limits.value
+
+
+@in_virtual_time
+async def test_all_of_many_small_jobs_fit() -> None:
+    async with layer() as found:
+        ids = [f"{number:03}" for number in range(150)]
+        for id in ids:
+            await found.add(id)
+        packed = [found.place(id)[2] for id in ids]
+        assert await found.transact(lambda unit: _count(unit, found.keys, packed)) == 150
+
+
+@in_virtual_time
+async def test_a_unit_is_full_when_the_whole_records_that_it_rewrites_fill_its_share() -> None:
+    async with layer() as found:
+        ids = [f"{number:03}" for number in range(40)]
+        for id in ids:
+            await found.add(id, LARGE)
+
+        async def resubmit(unit: Unit) -> int:
+            for done, id in enumerate(ids):
+                if unit.is_full:
+                    return done
+                # Little is new, but the record is written as a whole.
+                await creation.resubmit(unit, found.place(id), creation.spec_of("t", id, UNSET, 5, UNSET))
+            return len(ids)
+
+        assert await found.transact(resubmit) == 28
+
+
+@in_virtual_time
+async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
+    async with layer() as found:
+        ids = [f"{number:03}" for number in range(120)]
+        for id in ids:
+            await found.add(id, LARGE)
+
+        async def remove(unit: Unit) -> int:
+            for done, id in enumerate(ids):
+                if unit.is_full:
+                    return done
+                await creation.remove(unit, found.place(id), True)
+            return len(ids)
+
+        assert await found.transact(remove) == 112
+
+
+async def _count(unit: Unit, keys: object, packed: list[bytes]) -> int:
+    return len(await unit.load_fitting(keys, packed))  # type: ignore[arg-type]
+
+
+def test_too_old_is_no_reason_for_a_smaller_batch_than_one_job() -> None:
+    """A store that is slow for a moment would otherwise end whoever tried."""
+    assert too_much_for(2) == (TransactionTooLarge, TransactionTooOld)
+    assert too_much_for(1) == (TransactionTooLarge,)

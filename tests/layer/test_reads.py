@@ -1,0 +1,237 @@
+"""How much an operation reads: what it takes, whatever else is there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from jobs_service.layer import inspection, pending
+from jobs_service.layer.listing import list_page
+from jobs_service.layer.pending import Terms
+from jobs_service.layer.unit import Entry, Unit, run
+from jobs_service.store.base import Snapshot, Transaction
+from tests.checker import assert_sound
+from tests.layer.support import Layer, Writes, add, layer
+from tests.virtual_time import EPOCH, in_virtual_time
+
+
+class Counted:
+    """What was read.
+
+    Attributes:
+        keys, bytes: how much.
+    """
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.bytes = 0
+
+    def add(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Count rows."""
+        self.keys += len(rows)
+        self.bytes += sum(len(key) + len(value or b"") for key, value in rows)
+
+
+class CountedReads(Snapshot):
+    """Reads that are counted."""
+
+    def __init__(self, reads: Snapshot, counted: Counted) -> None:
+        self._reads = reads
+        self._counted = counted
+
+    async def get(self, key: bytes) -> bytes | None:
+        value = await self._reads.get(key)
+        self._counted.add([(key, value)])
+        return value
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        values = await self._reads.get_many(keys)
+        self._counted.add([*zip(keys, values, strict=True)])
+        return values
+
+    async def get_range(self, begin: Any, end: Any, *, limit: int = 0, reverse: bool = False) -> Any:
+        found = await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
+        self._counted.add(found)
+        return found
+
+
+class CountedTransaction(CountedReads, Writes):
+    """A transaction whose reads are counted."""
+
+    def __init__(self, transaction: Any, counted: Counted) -> None:
+        Writes.__init__(self, transaction)
+        CountedReads.__init__(self, transaction, counted)
+
+    @property
+    def snapshot(self) -> Any:
+        return CountedReads(self.inner.snapshot, self._counted)
+
+
+async def reads_of(found: Layer, work: Callable[[Unit], Awaitable[Any]]) -> tuple[Any, Counted]:
+    """Run work in a transaction that commits, and return its result and what it has read."""
+    transaction = found.store.begin()
+    counted = Counted()
+    try:
+        front: Transaction = CountedTransaction(transaction, counted)
+        result = await run(front, found.keyspace, found.sources, work)
+        transaction.commit()
+        return result, counted
+    finally:
+        transaction.end()
+
+
+async def fill(found: Layer, count: int, *, size: int = 1, run_at: float | None = None, priority: Any = 0) -> None:
+    """Add jobs with data of so many bytes, one after the other."""
+    for number in range(count):
+        await found.add(f"{number:05}", "x" * size, run_at=run_at, priority=priority)
+
+
+async def made_ready_too_early(found: Layer, count: int, run_at: float) -> None:
+    """Leave ready jobs that are not due, as a process does whose clock is ahead."""
+    await fill(found, count, run_at=run_at)
+    ahead = found.sources.wall_time
+
+    def late() -> float:
+        return run_at
+
+    found.sources.wall_time = late
+    try:
+        while await found.transact(lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000)):
+            pass
+    finally:
+        found.sources.wall_time = ahead
+
+
+def accepting(found: Layer, limit: int = 1, **terms: Any) -> Callable[[Unit], Awaitable[Any]]:
+    wanted = Terms(limit, None, None, 1, 100)._replace(**terms)
+    return lambda unit: pending.accept(unit, found.keys, wanted)
+
+
+@in_virtual_time
+async def test_where_a_queue_stands_is_read_from_the_front_of_each_priority() -> None:
+    async with layer() as found:
+        for priority in range(3):
+            for number in range(100):
+                await found.add(f"{priority}-{number:03}", None, priority=priority)
+        state, counted = await reads_of(found, lambda unit: inspection.queue_state(unit.transaction, found.keys))
+        assert state.id == "0-000"
+        assert counted.keys < 12
+
+
+@in_virtual_time
+async def test_an_accept_of_a_million_reads_what_one_transaction_takes() -> None:
+    async with layer() as found:
+        await fill(found, 130, size=90_000)
+        (taken, more), counted = await reads_of(found, accepting(found, 10**6))
+        assert 20 <= len(taken) < 40
+        assert more
+        assert counted.bytes < found.store.limits.transaction
+
+
+@pytest.mark.parametrize("spread", [1, 3])
+@in_virtual_time
+async def test_an_accept_by_a_time_to_come_reads_a_bounded_part_of_what_is_scheduled(spread: int) -> None:
+    async with layer() as found:
+        for number in range(6):
+            await found.transact(functools.partial(schedule, found=found, first=1000 * number))
+        (taken, _), counted = await reads_of(found, accepting(found, due_by=EPOCH + 10_000, spread=spread))
+        assert len(taken) == 1
+        assert counted.keys < 2_100
+
+
+async def schedule(unit: Unit, found: Layer, first: int) -> None:
+    """Add a thousand jobs for later."""
+    for number in range(first, first + 1000):
+        await add(unit, found.place(f"{number:05}"), run_at=EPOCH + 100 + number, priority=-number)
+
+
+@in_virtual_time
+async def test_of_what_comes_due_next_the_lowest_priority_is_taken_first() -> None:
+    async with layer() as found:
+        await found.add("soon", run_at=EPOCH + 10, priority=5)
+        await found.add("later", run_at=EPOCH + 20, priority=3)
+        await found.add("last", run_at=EPOCH + 30, priority=4)
+        (taken, _), _ = await reads_of(found, accepting(found, 3, due_by=EPOCH + 25))
+        assert [entry.id for entry in taken] == ["later", "soon"]
+
+
+@in_virtual_time
+async def test_ready_jobs_that_are_not_due_do_not_cost_every_accept() -> None:
+    async with layer() as found:
+        await made_ready_too_early(found, 500, EPOCH + 3600)
+        await found.add("behind")
+        read = []
+        for number in range(9):
+            (taken, _), counted = await reads_of(found, accepting(found))
+            read.append(counted.keys)
+            assert [entry.id for entry in taken] == (["behind"] if number == 0 else [])
+        # 100 of them go back each time; a few are passed over as they are.
+        assert read[0] > 500
+        assert read[-1] < 150
+        await assert_sound(found.store, now=EPOCH + 3600)
+        ready = await found.pairs(found.keys.ready, found.keys.ready + b"\xff")
+        assert len(ready) <= pending._FEW_EARLY
+        # All of them are there when they are due.
+        found.sources.wall_time = lambda: EPOCH + 3601
+        count = 0
+        while (await reads_of(found, accepting(found, 50)))[0][0]:
+            count += 1
+        assert count == 10
+
+
+@in_virtual_time
+async def test_a_look_ends_after_thousands_of_ready_jobs_that_are_not_due_and_says_that_there_may_be_more() -> None:
+    async with layer() as found:
+        for number in range(3):
+            await found.transact(functools.partial(schedule, found=found, first=1000 * number))
+        found.sources.wall_time, before = lambda: EPOCH + 1e6, found.sources.wall_time
+        while await found.transact(lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000)):
+            pass
+        found.sources.wall_time = before
+        await found.add("behind", priority=1)
+        looks, most = 0, 0
+        taken: list[Entry] = []
+        while not taken:
+            (taken, more), counted = await reads_of(found, accepting(found))
+            assert taken or more
+            most = max(most, counted.keys)
+            looks += 1
+        assert [entry.id for entry in taken] == ["behind"]
+        assert looks > 5
+        assert most < pending._MOST_EARLY + 2 * 256 + 200
+
+
+@pytest.mark.parametrize(("count", "size"), [(100, 90_000), (2500, 10)])
+@in_virtual_time
+async def test_a_page_of_a_list_is_bounded_in_bytes_and_in_number(count: int, size: int) -> None:
+    async with layer() as found:
+        await fill(found, count, size=size)
+        limits = found.store.limits
+        seen: list[Any] = []
+        after: bytes | None = None
+        pages = 0
+        while pages == 0 or after is not None:
+
+            async def read(unit: Unit, after: bytes | None = after) -> Any:
+                return await list_page(unit.transaction, found.keyspace, found.keys, after, 1000, limits)
+
+            (jobs, after), counted = await reads_of(found, read)
+            assert counted.bytes < limits.transaction // 4 + 1_600_000
+            assert counted.keys <= 1000
+            seen += [job.id for _, job in jobs]
+            pages += 1
+        assert seen == [f"{number:05}" for number in range(count)]
+        assert pages == (4 if size > 10 else 3)
+
+
+@in_virtual_time
+async def test_making_ready_reads_what_it_moves() -> None:
+    async with layer() as found:
+        await fill(found, 100, size=90_000, run_at=EPOCH + 1)
+        found.sources.wall_time = lambda: EPOCH + 2
+        moved, counted = await reads_of(found, lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000))
+        assert 20 <= moved < 40
+        assert counted.bytes < 10_000_000

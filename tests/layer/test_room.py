@@ -1,0 +1,200 @@
+"""What is accepted can end: whatever size a record has, every later operation of its life finds room."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from jobs_service import JobTooLarge, Outcome, notes
+from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer.creation import Spec
+from jobs_service.layer.pending import Terms
+from jobs_service.layer.processing import Told
+from jobs_service.layer.record import Record
+from jobs_service.layer.unit import Entry, Unit
+from jobs_service.model import UNSET
+from jobs_service.notes import JobError
+from jobs_service.store.base import LONGEST_STAMPED_KEY
+from tests.layer.support import Layer, add, layer
+from tests.virtual_time import EPOCH, in_virtual_time
+
+PRIORITIES = [0, "p" * 300, ("a", -1, b"x" * 2000)]
+ONE = Terms(1, None, None, 1, 100, "a worker", 100)
+Work = Callable[[Unit], Awaitable[Any]]
+
+
+async def largest(found: Layer, work: Callable[[int], Work], most: int) -> int:
+    """Return the largest size with which work is accepted, having done it with that."""
+    low, high = 0, most + 1  # the first is accepted, the last is not
+    while high - low > 1:
+        size = (low + high) // 2
+
+        async def attempt(unit: Unit, size: int = size) -> None:
+            await work(size)(unit)
+            raise LookupError
+
+        try:
+            await found.transact(attempt)
+        except LookupError:
+            low = size
+        except JobTooLarge:
+            high = size
+    with pytest.raises(JobTooLarge):
+        await found.transact(work(low + 1))
+    await found.transact(work(low))
+    return low
+
+
+async def accepted(found: Layer) -> tuple[Entry, bytes]:
+    """Accept the job at the front, which must be there."""
+    [entry], _ = await found.transact(lambda unit: pending.accept(unit, found.keys, ONE))
+    assert entry.record is not None
+    assert entry.record.lock is not None
+    return entry, entry.record.lock
+
+
+async def live(found: Layer, id: str) -> None:
+    """Have a job that can be accepted meet everything that can happen to one, to its end."""
+    place = found.place(id)
+    told = Told(error=notes.error_json(JobError("E", "m" * 5000, "t" * 20_000)), reason="r" * 300, max_history=100)
+    for _ in range(30):  # so that its history is as long as can be
+        _, lock = await accepted(found)
+        await found.transact(lambda unit, lock=lock: processing.crash(unit, place, lock, told, EPOCH))  # type: ignore[misc]
+    _, lock = await accepted(found)
+    await found.transact(lambda unit: processing.update(unit, place, lock, None))
+    await found.transact(lambda unit: processing.beat(unit, [(place, lock)]))
+    await found.transact(lambda unit: processing.release(unit, place, lock))
+    _, lock = await accepted(found)
+    await found.assert_sound()
+    stamp = dict(await found.pairs())[found.keys.watch_activity]
+    assert (await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, stamp, 10))).ids == [id]
+    _, lock = await accepted(found)
+    again = Spec(UNSET, UNSET, None)
+    await found.transact(lambda unit: creation.resubmit(unit, place, again))
+    await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.FAILED, told))
+    _, lock = await accepted(found)
+    await found.transact(lambda unit: processing.resubmit(unit, place, lock, again))
+    await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+    _, lock = await accepted(found)
+    await found.transact(lambda unit: creation.remove(unit, place, False))
+    entry = await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+    assert entry.record is not None
+    assert entry.record.outcome is Outcome.CANCELED
+    await found.transact(lambda unit: creation.resubmit(unit, place, again))
+    await found.assert_sound()
+
+
+@pytest.mark.parametrize("priority", PRIORITIES, ids=lambda value: str(value)[:5])
+@in_virtual_time
+async def test_a_job_with_as_much_data_as_is_accepted_lives_its_whole_life(priority: Any) -> None:
+    async with layer() as found:
+        await largest(
+            found, lambda size: lambda unit: add(unit, found.place("a"), "x" * size, priority=priority), 100_000
+        )
+        await live(found, "a")
+
+
+@pytest.mark.parametrize("priority", PRIORITIES, ids=lambda value: str(value)[:5])
+@in_virtual_time
+async def test_a_running_job_is_resubmitted_with_as_long_a_priority_as_it_can_run_with(priority: Any) -> None:
+    async with layer() as found:
+        await found.add("a", "x" * 93_000, priority=priority)
+        _, lock = await accepted(found)
+        place = found.place("a")
+
+        def resubmitting(size: int) -> Work:
+            return lambda unit: creation.resubmit(unit, place, Spec(UNSET, "q" * size, UNSET))
+
+        size = await largest(found, resubmitting, 10_000)
+        assert size > 300
+        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+        await live(found, "a")
+
+
+@in_virtual_time
+async def test_a_worker_stores_as_much_data_as_can_be_kept_to_the_end() -> None:
+    async with layer() as found:
+        await found.add("a", priority="p" * 300)
+        _, lock = await accepted(found)
+        place = found.place("a")
+        await largest(
+            found,
+            lambda size: lambda unit: processing.update(unit, place, lock, b'"' + b"x" * size + b'"'),
+            100_000,
+        )
+        await found.transact(lambda unit: processing.release(unit, place, lock))
+        await live(found, "a")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@in_virtual_time
+async def test_a_result_that_is_accepted_leaves_room_for_the_next_run(again: bool) -> None:
+    async with layer() as found:
+        await found.add("a", "x" * 50_000)
+        _, lock = await accepted(found)
+        place = found.place("a")
+        if again:
+            await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, None)))
+
+        def finishing(size: int) -> Work:
+            told = Told(result=b'"' + b"r" * size + b'"')
+            return lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED, told)
+
+        await largest(found, finishing, 100_000)
+        if not again:
+            await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, None)))
+        await live(found, "a")
+
+
+@in_virtual_time
+async def test_the_longest_id_and_priority_live_a_whole_life_on_every_store() -> None:
+    async with layer() as found:
+        size = await largest(
+            found, lambda size: lambda unit: add(unit, found.place("i" * size), priority="p" * 50), 10_000
+        )
+        [(key, _)] = await found.pairs(found.keys.ready, found.keys.ready + b"\xff")
+        # One byte is left for the section's number, which a longer prefix than this store's would take.
+        assert len(key) == LONGEST_STAMPED_KEY
+        await live(found, "i" * size)
+
+
+@in_virtual_time
+async def test_what_an_older_version_accepted_over_the_present_limits_still_ends() -> None:
+    """It kept no room for the longer of two priorities, nor for the offset of a versionstamp."""
+    async with layer() as found:
+        await found.add("a")
+        entry, lock = await accepted(found)
+        raw = dict(await found.pairs())[found.keys.data + entry.packed_id]
+        following = b"\x02" + b"q" * 300 + b"\x00"
+        data = found.store.limits.value - 24 - 16 - 10 - 4 - 1 - len(following) - notes.HEAD_BYTES
+        record = Record.decode(raw).with_json(b'"' + b"x" * (data - 2) + b'"').with_next((following, None))
+        longer = record.with_notes(notes.without_history(record.notes))
+
+        async def write(transaction: Any) -> None:
+            transaction.set(found.keys.data + entry.packed_id, longer.encode())
+
+        await found.store.transact(write)
+        assert longer.size() > found.store.limits.value
+        place = found.place("a")
+        await found.transact(lambda unit: processing.update(unit, place, lock, None))
+        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+        _, lock = await accepted(found)
+        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+        await found.assert_sound()
+
+
+@in_virtual_time
+async def test_a_smaller_record_may_not_have_a_priority_that_makes_its_key_too_long() -> None:
+    """Found by simulation (seed 1086): what a resubmitted job lost in data, its key must not gain."""
+    async with layer() as found:
+        longest = found.store.limits.key
+        place = found.place("a")
+        await found.transact(lambda unit: creation.add(unit, place, Spec("x" * 50_000, 0, None), "error"))
+        shorter = Spec("x", "p" * longest, None)
+        with pytest.raises(JobTooLarge, match="make a key of"):
+            await found.transact(lambda unit: creation.resubmit(unit, place, shorter))
+        _, lock = await accepted(found)
+        with pytest.raises(JobTooLarge, match="make a key of"):
+            await found.transact(lambda unit: processing.resubmit(unit, place, lock, shorter))

@@ -1,0 +1,83 @@
+"""What the README names is there: verbs with their options, methods of services, transactions and jobs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import jobs_service
+from jobs_service import BlockingJob, JobsService, JobTransaction, RunningJob
+from jobs_service.cli.app import application
+from jobs_service.within import WithinTransaction
+
+ROOT = Path(__file__).parents[2]
+PAPERS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docker-compose.yml")}
+CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+
+OWNERS = {
+    "jobs": (JobsService,),
+    "tx": (JobTransaction, WithinTransaction),
+    "job": (RunningJob, BlockingJob),
+    "jobs_service": (jobs_service,),
+}
+VERBS = PAPERS["README.md"].partition("| verb | does |")[2].partition("\n\n")[0]
+
+
+def code_of(text: str) -> str:
+    """Return what of a paper is code: blocks, and what stands between backticks."""
+    return "\n".join(block or inline for block, inline in CODE.findall(text))
+
+
+def commands() -> list[str]:
+    """Return the command lines of this program that the papers have."""
+    texts = [code_of(PAPERS["README.md"]).replace("\\|", "|"), PAPERS["docker-compose.yml"]]
+    found = [line for text in texts for line in re.findall(r"jobs-service (?!VERB)([a-z][^\n`#&]*)", text)]
+    return sorted({line.strip(' )"') for line in found})
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_verb_and_option_of_a_command_line_is_there(line: str) -> None:
+    words = [word.strip("[],)") for word in re.split(r"[\s|]+", line)]
+    command: Any = typer.main.get_command(application())
+    while words and words[0] in getattr(command, "commands", ()):
+        command = command.commands[words.pop(0)]
+    assert not getattr(command, "commands", ()) or command.name == "types", f"no such verb: {line}"
+    options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    own = words[: words.index("--")] if "--" in words else words
+    assert {word for word in own if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize("row", re.findall(r"^\| (`[a-z-]+.*?`) \|", VERBS, re.MULTILINE))
+def test_every_verb_of_the_table_takes_what_the_table_says(row: str) -> None:
+    verbs: Any = typer.main.get_command(application())
+    for line in re.findall(r"`([^`]+)`", row.replace("\\|", "|")):
+        words = re.findall(r"--?[a-z-]+|[a-z][a-z-]*|[A-Z]+", line)
+        command = verbs.commands[words[0]]
+        command = getattr(command, "commands", {}).get(words[1] if len(words) > 1 else "", command)
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--") and word != "--"} <= options, line
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_every_method_that_code_names_is_there(owner: str) -> None:
+    code = code_of(PAPERS["README.md"])
+    named = set(re.findall(rf"(?<![\w.`:/-]){owner}\.([a-z_]+)", code))
+    assert named
+    there = {name for each in OWNERS[owner] for name in dir(each)}
+    assert named <= there
+
+
+def test_every_name_that_is_imported_is_public() -> None:
+    imports = re.findall(r"from jobs_service import (.*)", code_of(PAPERS["README.md"]))
+    assert {name for line in imports for name in re.split(r",\s*", line)} <= set(jobs_service.__all__)
+
+
+def test_the_commands_are_as_a_shell_takes_them() -> None:
+    for block in re.findall(r"```sh\n(.*?)```", PAPERS["README.md"], re.DOTALL):
+        for line in block.splitlines():
+            shlex.split(line, comments=True)

@@ -1,0 +1,343 @@
+"""The README's table of what a handler does and what becomes of the job: each row is a test, and there is no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import Discard, Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
+from jobs_service.model import HistoryKind, JobState
+from tests.runner.support import (
+    TYPE,
+    add,
+    all_ended,
+    ended,
+    lose,
+    moments,
+    now,
+    opened,
+    running,
+    story,
+    virtual_loop,
+    warned,
+)
+from tests.virtual_time import in_virtual_time
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TABLE = README[README.index("| it | the job |") :].partition("\n\n")[0]
+DAY = 86_400.0
+
+Row = Callable[[], Any]
+ROWS: dict[str, Row] = {}
+
+
+def row(what: str) -> Callable[[Row], Row]:
+    """Return a decorator that makes a function the test of a row, given the row's first cell."""
+
+    def keep(function: Row) -> Row:
+        ROWS[what] = in_virtual_time(function) if asyncio.iscoroutinefunction(function) else function
+        return function
+
+    return keep
+
+
+def test_each_row_of_the_table_has_its_test() -> None:
+    rows = re.findall(r"^\| (.*?) \| .* \|$", TABLE, re.MULTILINE)
+    assert rows[0] == "it"
+    assert rows[1:] == [*ROWS]
+
+
+@pytest.mark.parametrize("what", re.findall(r"^\| (.*?) \| .* \|$", TABLE, re.MULTILINE)[1:])
+def test_what_becomes_of_the_job(what: str) -> None:
+    ROWS[what]()
+
+
+def handle(jobs: JobsService, function: Callable[[RunningJob], Any], **options: Any) -> None:
+    """Register a handler that does what the function does, and awaits what that returns."""
+
+    @jobs.handler(TYPE, **options)
+    async def work(job: RunningJob) -> Any:
+        result = function(job)
+        return await result if asyncio.iscoroutine(result) else result
+
+
+def failing(*errors: BaseException) -> Callable[[RunningJob], str]:
+    """Return what raises one error per attempt, and returns then."""
+
+    def work(job: RunningJob) -> str:
+        if job.attempts <= len(errors):
+            raise errors[job.attempts - 1]
+        return "done"
+
+    return work
+
+
+def error_of(job: Job) -> str:
+    assert job.error is not None
+    return f"{job.error.type}: {job.error.message}"
+
+
+@row("returns")
+async def _() -> None:
+    async with opened() as jobs:
+        handle(jobs, lambda job: {"file": "cat.png"})
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert (job.outcome, job.result) == (Outcome.SUCCEEDED, {"file": "cat.png"})
+
+
+@row("raises an exception, or `Retry(after=seconds)`")
+async def _() -> None:
+    async with opened(patience=200_000) as jobs:
+        starts: list[float] = []
+
+        def work(job: RunningJob) -> None:
+            starts.append(now())
+            raise Retry(after=5) if job.attempts == 4 else OSError
+
+        handle(jobs, work, max_attempts=15, timeout=36_000, jitter=0)
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert (job.outcome, job.attempts, error_of(job)) == (Outcome.FAILED, 15, "OSError: ")
+            assert story(job)[-4:] == ["crashed", "started", "crashed", "finished"]
+        pauses = [round(later - earlier, 3) for earlier, later in pairwise(starts)]
+        doubled = [30 * 2 ** min(crash, 10) for crash in range(14)]
+        assert pauses == [*doubled[:3], 5, *doubled[4:]]
+
+
+@row(
+    "raises `Discard(reason)`; gets data that does not decode, which it never sees; returns what is not JSON",
+)
+async def _() -> None:
+    called: list[object] = []
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob, args: dict[str, int]) -> object:
+            called.append(job.id)
+            if "discard" in args:
+                raise Discard("no such customer")
+            return object()
+
+        async with running(jobs):
+            await add(jobs)
+            await jobs.add(TYPE, "discards", {"discard": 1})
+            await jobs.add(TYPE, "wrong", {"width": "wide"})
+            await jobs.add(TYPE, "no json", {})
+            found = await all_ended(jobs, ["discards", "wrong", "no json"])
+            assert [(job.outcome, job.attempts) for job in found] == [(Outcome.FAILED, 1)] * 3
+            assert error_of(found[0]) == "Discard: no such customer"
+    assert called == ["discards", "no json"]
+
+
+@row("raises a group of exceptions, as task groups do")
+async def _() -> None:
+    async with opened() as jobs:
+        handle(jobs, failing(ExceptionGroup("several", [Discard("for good"), OSError()])))
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert (job.outcome, job.attempts, error_of(job)) == (Outcome.FAILED, 1, "Discard: for good")
+    async with opened() as jobs:
+        handle(jobs, failing(ExceptionGroup("several", [OSError("disk"), Retry()])))
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(1)
+            assert error_of(await jobs.get(TYPE, "a")) == "OSError: disk"
+
+
+@row("raises `Snooze(seconds)`")
+async def _() -> None:
+    runs: list[float] = []
+
+    def work(job: RunningJob) -> int:
+        runs.append(now())
+        if len(runs) == 1:
+            raise Snooze(100)
+        return job.attempts
+
+    async with opened() as jobs:
+        handle(jobs, work, max_attempts=1)
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == 1
+    assert [round(at) for at in runs] == [0, 100]
+
+
+@row("runs longer than `time_limit`")
+async def _() -> None:
+    async def swallow() -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(DAY)
+        return "as if nothing had happened"
+
+    async with opened() as jobs:
+        handle(jobs, lambda job: swallow() if job.id == "b" else asyncio.sleep(DAY), time_limit=5, max_attempts=1)
+        async with running(jobs):
+            await add(jobs, "a", "b")
+            for job in await all_ended(jobs, "ab"):
+                assert (job.outcome, moments(job, HistoryKind.CRASHED)) == (Outcome.FAILED, [5])
+                assert error_of(job) == "TimeoutError: it ran longer than its time limit of 5 s"
+
+
+@row("awaits `job.finish_with(function)`")
+async def _() -> None:
+    async def pay(tx: JobTransaction) -> str:
+        tx.kv[b"bill"] = b"paid"
+        return "billed"
+
+    async def work(job: RunningJob) -> None:
+        await job.finish_with(pay)
+
+    async with opened() as jobs:
+        handle(jobs, work)
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == "billed"
+            assert await jobs.transact(lambda tx: tx.kv.get(b"bill")) == b"paid"
+
+
+@row("has ended its job itself, and then raises or returns something")
+async def _() -> None:
+    async def work(job: RunningJob) -> str:
+        await job.finish(result="first")
+        if job.id == "raises":
+            raise OSError("afterwards")
+        return "second"
+
+    async with opened() as jobs:
+        handle(jobs, work)
+        async with running(jobs):
+            with capture_logs() as events:
+                await add(jobs, "raises", "returns")
+                for job in await all_ended(jobs, ["raises", "returns"]):
+                    assert (job.outcome, job.result) == (Outcome.SUCCEEDED, "first")
+                await asyncio.sleep(1)
+            told = {(event["event"], event["id"]) for event in warned(events)}
+            assert told == {("handler_failed_after_end", "raises"), ("result_not_stored", "returns")}
+
+
+@row("is canceled because somebody removed the job")
+async def _() -> None:
+    heard: list[float] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(DAY)
+        finally:
+            heard.append(now())
+
+    async with opened() as jobs:
+        handle(jobs, lambda job: work())
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(10)
+            await jobs.remove(TYPE, "a")
+            assert (await ended(jobs, "a")).outcome is Outcome.CANCELED
+    assert 10 <= heard[0] <= 10.2
+
+
+@row("is canceled because another worker has the job, which was silent for too long")
+async def _() -> None:
+    way: list[str] = []
+
+    async def work(job: RunningJob) -> str:
+        if job.attempts > 1:
+            return "the other's"
+        try:
+            await asyncio.sleep(DAY)
+        except asyncio.CancelledError:
+            way.append("canceled")
+        return "mine"
+
+    async with opened() as jobs:
+        handle(jobs, work)
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(10)
+            await lose(jobs)
+            assert (await ended(jobs, "a")).result == "the other's"
+    assert way == ["canceled"]
+
+
+@row("dies with its process")
+def _() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "app.py").write_text(
+            "import asyncio\n"
+            "from jobs_service import JobsService\n"
+            "jobs = JobsService('lmdb:store')\n"
+            "@jobs.handler('work', timeout=600)\n"
+            "async def work():\n"
+            "    print('running', flush=True)\n"
+            "    await asyncio.sleep(3600)\n"
+        )
+        asyncio.run(_kill_a_daemon(directory))
+
+
+async def _kill_a_daemon(directory: str) -> None:
+    async with asyncio.timeout(60), JobsService(f"lmdb:{directory}/store") as jobs:
+        await jobs.set_type_timeout(TYPE, 600)
+        await jobs.add(TYPE, "a")
+        command = [sys.executable, "-m", "jobs_service", "serve", "app:jobs"]
+        nothing, out = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+        daemon = await asyncio.create_subprocess_exec(*command, cwd=directory, stdout=out, stderr=nothing)
+        try:
+            assert daemon.stdout is not None
+            assert await daemon.stdout.readline() == b"running\n"
+        finally:
+            daemon.kill()
+            await daemon.communicate()
+        # Long before the type's timeout.
+        await jobs.wait(TYPE, "a", JobState.PENDING)
+        assert (await jobs.get(TYPE, "a")).attempts == 1
+
+
+@row("ignores its cancellation for longer than `grace`")
+async def _() -> None:
+    release = asyncio.Event()
+
+    async def deaf(job: RunningJob) -> None:
+        while job.id == "a" and not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    async with opened() as jobs:
+        handle(jobs, deaf, slots=1, grace=10, time_limit=5, backoff=1000)
+        async with running(jobs):
+            with capture_logs() as events:
+                await add(jobs, "a", "b")
+                await asyncio.sleep(20)
+            assert [event["id"] for event in events if event["event"] == "handler_ignores_cancellation"] == ["a"]
+            assert (await jobs.get(TYPE, "a")).state is JobState.PENDING
+            assert (await jobs.get(TYPE, "b")).state is JobState.PENDING
+            release.set()
+            assert (await ended(jobs, "b")).outcome is Outcome.SUCCEEDED
+
+
+@row("blocks the loop, with a step of 1 s or more")
+async def _() -> None:
+    def block(job: RunningJob) -> str:
+        virtual_loop()._now += 1.5
+        return "done"
+
+    async with opened() as jobs:
+        handle(jobs, block)
+        async with running(jobs):
+            with capture_logs() as events:
+                await add(jobs, "a")
+                assert (await ended(jobs, "a")).result == "done"
+            [event] = [event for event in events if event["event"] == "handler_blocked_loop"]
+            assert (event["id"], event["seconds"]) == ("a", 1.5)

@@ -1,0 +1,245 @@
+"""The README's web application, as it stands there, behind a real server: requests, a stream of events, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService, JobState, SupervisorFailed
+from jobs_service.runner.runner import Runner
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+SECTION = README[README.index("## Inside a web application") : README.index("## How it works")]
+[APPLICATION] = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+[COMMAND] = re.findall(r"```sh\nuvicorn (.*?)\n```", SECTION, re.DOTALL)
+PATIENCE = 60.0
+
+
+class Server:
+    """A process that serves the application on a Unix socket."""
+
+    def __init__(self, directory: Path, process: asyncio.subprocess.Process) -> None:
+        self.directory = directory
+        self.process = process
+
+    async def request(
+        self, method: str, path: str, body: str = ""
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send a request; return where the body of the answer can be read."""
+        reader, writer = await asyncio.open_unix_connection(self.directory / "socket")
+        head = f"{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write((head + body).encode())
+        await reader.readuntil(b"\r\n\r\n")
+        return reader, writer
+
+    async def add(self, numbers: list[int]) -> str:
+        """Add a report and return its id."""
+        reader, writer = await self.request("POST", "/reports", json.dumps(numbers))
+        answer = await reader.read()
+        writer.close()
+        id: str = json.loads(answer)["id"]
+        return id
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    """The application, served as the README says."""
+    (tmp_path / "app.py").write_text(APPLICATION)
+    command = [sys.executable, "-m", "uvicorn", *COMMAND.split(), "--uds", "socket", "--log-level", "warning"]
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(PATIENCE):
+        try:
+            while not (tmp_path / "socket").exists():
+                assert process.returncode is None
+                await asyncio.sleep(0.02)
+            yield Server(tmp_path, process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+async def lines_of(reader: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of a stream of events."""
+    async for line in reader:
+        if line.startswith((b"data: ", b"event: ")):
+            yield line.decode().strip()
+
+
+async def test_a_request_adds_a_job_and_its_events_are_streamed_to_the_end(server: Server) -> None:
+    id = await server.add([0, 1, 2])
+    reader, writer = await server.request("GET", f"/reports/{id}/events")
+    events = [json.loads(line.removeprefix("data: ")) async for line in lines_of(reader)]
+    assert events[-1]["state"] == "finished"
+    assert events[-1]["result"] == 3
+    writer.close()
+    reader, writer = await server.request("GET", "/reports/nobody/events")
+    assert [line async for line in lines_of(reader)] == ["event: missing", "data: null"]
+    writer.close()
+
+
+@pytest.mark.parametrize(("body", "said"), [('["x"]', "does not fit list[int]"), ("{bad", "Expecting")])
+async def test_a_bad_request_is_told_what_is_wrong(server: Server, body: str, said: str) -> None:
+    reader, writer = await server.request("POST", "/reports", body)
+    assert said in json.loads(await reader.read())["error"]
+    writer.close()
+
+
+async def test_an_open_stream_does_not_keep_the_application_from_ending_and_its_job_is_given_back(
+    server: Server,
+) -> None:
+    id = await server.add([3600])
+    reader, writer = await server.request("GET", f"/reports/{id}/events")
+    async for line in lines_of(reader):
+        if '"running"' in line:
+            break
+    server.process.send_signal(signal.SIGTERM)
+    await server.process.wait()
+    writer.close()
+    async with JobsService(f"lmdb:{server.directory / 'jobs-data'}", supervise=False) as jobs:
+        job = await jobs.get("report", id)
+        assert job.state is JobState.PENDING
+        assert [event.kind for event in job.history] == ["stopped", "started", "added"]
+
+
+async def test_a_listener_who_goes_away_is_unsubscribed_at_once() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("report", 60)
+        await jobs.add("report", "a")
+        listening = asyncio.Event()
+
+        async def stream() -> AsyncIterator[str]:
+            async with jobs.subscribe("report", "a") as changes:
+                async for change in changes:
+                    yield change.state
+
+        async def respond() -> None:
+            async for _ in stream():
+                listening.set()
+
+        response = asyncio.create_task(respond())
+        await listening.wait()
+        assert jobs._hub.types()
+        response.cancel()
+        await asyncio.wait([response])
+        assert not jobs._hub.types()
+
+
+async def test_an_open_stream_does_not_delay_the_drain_when_the_service_is_left() -> None:
+    events: list[str] = []
+    async with asyncio.timeout(PATIENCE):
+        async with JobsService("memory:") as jobs:
+            running = asyncio.Event()
+
+            @jobs.handler("report", continuous=True)
+            async def report() -> None:
+                running.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    events.append("drained")
+
+            async def listen() -> None:
+                async with jobs.subscribe("report", "a") as changes:
+                    try:
+                        async for _ in changes:
+                            pass
+                    finally:
+                        events.append("stream ended")
+
+            await jobs.enqueue(report, id="a")
+            run = asyncio.create_task(jobs.run())
+            listener = asyncio.create_task(listen())
+            await running.wait()
+        await asyncio.wait([run, listener])
+    assert events == ["drained", "stream ended"]
+
+
+@asynccontextmanager
+async def broken_runner(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JobsService]:
+    """A service whose runner fails soon."""
+
+    async def fail(self: Runner) -> None:
+        await asyncio.sleep(0.01)
+        raise RuntimeError("a bug of the runner")
+
+    monkeypatch.setattr(Runner, "run", fail)
+    service = JobsService("memory:")
+
+    @service.handler("report")
+    async def report() -> None: ...
+
+    async with asyncio.timeout(PATIENCE):
+        yield service
+
+
+async def test_a_runner_that_dies_in_a_task_nobody_awaits_ends_the_body_and_refuses_what_is_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[str] = []
+
+    async def application(service: JobsService) -> None:
+        async with service as jobs:
+            run = asyncio.create_task(jobs.run())
+            try:
+                await asyncio.Event().wait()
+            finally:
+                assert isinstance(run.exception(), RuntimeError)
+                try:
+                    await jobs.enqueue("report")
+                except SupervisorFailed as error:
+                    refused.append(str(error))
+
+    async with broken_runner(monkeypatch) as service:
+        with pytest.raises(SupervisorFailed, match=r"handlers are not run any more: a bug") as caught:
+            await application(service)
+        assert refused == [str(caught.value)]
+
+
+async def test_who_awaits_the_runner_is_raised_its_error_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broken_runner(monkeypatch) as service, service as jobs:
+        with pytest.raises(RuntimeError, match="a bug"):
+            await jobs.run()
+        await jobs.enqueue("report", id="a")
+        assert (await jobs.get("report", "a")).state is JobState.PENDING
+
+
+async def test_a_runner_in_a_task_group_ends_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def application(service: JobsService) -> None:
+        async with service as jobs, asyncio.TaskGroup() as group:
+            group.create_task(jobs.run())
+            await asyncio.Event().wait()
+
+    async with broken_runner(monkeypatch) as service:
+        with pytest.raises(ExceptionGroup) as caught:
+            await application(service)
+        assert [str(error) for error in caught.value.exceptions] == ["a bug of the runner"]
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+
+
+async def test_the_supervisor_tree_shows_the_runner_while_it_runs() -> None:
+    async with JobsService("memory:") as jobs:
+
+        @jobs.handler("report")
+        async def report() -> None: ...
+
+        started = asyncio.Event()
+        assert "runner" not in [child["name"] for child in jobs.supervision()["children"]]
+        run = asyncio.create_task(jobs.run(started=started.set))
+        await started.wait()
+        [runner] = [child for child in jobs.supervision()["children"] if child["name"] == "runner"]
+        assert [child["name"] for child in runner["children"]] == ["lane 'report'", "heartbeats"]
+        assert [child["name"] for child in runner["children"][1]["children"]] == ["heartbeat 'report'"]
+        run.cancel()
+        await asyncio.wait([run])
+        assert "runner" not in [child["name"] for child in jobs.supervision()["children"]]

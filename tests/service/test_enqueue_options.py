@@ -1,0 +1,391 @@
+"""Enqueueing by name, by keyword, in bulk, later, and with limits for one job."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs_service import (
+    InvalidJob,
+    InvalidSettings,
+    Job,
+    JobExists,
+    JobFailed,
+    JobsService,
+    JobState,
+    JobTransaction,
+    NoTypeTimeout,
+)
+from jobs_service.layer.enqueueing import ENQUEUE_OPTIONS
+from tests.checker import assert_sound
+from tests.runner.support import ended, opened, running, story
+from tests.service.support import contents, listed
+from tests.virtual_time import in_virtual_time
+
+
+@dataclass
+class Picture:
+    """What the handler takes."""
+
+    path: str
+    width: int = 640
+
+
+HANDLERS = JobsService("memory:")
+
+
+@HANDLERS.handler("picture", timeout=77)
+async def picture(args: Picture) -> None:
+    """Take a picture."""
+
+
+@HANDLERS.handler("mail", timeout=77)
+async def mail(to: str, subject: str = "hi") -> None:
+    """Take two arguments."""
+
+
+@HANDLERS.handler("nothing")
+async def nothing() -> None:
+    """Take nothing."""
+
+
+CAT = Picture("cat.png", 320)
+
+
+# by name
+
+
+async def test_a_job_is_enqueued_by_its_type_where_the_function_is_not_known(quiet: JobsService) -> None:
+    await quiet.set_type_timeout("picture", 60)
+    job = await quiet.enqueue("picture", {"path": "cat.png"})
+    assert (job.type, job.data) == ("picture", {"path": "cat.png"})
+    assert (await quiet.enqueue("picture", path="dog.png", id="a")).data == {"path": "dog.png"}
+    assert (await quiet.enqueue("picture")).data is None
+    first = await quiet.enqueue("picture", {"a": 1, "b": 2}, unique=True)
+    assert (await quiet.enqueue("picture", {"b": 2, "a": 1}, unique=True)).id == first.id
+    await assert_sound(quiet.store)
+
+
+@pytest.mark.parametrize("name", ["picturr", ("picture", 1), b"picture", 7])
+async def test_a_type_that_nobody_has_made_is_not_made_by_its_name(quiet: JobsService, name: Any) -> None:
+    before = await contents(quiet)
+    with pytest.raises(NoTypeTimeout, match=r"creates it, and so does the start of its handler$"):
+        await quiet.enqueue(name, {"path": "cat.png"})
+    with pytest.raises(NoTypeTimeout):
+        await quiet.transact(lambda tx: tx.enqueue(name, {"path": "cat.png"}))
+    assert await contents(quiet) == before
+
+
+async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the_type(quiet: JobsService) -> None:
+    quiet._register(picture)
+    quiet._register(mail)
+    for enqueue in (quiet.enqueue, lambda *args: quiet.transact(lambda tx: tx.enqueue(*args))):
+        job = await enqueue("picture", {"path": "cat.png"})
+        assert job.data == {"path": "cat.png"}
+        assert (await enqueue("picture", CAT)).data == {"path": "cat.png", "width": 320}
+        with pytest.raises(InvalidJob, match="the payload does not fit Picture: field path is missing"):
+            await enqueue("picture", {"paht": "cat.png"})
+        with pytest.raises(InvalidJob, match="parameter to is missing"):
+            await enqueue("mail", {"subject": "ho"})
+        with pytest.raises(InvalidJob, match="picture takes arguments: give them after the handler"):
+            await enqueue("picture")
+    assert await quiet.get_type_timeout("picture") == 77
+
+
+@pytest.mark.parametrize("name", [1.5, True, None, object(), ["a"], print])
+async def test_what_is_neither_a_handler_nor_a_type_is_refused(quiet: JobsService, name: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"enqueue takes what @jobs\.handler") as caught:
+        await quiet.enqueue(name, 1)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+# by keyword
+
+
+async def test_arguments_by_keyword_or_as_a_dict_are_the_same(quiet: JobsService) -> None:
+    jobs = [
+        await quiet.enqueue(mail, to="ada"),
+        await quiet.enqueue(mail, {"to": "ada"}),
+        await quiet.transact(lambda tx: tx.enqueue(mail, to="ada", priority=3)),
+    ]
+    assert [job.data for job in jobs] == [{"to": "ada"}] * 3
+    assert jobs[2].priority == 3
+
+
+@pytest.mark.parametrize(
+    ("handler", "args", "arguments", "said"),
+    [
+        (mail, (), {"to": "ada", "subjekt": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
+        (
+            mail,
+            ({"to": "a"},),
+            {"subject": "a"},
+            "is not given subject= by keyword: its arguments are given as one val",
+        ),
+        (
+            picture,
+            (CAT,),
+            {"prioritty": 3},
+            "is not given prioritty= by keyword: it takes one value; did you mean prior",
+        ),
+        (
+            picture,
+            (CAT,),
+            {"width": 3},
+            "is not given width= by keyword: it takes one value; the options of enqueue are",
+        ),
+        (nothing, (), {"uniqe": True}, "did you mean unique?"),
+    ],
+)
+async def test_keywords_that_do_not_fit_are_refused_in_one_line(
+    quiet: JobsService, handler: Any, args: Any, arguments: Any, said: str
+) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        await quiet.enqueue(handler, *args, **arguments)
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@in_virtual_time
+async def test_a_handler_is_called_with_its_arguments_by_keyword() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler("mail")
+        async def send(to: str, subject: str = "hi") -> list[str]:
+            return [to, subject]
+
+        @jobs.handler("later")
+        async def later(job: Job, *, a: int, b: Picture | None = None) -> Any:
+            return [a, b and b.path]
+
+        async with running(jobs):
+            first = await jobs.enqueue(send, to="ada", subject="ho")
+            second = await jobs.enqueue("later", a=1, b={"path": "x"})
+            assert await jobs.result(send, first.id) == ["ada", "ho"]
+            assert await jobs.result(later, second.id) == [1, "x"]
+
+
+# when
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"delay": 90}, {"delay": timedelta(seconds=90)}, {"run_at": timedelta(seconds=90)}, {"delay": 90.0}],
+    ids=str,
+)
+@in_virtual_time
+async def test_a_job_is_enqueued_for_later(how: Any) -> None:
+    async with opened() as jobs:
+        began = jobs._sources.wall_time()
+        for job in (
+            await jobs.enqueue(nothing, **how),
+            await jobs.transact(lambda tx: tx.enqueue(nothing, **how)),
+            *(await jobs.enqueue_many(picture, [CAT], **how)),
+        ):
+            assert job.run_at is not None
+            assert job.run_at.timestamp() == pytest.approx(began + 90, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"delay": -1}, "delay=-1: allowed are seconds from 0"),
+        ({"delay": "3"}, "delay='3': allowed are"),
+        ({"delay": float("nan")}, "delay=nan: allowed are"),
+        ({"delay": 10**400}, "allowed are seconds from 0"),
+        ({"delay": True}, "delay=True: allowed are"),
+        ({"run_at": timedelta(-1)}, "run_at=datetime.timedelta"),
+        ({"delay": 1, "run_at": 1}, "run_at=1 and delay=1: give one of them"),
+        ({"max_attempts": 0}, "max_attempts=0: allowed are None and integers from 1 to 65535"),
+        ({"max_attempts": 1.5}, "max_attempts=1.5: allowed are"),
+        ({"time_limit": 0}, "time_limit=0: allowed are None and seconds > 0"),
+        ({"time_limit": "1"}, "time_limit='1': allowed are"),
+    ],
+    ids=str,
+)
+async def test_times_and_limits_that_cannot_be_are_refused(quiet: JobsService, how: Any, said: str) -> None:
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob) as caught:
+        await quiet.enqueue(nothing, **how)
+    assert said in str(caught.value)
+    assert await contents(quiet) == before
+
+
+# limits of one job
+
+
+@in_virtual_time
+async def test_a_job_may_have_limits_of_its_own() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler("work", max_attempts=5, backoff=1)
+        async def work(args: float) -> None:
+            await asyncio.sleep(args)
+            if args < 1:
+                raise ValueError("never")
+
+        async with running(jobs):
+            once = await jobs.enqueue(work, 0.5, max_attempts=1)
+            short = await jobs.enqueue(work, 50.0, max_attempts=1, time_limit=3)
+            usual = await jobs.enqueue(work, 0.5)
+            assert (once.max_attempts, once.time_limit) == (1, None)
+            assert (short.max_attempts, short.time_limit) == (1, 3)
+            assert (usual.max_attempts, usual.time_limit) == (None, None)
+            for job in (once, short, usual):
+                with pytest.raises(JobFailed) as caught:
+                    await jobs.result(work, job.id)
+                if job is short:
+                    assert "it ran longer than its time limit of 3 s" in str(caught.value)
+            assert [story(await ended(jobs, str(job.id), "work")).count("started") for job in (once, short, usual)] == [
+                1, 1, 5,
+            ]  # fmt: skip
+
+
+async def test_limits_stay_with_a_job_that_runs_again_unless_it_gets_others(quiet: JobsService) -> None:
+    job = await quiet.enqueue(nothing, unique="a", max_attempts=3)
+    for given, expected in ((None, 3), (4, 4), (None, 4)):
+        worker = await quiet.accept("nothing", timeout=0)
+        assert worker is not None
+        await worker.progress(1)
+        await worker.finish(result=1)
+        assert (await quiet.get("nothing", job.id)).max_attempts == (job.max_attempts if given is None else 3)
+        job = await quiet.enqueue(nothing, unique="a", max_attempts=given)
+        assert (job.max_attempts, job.result, job.progress) == (expected, None, None)
+    await assert_sound(quiet.store)
+
+
+# unique, and many
+
+
+async def test_enqueue_tells_whether_it_has_added_the_job(quiet: JobsService) -> None:
+    first = await quiet.enqueue(picture, CAT, unique=True)
+    second = await quiet.enqueue(picture, CAT, unique=True)
+    assert (first.created, second.created, (await quiet.get("picture", first.id)).created) == (True, False, None)
+    assert (await quiet.enqueue(picture, CAT)).created
+    many = await asyncio.gather(*(quiet.enqueue(picture, CAT, unique="b") for _ in range(10)))
+    assert sum(job.created or False for job in many) == 1
+
+    async def work(tx: JobTransaction) -> list[bool | None]:
+        one = await tx.enqueue(picture, CAT, unique="c")
+        other = await tx.enqueue(picture, CAT, unique="c")
+        return [one.created, other.created, (await tx.get("picture", "unique:c")).created]
+
+    assert await quiet.transact(work) == [True, False, None]
+
+
+async def test_many_jobs_are_enqueued_at_once(quiet: JobsService) -> None:
+    def pictures() -> Iterator[Picture]:
+        for number in range(2500):
+            yield Picture(f"{number}.png")
+
+    added = await quiet.enqueue_many(picture, pictures(), priority=2)
+    assert [job.data["path"] for job in added] == [f"{number}.png" for number in range(2500)]
+    assert {job.priority for job in added} == {2}
+    assert all(job.created and job.state is JobState.PENDING for job in added)
+    assert len(await listed(quiet, "picture")) == 2500
+    assert await quiet.get_type_timeout("picture") == 77
+    await assert_sound(quiet.store)
+
+
+async def test_many_jobs_are_enqueued_in_a_transaction(quiet: JobsService) -> None:
+    added = await quiet.transact(lambda tx: tx.enqueue_many(picture, [CAT, Picture("b"), CAT], unique=True, delay=9))
+    assert [(job.created, job.run_at is None) for job in added] == [(True, False), (True, False), (False, False)]
+    assert len(await listed(quiet, "picture")) == 2
+    await assert_sound(quiet.store)
+
+
+async def test_of_many_unique_jobs_each_is_there_once(quiet: JobsService) -> None:
+    added = await quiet.enqueue_many(picture, [CAT, Picture("b"), CAT], unique=True)
+    assert [job.created for job in added] == [True, True, False]
+    again = await quiet.enqueue_many("picture", [{"path": "b", "width": 640}], unique=True)
+    assert [(job.id, job.created) for job in again] == [(added[1].id, False)]
+    assert await quiet.enqueue_many(picture, []) == []
+
+
+async def test_large_jobs_are_enqueued_in_transactions_that_hold_them(quiet: JobsService) -> None:
+    added = await quiet.enqueue_many(mail, [{"to": "x" * 90_000}] * 150)
+    assert len(added) == len(await listed(quiet, "mail")) == 150
+
+
+@pytest.mark.parametrize("wrong", [[CAT, 3], 3, [CAT, {"path": "a"}]])
+async def test_of_many_jobs_a_wrong_one_is_told_before_its_transaction(quiet: JobsService, wrong: Any) -> None:
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.enqueue_many(picture, wrong)
+    assert await contents(quiet) == before
+
+
+# types, ids and data of subclasses
+
+
+class Kind(enum.StrEnum):
+    PICTURE = "picture"
+
+
+class Number(enum.IntEnum):
+    THREE = 3
+
+
+async def test_members_of_enumerations_are_types_ids_and_data(quiet: JobsService) -> None:
+    @quiet.handler(Kind.PICTURE)
+    async def work(args: Any) -> None:
+        """Take anything."""
+
+    for type in (Kind.PICTURE, Number.THREE, (Kind.PICTURE, Number.THREE)):
+        await quiet.set_type_timeout(type, 60)
+        job = await quiet.add(type, Kind.PICTURE, OrderedDict(a=Number.THREE), priority=Number.THREE)
+        plain = ("picture", 3) if isinstance(type, tuple) else type.value
+        assert repr((job.type, job.id, job.data, job.priority)) == repr((plain, "picture", {"a": 3}, 3))
+        assert await quiet.get(plain, "picture") == job
+    enqueued = await quiet.enqueue(Kind.PICTURE, Kind.PICTURE)
+    assert repr((enqueued.type, enqueued.data)) == repr(("picture", "picture"))
+    assert (await quiet.enqueue(work, [Kind.PICTURE], unique=Kind.PICTURE)).id == "unique:picture"
+
+
+# options
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"slot": 3}, "there is no option slot=3; did you mean slots?"),
+        ({"max_attempt": 3}, "there is no option max_attempt=3; did you mean max_attempts?"),
+        ({"xyzzy": 3}, "there is no option xyzzy=3; there are slots, max_attempts, "),
+    ],
+)
+def test_an_option_that_there_is_not_is_one_line(options: Any, said: str) -> None:
+    jobs = JobsService("memory:")
+    for register in (lambda **each: jobs.handler("t", **each), lambda **each: jobs.every(5, **each), jobs.commands):
+        with pytest.raises(InvalidSettings) as caught:
+            register(**options)
+        assert said in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_options_of_enqueue_are_those_that_parameters_cannot_be_called() -> None:
+    for method in (JobsService.enqueue, JobTransaction.enqueue):
+        assert tuple(method.__kwdefaults__ or ()) == ENQUEUE_OPTIONS
+
+
+async def test_an_id_that_is_there_is_refused(quiet: JobsService) -> None:
+    await quiet.enqueue(nothing, id="a")
+    with pytest.raises(JobExists):
+        await quiet.enqueue("nothing", id="a")
+
+
+@pytest.mark.parametrize("text", ["abc", b"abc"])
+async def test_a_text_in_place_of_many_arguments_is_refused(jobs: JobsService, text: Any) -> None:
+    """Every letter would become a job."""
+
+    @jobs.handler("letters")
+    async def handler(args: Any) -> None: ...
+
+    with pytest.raises(InvalidJob, match="allowed is any iterable that is no text"):
+        await jobs.enqueue_many(handler, text)

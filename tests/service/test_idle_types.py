@@ -1,0 +1,273 @@
+"""Types that nothing happens with: they cost nothing, and are watched over as soon as somebody works with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from jobs_service import JobsService, JobState, JobTransaction, Settings, StoreUnavailable
+from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
+from jobs_service.sources import Sources
+from jobs_service.store import Transaction
+from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from tests.checker import assert_sound
+from tests.service.support import T1, eventually, node, running_children
+from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time
+
+TIMEOUT = 30.0
+
+
+@asynccontextmanager
+async def opened(store: MemoryStore | None = None, **settings: Any) -> AsyncIterator[JobsService]:
+    """Open a service in virtual time, on a memory store that may have others."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    sources = Sources(1, wall_time=loop.wall_time)
+    chosen = Settings(**settings)
+    async with JobsService(
+        store or MemoryStore(settings=chosen, sources=sources), settings=chosen, sources=sources
+    ) as jobs:
+        yield jobs
+
+
+def memory(jobs: JobsService) -> MemoryStore:
+    assert isinstance(jobs.store, MemoryStore)
+    return jobs.store
+
+
+class Counted(Faults):
+    """Counts what is asked of a store."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def before_begin(self) -> None:
+        self.begun += 1
+
+
+async def rows(jobs: JobsService) -> dict[int, int]:
+    """Return how many rows the sections about types that are awake have, as far as they have any."""
+    keyspace = Keyspace(await jobs.store.prefix())
+
+    async def count(transaction: Transaction) -> dict[int, int]:
+        found = {}
+        for section in range(AWAKE, ALARM + 1):
+            prefix = keyspace.sections[section]
+            found[section] = len(await transaction.get_range(prefix + b"\x00", prefix + b"\xff"))
+        return found
+
+    return await jobs.store.read(count)
+
+
+async def make_types(jobs: JobsService, count: int) -> None:
+    async def make(tx: JobTransaction) -> None:
+        for number in range(count):
+            await tx.set_type_timeout(f"type {number}", TIMEOUT)
+
+    await jobs.transact(make)
+
+
+@in_virtual_time
+async def test_what_a_service_does_for_idle_types_does_not_depend_on_how_many_there_are() -> None:
+    asked = []
+    for count in (1, 3000):
+        async with opened() as founder:
+            await make_types(founder, count)
+            store = memory(founder)
+            faults = store.faults = Counted()
+            tasks = len(asyncio.all_tasks())
+            async with opened(store) as jobs:
+                await jobs.set_type_timeout("new", TIMEOUT)
+                await jobs.add("type 0", "a")
+                async with jobs.subscribe("type 0", "a") as events:
+                    await anext(events)
+                await asyncio.sleep(100)
+                asked.append((faults.begun, len(asyncio.all_tasks()) - tasks, len(store._watches)))
+    assert asked[0] == asked[1]
+    assert asked[0][0] < 100
+
+
+@in_virtual_time
+async def test_a_type_is_watched_over_from_its_first_accept_until_nothing_happens_any_more() -> None:
+    async with opened() as jobs, opened(memory(jobs)) as other:
+        await other.set_type_timeout(T1, TIMEOUT)
+        await other.add(T1, "a")
+        await asyncio.sleep(1)
+        assert (running_children(jobs, "monitors"), running_children(other, "monitors")) == (0, 0)
+        worker = await other.accept(T1)
+        assert worker is not None
+        await asyncio.sleep(0.1)
+        assert (running_children(jobs, "monitors"), running_children(other, "monitors")) == (1, 1)
+        for _ in range(20):
+            await asyncio.sleep(TIMEOUT / 2)
+            await worker.update()
+        assert (running_children(jobs, "monitors"), running_children(other, "monitors")) == (1, 1)
+        await worker.finish()
+        await asyncio.sleep(100)
+        assert (running_children(jobs, "monitors"), running_children(other, "monitors")) == (0, 0)
+        assert set((await rows(jobs)).values()) == {0}
+        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+
+
+@in_virtual_time
+async def test_a_job_that_another_process_took_is_found_in_time_however_short_its_timeout_is() -> None:
+    for timeout in (0.5, 2.0, 40.0):
+        async with opened() as jobs:
+            async with JobsService(jobs.store, supervise=False) as other:
+                await other.set_type_timeout(T1, timeout)
+                await other.add(T1, "a")
+                await asyncio.sleep(100)
+                assert await other.accept(T1) is not None
+            taken = asyncio.get_running_loop().time()
+            assert await jobs.accept(T1) is not None
+            assert timeout <= asyncio.get_running_loop().time() - taken < 1.5 * timeout + 1
+
+
+@in_virtual_time
+async def test_a_type_whose_jobs_are_scheduled_for_later_sleeps_until_then() -> None:
+    async with opened(expiry_check_period=1.0) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.set_retention(T1, keep=5000, keep_failed=5000)
+        for delay in (1000, 3000):
+            await jobs.add(T1, f"{delay}", run_at=EPOCH + delay)
+        await jobs.add(T1, "now")
+        worker = await jobs.accept(T1)
+        assert worker is not None
+        await worker.finish()
+        await asyncio.sleep(200)
+        assert running_children(jobs, "monitors") == 0
+        assert await rows(jobs) == {AWAKE: 0, AWAKE + 1: 1, ALARM: 1}
+        # One that comes later than the first changes nothing.
+        await jobs.add(T1, "2000", run_at=EPOCH + 2000)
+        assert await rows(jobs) == {AWAKE: 0, AWAKE + 1: 1, ALARM: 1}
+        for due in (1000, 2000, 3000):
+            await asyncio.sleep(EPOCH + due + 0.05 - jobs._sources.wall_time())
+            assert running_children(jobs, "monitors") == 1
+            assert (await jobs.transact(lambda tx: tx.pending_count(T1, due_by=0))) == 0
+            ready = await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))
+            assert len(ready) == due / 1000
+            await asyncio.sleep(500)
+            assert running_children(jobs, "monitors") == 0
+        await asyncio.sleep(EPOCH + 5100 - jobs._sources.wall_time())
+        assert [job.id async for job in jobs.list(T1, state=JobState.FINISHED)] == []
+        await asyncio.sleep(100)
+        assert set((await rows(jobs)).values()) == {0}
+        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+
+
+def _ready(jobs: JobsService) -> tuple[bytes, bytes]:
+    ready = jobs._context.keyspace.of(T1).ready
+    return ready, ready + b"\xff"
+
+
+@in_virtual_time
+async def test_a_sleeping_type_is_woken_by_a_job_that_comes_sooner() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, "late", run_at=EPOCH + 1_000_000)
+        await asyncio.sleep(100)
+        assert running_children(jobs, "monitors") == 0
+        await jobs.add(T1, "soon", run_at=EPOCH + 103)
+        await asyncio.sleep(EPOCH + 103.05 - jobs._sources.wall_time())
+        assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
+        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+
+
+@in_virtual_time
+@pytest.mark.parametrize("when", ["before the service opens", "while it is open"])
+async def test_what_an_earlier_version_has_left_in_a_store_is_watched_over(when: str) -> None:
+    """It knew nothing of types that are awake."""
+    async with opened() as founder:
+        store = memory(founder)
+
+        async def leave_as_an_earlier_version() -> None:
+            async with JobsService(store, supervise=False) as earlier:
+                await earlier.set_type_timeout(T1, TIMEOUT)
+                await earlier.add(T1, "lost")
+                assert await earlier.accept(T1) is not None
+                await earlier.add("scheduled", "a", run_at=EPOCH + 500)
+            keyspace = founder._context.keyspace
+
+            async def forget(transaction: Transaction) -> None:
+                last = ALARM if when == "before the service opens" else ALARM - 1
+                transaction.clear_range(keyspace.sections[AWAKE], keyspace.sections[last] + b"\xff")
+
+            await store.transact(forget)
+
+        await founder.set_type_timeout("scheduled", TIMEOUT)
+        if when == "before the service opens":
+            await leave_as_an_earlier_version()
+        async with opened(store) as jobs:
+            if when == "while it is open":
+                await leave_as_an_earlier_version()
+            began = asyncio.get_running_loop().time()
+            assert await jobs.accept(T1) is not None
+            late = 0 if when == "before the service opens" else 20
+            assert asyncio.get_running_loop().time() - began < 1.5 * TIMEOUT + 1 + late
+            if when == "before the service opens":
+                await asyncio.sleep(EPOCH + 500.1 - jobs._sources.wall_time())
+                ready = jobs._context.keyspace.of("scheduled").ready
+                assert len(await store.read(lambda tr: tr.get_range(ready, ready + b"\xff"))) == 1
+
+
+class AwayAfterCommit(Faults):
+    """A store that is gone as soon as it has answered a commit."""
+
+    gone = False
+
+    async def before_begin(self) -> None:
+        if self.gone:
+            raise StoreUnavailable("away")
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        self.gone = True
+
+
+@in_virtual_time
+@pytest.mark.parametrize("how", ["set", "clear", "transact"])
+async def test_what_is_answered_does_not_wait_for_a_store_that_has_gone_away_since(how: str) -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await asyncio.sleep(30)
+        faults = memory(jobs).faults = AwayAfterCommit()
+        async with asyncio.timeout(5):
+            if how == "set":
+                await jobs.set_type_timeout(T1, 7)
+            elif how == "clear":
+                await jobs.clear_type_timeout(T1)
+            else:
+                await jobs.transact(lambda tx: tx.set_type_timeout(T1, 7))
+        assert faults.gone
+        memory(jobs).faults = None
+
+
+@in_virtual_time
+async def test_very_many_types_are_listed_by_several_reads() -> None:
+    async with opened() as jobs:
+        await make_types(jobs, 2500)
+        faults = memory(jobs).faults = Counted()
+        types = await jobs.types()
+        assert faults.begun == 3
+        assert types == sorted(f"type {number}" for number in range(2500))
+        assert await jobs.transact(lambda tx: tx.types()) == types
+
+
+async def test_many_types_awake_at_once_fall_asleep_again() -> None:
+    async with JobsService("memory:", settings=Settings(type_idle_after=0.05)) as jobs:
+        await make_types(jobs, 200)
+        for number in range(200):
+            await jobs.add(f"type {number}", "a")
+            worker = await jobs.accept(f"type {number}")
+            assert worker is not None
+            await worker.finish()
+
+        async def all_sleep() -> bool:
+            return not running_children(jobs, "monitors") and not sum((await rows(jobs)).values())
+
+        await eventually(all_sleep)
+        assert node(jobs, "type server")["restarts"] == 0
+        await assert_sound(jobs.store)

@@ -1,0 +1,128 @@
+"""Jobs and events as plain data for JSON, events that tell of attempts and the next run, and values that look alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from jobs_service import JobError, JobEvent, JobsService, Outcome
+from jobs_service.actors.subscriptions import Mailbox, Target
+from jobs_service.json_data import same
+from jobs_service.model import JobState
+from tests.runner.support import opened, running
+from tests.service.support import FAR_AWAY, T1, accepted
+from tests.virtual_time import in_virtual_time
+
+PAIRS = [(0, False), (1, True), (1, 1.0), ([0], [False]), ({"a": {"b": 1}}, {"a": {"b": True}}), (0.0, 0)]
+
+
+@pytest.mark.parametrize("id", ["a", b"\xff\x00"])
+async def test_a_job_is_plain_data_that_every_json_encoder_takes(quiet: JobsService, id: Any) -> None:
+    await quiet.set_type_timeout(("a", 1, b"b"), 60)
+    added = await quiet.add(("a", 1, b"b"), id, {"x": [1]}, priority=("p", 2), run_at=FAR_AWAY)
+    plain = added.to_dict()
+    assert json.loads(json.dumps(plain)) == plain == msgspec.json.decode(msgspec.json.encode(plain))
+    assert plain["type"] == ["a", 1, {"bytes": "62"}]
+    assert plain["id"] == ("a" if id == "a" else {"bytes": "ff00"})
+    assert (plain["state"], plain["outcome"], plain["data"], plain["priority"]) == (
+        "pending",
+        None,
+        {"x": [1]},
+        ["p", 2],
+    )
+    assert datetime.fromisoformat(plain["run_at"]) == datetime.fromtimestamp(FAR_AWAY, UTC)
+    assert plain["run_at"].endswith("Z")
+    assert [event["kind"] for event in plain["history"]] == ["added"]
+
+
+async def test_a_finished_job_tells_all_in_plain_data(quiet: JobsService) -> None:
+    await quiet.add(T1, "a")
+    worker = await (await accepted(quiet, T1)).progress(1, 2, "half")
+    assert json.dumps(worker.to_dict())
+    assert worker.to_dict()["progress"] == {"done": 1, "total": 2, "message": "half", "attempt": 1}
+    done = await worker.finish(outcome=Outcome.FAILED, result=[1], error=JobError("E", "no"))
+    plain = done.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert (plain["outcome"], plain["result"], plain["attempts"]) == ("failed", [1], 1)
+    assert plain["error"] == {"type": "E", "message": "no", "traceback": ""}
+    assert plain["seq"] == (done.seq or b"").hex()
+
+
+def test_an_event_is_plain_data() -> None:
+    event = JobEvent("t", b"i", JobState.FINISHED, {"a": 1}, Outcome.FAILED, b"\x01" * 12, 3, JobError("E", "no"))
+    plain = event.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert (plain["id"], plain["state"], plain["seq"], plain["run_at"]) == (
+        {"bytes": "69"},
+        "finished",
+        "01" * 12,
+        None,
+    )
+    gone = JobEvent("t", "i", JobState.REMOVED, None, None, None).to_dict()
+    assert gone.keys() == plain.keys()
+
+
+@in_virtual_time
+async def test_events_tell_of_attempts_and_of_the_next_run() -> None:
+    async with opened() as jobs:
+        tried: list[int] = []
+
+        @jobs.handler("work", backoff=30, jitter=0, max_attempts=3)
+        async def work() -> None:
+            tried.append(1)
+            await asyncio.sleep(1)
+            if len(tried) < 3:
+                raise ValueError("the same again")
+
+        async with running(jobs):
+            job = await jobs.enqueue(work)
+            events = [event async for event in jobs.subscribe("work", job.id)]
+        crashed = [event for event in events if event.error and event.state is JobState.PENDING]
+        assert [event.attempts for event in crashed] == [1, 2]
+        first, second = (event.run_at for event in crashed)
+        assert first is not None
+        assert second is not None
+        # The second pause, 60 s, begins a run of a second after the end of the first.
+        assert (second - first).total_seconds() == pytest.approx(61, abs=0.1)
+        assert (events[-1].attempts, events[-1].run_at) == (3, None)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=str)
+async def test_a_subscriber_hears_of_a_change_that_python_takes_for_none(
+    jobs: JobsService, one: Any, other: Any
+) -> None:
+    await jobs.add(T1, "a", one)
+    worker = await accepted(jobs, T1)
+    async with jobs.subscribe(T1, "a") as events:
+        first = await anext(events)
+        await worker.update(other)
+        second = await anext(events)
+    assert [(type(event.data), event.data) for event in (first, second)] == [(type(one), one), (type(other), other)]
+    assert not same(one, other)
+
+
+def test_an_event_that_differs_only_for_json_is_not_taken_for_the_one_before() -> None:
+    mailbox = Mailbox()
+    target = Target.__new__(Target)
+    target.ended = False
+    target.taken = JobEvent("t", "i", JobState.RUNNING, {"a": 0}, None, b"1")
+    mailbox.put(target, JobEvent("t", "i", JobState.RUNNING, {"a": 1}, None, b"2"))
+    mailbox.put(target, JobEvent("t", "i", JobState.RUNNING, {"a": False}, None, b"3"))
+    assert list(mailbox._order) == [target]
+    mailbox.put(target, JobEvent("t", "i", JobState.RUNNING, {"a": 0}, None, b"4"))
+    assert not mailbox._order
+
+
+async def test_types_that_python_takes_for_equal_are_counted_each_for_itself(quiet: JobsService) -> None:
+    for number, type in enumerate([(1,), (True,), (1.0,)]):
+        await quiet.set_type_timeout(type, 60)
+        for place in range(number + 1):
+            await quiet.add(type, f"j{place}")
+    counted = await quiet.stats()
+    assert len(counted) == 3
+    assert [counted[type]["pending"] for type in [(1,), (True,), (1.0,)]] == [1, 2, 3]

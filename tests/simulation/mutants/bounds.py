@@ -1,0 +1,77 @@
+"""Defects of the bounds of batches, and of what keeps an unreadable record from others."""
+
+from __future__ import annotations
+
+from jobs_service.actors.notifier import Notifier
+from jobs_service.layer import batching, pending, strays
+from jobs_service.layer.batching import Pace
+from jobs_service.layer.unit import Unit
+from jobs_service.service import JobsService
+from tests.simulation.mutants.mutant import Defect, Mutant, changed
+
+_BULK = ("bulk", "workers", "creators", "resubmitters")
+_RUNNERS = ("handlers", "workers")
+_DAMAGE = ("creators", "workers", "vandals", "heartbeats", "deserters")
+
+# Bounds in bytes
+
+
+def all_that_is_found_fits() -> Defect:
+    """Whoever takes many jobs at once rewrites all of them in one transaction."""
+    return changed(Unit.fitting, ("if not room.takes(size) and position:", "if False:"))
+
+
+def due_jobs_have_no_bound_in_bytes() -> Defect:
+    """All jobs that come due are made ready in one transaction."""
+    return changed(pending.make_ready, ("unit.load_fitting(", "unit.load_many("))
+
+
+def accepted_jobs_have_no_bound_in_bytes() -> Defect:
+    """Whoever asks for a thousand jobs gets them in one transaction."""
+    return changed(pending.accept, ("unit.load_fitting(keys, ids)", "unit.load_many(keys, ids)"))
+
+
+def added_jobs_have_no_bound_in_bytes() -> Defect:
+    """add_many looks at the number of jobs only."""
+    return changed(JobsService._batches, ("len(places) == most or size + takes > budget", "len(places) == most"))
+
+
+def a_batch_is_not_halved() -> Defect:
+    """Whoever meets an old read version with many jobs gives up instead of trying fewer."""
+    return changed(Pace.fitting, ("if size == 1:", "if True:"))
+
+
+def one_job_is_too_much() -> Defect:
+    """Whoever meets an old read version with a single job gives up instead of trying again."""
+    return changed(batching.too_much_for, ("TOO_MUCH if size > 1 else (TransactionTooLarge,)", "TOO_MUCH"))
+
+
+# Records that cannot be read
+
+
+def an_unreadable_record_fails_whoever_reads_it_with_others() -> Defect:
+    """Operations that share a transaction with one on a damaged job fail with it."""
+    return changed(Unit.prefetch, ("self.damaged[data_key] = error.of(keys.type, id)", "raise"))
+
+
+def unreadable_jobs_stay_in_the_queue() -> Defect:
+    """Every look at an index meets the damaged jobs in it again."""
+    return changed(strays.take_out, ("unit.transaction.clear(index_key)", "pass"))
+
+
+def an_unreadable_record_ends_the_notifier() -> Defect:
+    """Whoever subscribes to a damaged job brings down those who tell of all others."""
+    return changed(Notifier._tell_of, ("target.fail(error.of(target.keys.type, target.id))", "raise"))
+
+
+ALL = (
+    Mutant(all_that_is_found_fits, workloads=_BULK),
+    Mutant(due_jobs_have_no_bound_in_bytes, workloads=_BULK),
+    Mutant(accepted_jobs_have_no_bound_in_bytes, workloads=_BULK),
+    Mutant(added_jobs_have_no_bound_in_bytes, workloads=_BULK),
+    Mutant(a_batch_is_not_halved),
+    Mutant(one_job_is_too_much),
+    Mutant(an_unreadable_record_fails_whoever_reads_it_with_others, workloads=_DAMAGE),
+    Mutant(unreadable_jobs_stay_in_the_queue, workloads=_DAMAGE),
+    Mutant(an_unreadable_record_ends_the_notifier, workloads=_DAMAGE),
+)

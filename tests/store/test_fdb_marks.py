@@ -1,0 +1,364 @@
+"""What the FoundationDB store does that each call takes effect once: handles of its own, marks, and their removal."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import fdb
+import pytest
+
+from jobs_service import JobsService
+from jobs_service.errors import StoreUnavailable
+from jobs_service.sources import Sources
+from jobs_service.store import Transaction
+from jobs_service.store.fdb import FdbStore
+from jobs_service.store.fdb_sweeper import MarkSweeper
+from jobs_service.store.fdb_transaction import FdbTransaction
+from jobs_service.store.marks import HAPPENED, Marks
+from tests.contract.support import number, patience, value_of, write
+from tests.fdb_stores import UnsureFdbStore
+from tests.store.test_fdb import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
+from tests.stores import plain_settings
+from tests.system.fdb_server import FdbServer, missing
+from tests.unsure import UNKNOWN, Fates
+
+SECOND = 1_000_000
+"""Versions."""
+
+server_test = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+@asynccontextmanager
+async def opened(store: FdbStore) -> AsyncIterator[FdbStore]:
+    """Have a store open, without keys of earlier tests."""
+    await store.open()
+    try:
+        await write_nothing(store)
+        yield store
+    finally:
+        await store.close()
+
+
+async def add_one(transaction: Transaction) -> None:
+    """Count without a read: nothing but the store keeps this from being done twice."""
+    transaction.add(KEY, number(1))
+
+
+async def count(store: FdbStore) -> int:
+    """Return how often that was done."""
+    return int.from_bytes(await value_of(store, KEY) or b"", "little")
+
+
+# The handle
+
+
+@pytest.fixture
+def application() -> Any:
+    """The handle that an application has of the same cluster, with options that a store must not have."""
+    fdb.api_version(730)
+    database = fdb.open(CLUSTER)
+    database.options.set_transaction_timeout(1)
+    database.options.set_transaction_retry_limit(0)
+    database.options.set_snapshot_ryw_disable()
+    yield database
+    database.options.set_transaction_timeout(0)
+    database.options.set_transaction_retry_limit(-1)
+    database.options.set_snapshot_ryw_enable()
+
+
+@cluster_test
+async def test_options_that_the_application_sets_on_its_handle_do_not_concern_the_store(application: Any) -> None:
+    async with opened(make()) as store:
+
+        async def function(transaction: Transaction) -> bytes | None:
+            for _ in range(50):
+                await transaction.get(OTHER)
+            transaction.set(KEY, b"own")
+            return await transaction.snapshot.get(KEY)
+
+        assert await store.transact(function) == b"own"
+        assert store.metrics()["retries"] == 0
+
+
+@cluster_test
+async def test_within_works_over_a_transaction_of_the_applications_own_handle(application: Any) -> None:
+    async with JobsService(f"fdb:{CLUSTER}", supervise=False) as jobs:
+        await jobs.set_type_timeout("own handle", 10)
+
+        def add() -> None:
+            transaction = application.create_transaction()
+            transaction.options.set_timeout(30_000)
+            with jobs.within(transaction) as tx:
+                tx.add("own handle", "a", if_exists="ignore")
+            transaction.commit().wait()
+
+        await asyncio.to_thread(add)
+        assert (await jobs.get("own handle", "a")).state == "pending"
+        await jobs.remove("own handle", "a")
+        await jobs.clear_type_timeout("own handle")
+
+
+@server_test
+@pytest.mark.timeout(120)
+async def test_a_cluster_file_that_was_changed_is_read_when_a_store_is_opened_again(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("one", "other")]
+    for place in places:
+        place.mkdir()
+    file = tmp_path / "fdb.cluster"
+    with FdbServer(places[0]) as one, FdbServer(places[1]) as other:
+        for server, value in ((one, b"one"), (other, b"other")):
+            shutil.copy(server.cluster_file, file)
+            async with opened(FdbStore(str(file), settings=plain_settings(), sources=Sources())) as store:
+                await write(store, {KEY: value})
+        for server, value in ((one, b"one"), (other, b"other")):
+            store = FdbStore(str(server.cluster_file), settings=plain_settings(), sources=Sources())
+            await store.open()
+            assert await value_of(store, KEY) == value
+            await store.close()
+
+
+@cluster_test
+async def test_each_store_on_one_cluster_file_has_a_watch_limit_of_its_own() -> None:
+    async with opened(make(fdb_max_watches=500)) as one, opened(make(fdb_max_watches=500)) as other:
+        for store in (one, other):
+            store._database.options.set_max_watches(500)
+
+            async def watching(transaction: Transaction) -> None:
+                for place in range(500):
+                    transaction.watch(b"own/%d" % place)
+
+            await store.read(watching)
+        await write(one, {KEY: b"1"})
+        for store in (one, other):
+            counts = store.metrics()
+            assert (counts["watches"], counts["watches_polled"], counts["watches_lost"]) == (500, 0, 0)
+
+
+# Commits of unknown outcome
+
+
+class Hasty(FdbStore):
+    """A store whose commits are abandoned by the client itself after a short while, some before they have happened."""
+
+    def __init__(self) -> None:
+        super().__init__(CLUSTER, settings=plain_settings(), sources=Sources())
+        self._random = random.Random(33)
+
+    def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
+        pause = self._random.choice([None, "before", 0.0, 0.001])
+        if pause == "before":
+            transaction.native.options.set_timeout(1)
+        commit = super()._submit(transaction)
+        if isinstance(pause, float):
+            self._do_behind(self._abandon(transaction.native, pause))
+        return commit
+
+    @staticmethod
+    async def _abandon(native: Any, pause: float) -> None:
+        """Have the commit's time be up after a short while."""
+        if pause:
+            await asyncio.sleep(pause)
+        native.options.set_timeout(1)
+
+
+@cluster_test
+async def test_a_commit_that_runs_into_a_time_limit_takes_effect_once() -> None:
+    async with opened(Hasty()) as store:
+        for _ in range(60):
+            await asyncio.gather(*[store.transact(add_one) for _ in range(10)])
+        assert await count(store) == 600
+        unknown, happened = (store.metrics()[f"unknown_commits{end}"] for end in ("", "_happened"))
+        assert 0 < happened < unknown
+
+
+class Interrupted(FdbStore):
+    """A store whose server stands still for a while as soon as a commit is on its way."""
+
+    def __init__(self, server: FdbServer) -> None:
+        super().__init__(str(server.cluster_file), settings=plain_settings(), sources=Sources())
+        self._server = server
+        self.commits = 0
+
+    def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
+        assert self._loop is not None
+        self.commits += 1
+        stop_after = self.commits % 4 / 1000
+        self._loop.call_later(stop_after, self._server.stop)
+        self._loop.call_later(stop_after + 0.3, self._server.go_on)
+        return super()._submit(transaction)
+
+
+@server_test
+@pytest.mark.timeout(120)
+async def test_calls_take_effect_once_while_the_server_stands_still_and_the_application_has_a_time_limit(
+    tmp_path: Path,
+) -> None:
+    with FdbServer(tmp_path) as server:
+        fdb.api_version(730)
+        application = fdb.open(str(server.cluster_file))
+        application.options.set_transaction_timeout(100)
+        async with opened(Interrupted(server)) as store:
+            before = await count(store)
+            for _ in range(12):
+                await store.transact(add_one)
+            assert await count(store) - before == 12
+
+
+@cluster_test
+async def test_two_stores_with_the_same_memory_do_not_take_each_others_commits_for_their_own() -> None:
+    fates = [Fates(), Fates()]
+    settings = plain_settings()
+    one, twin = (UnsureFdbStore(CLUSTER, each, settings=settings, sources=Sources()) for each in fates)
+    async with opened(one), opened(twin):
+        assert one.marks is not None
+        twin._marks = one.marks.cloned(Sources().token)
+        choose = random.Random(38)
+        for round in range(40):
+            for each in fates:
+                each.plan([choose.choice(UNKNOWN)])
+            await asyncio.gather(one.transact(add_one), twin.transact(add_one))
+            assert await count(one) == 2 * (round + 1)
+
+
+# The removal of marks
+
+
+class Left:
+    """Marks that processes have left which were killed.
+
+    Args:
+        store: on whose cluster.
+    """
+
+    def __init__(self, store: FdbStore) -> None:
+        self._store = store
+
+    async def leave(self, *names: bytes, age: int | None, tail: bytes = HAPPENED) -> None:
+        """Leave some, so many versions old; without a versionstamp if that is None."""
+        assert self._store.marks is not None
+        prefix = self._store.marks.prefix
+
+        async def function(transaction: Transaction) -> None:
+            assert isinstance(transaction, FdbTransaction)
+            value = b""
+            if age is not None:
+                value = (await transaction.read_version() - age).to_bytes(8, "big") + b"\x00\x00" + tail
+            for name in names:
+                transaction.set(prefix + name, value)
+
+        await self._store.transact(function)
+
+    async def found(self) -> dict[bytes, bytes]:
+        """Return those that are there, by their names of one letter and more."""
+        assert self._store.marks is not None
+        marks = self._store.marks
+        pairs = await self._store.read(lambda transaction: transaction.get_range(marks.prefix, marks.end))
+        return {key[len(marks.prefix) :]: value for key, value in pairs if len(key) < len(marks.prefix) + 10}
+
+
+@asynccontextmanager
+async def sweeping() -> AsyncIterator[tuple[FdbStore, MarkSweeper, Left]]:
+    """A store in whose cluster marks are old after a second, so that a cluster that was just made can have some."""
+    async with opened(make()) as store:
+        assert store.marks is not None
+        marks = store._marks = Marks(store.marks.prefix, Sources().token, lifetime=SECOND)
+
+        async def clear(transaction: Transaction) -> None:
+            transaction.clear_range(marks.prefix, marks.end)
+
+        await store.transact(clear)
+        yield store, MarkSweeper(store, Sources()), Left(store)
+        await store.transact(clear)
+
+
+@cluster_test
+async def test_old_marks_of_all_processes_are_removed_however_many_there_are_and_young_ones_are_not() -> None:
+    async with sweeping() as (_, sweeper, left):
+        names = [bytes([first]) + b"%03d" % place for first in (0, 1, 254, 255) for place in range(700)]
+        await left.leave(*names, age=2 * SECOND)
+        await left.leave(b"tombstone", age=2 * SECOND, tail=b"")
+        await left.leave(b"earlier", age=2 * SECOND, tail=bytes(8))
+        await left.leave(b"young", b"\xff young", age=-3600 * SECOND)
+        await left.leave(b"tomb", age=-3600 * SECOND, tail=b"")
+        await sweeper.sweep()
+        found = await left.found()
+        assert found.keys() - {b""} == {b"young", b"\xff young", b"tomb"}
+
+
+@cluster_test
+async def test_a_mark_that_does_not_tell_its_age_is_given_one_and_goes_with_the_next_sweep() -> None:
+    async with sweeping() as (store, sweeper, left):
+        await left.leave(b"empty", age=None)
+        await sweeper.sweep(pause=0)
+        assert len((await left.found())[b"empty"]) == 10
+        async with patience():
+            while b"empty" in await left.found():
+                await sweeper.sweep(pause=0)
+        assert store.is_open
+
+
+@cluster_test
+async def test_marks_are_swept_once_in_a_while_by_whoever_comes_first() -> None:
+    async with sweeping() as (store, sweeper, left), opened(make()) as other:
+        assert store.marks is not None
+        other._marks = Marks(store.marks.prefix, Sources().token, lifetime=SECOND)
+        await sweeper.sweep()
+        await left.leave(b"old", age=2 * SECOND)
+        for each in (sweeper, MarkSweeper(other, Sources())):
+            await each.sweep()
+        assert b"old" in await left.found()
+        await asyncio.gather(sweeper.sweep(pause=0), MarkSweeper(other, Sources()).sweep(pause=0))
+        assert b"old" not in await left.found()
+
+
+@cluster_test
+async def test_a_command_that_ends_soon_removes_its_own_marks_and_looks_at_no_others() -> None:
+    async with sweeping() as (store, _, left):
+        await left.leave(b"old", age=2 * SECOND)
+        short = make()
+        await short.open()
+        await asyncio.gather(*[short.transact(add_one) for _ in range(10)])
+        assert short.marks is not None
+        prefix, end = short.marks.prefix, short.marks.end
+        await short.close()
+        await store.close()
+        await store.open()
+        await store.prefix()
+        assert [key for key, _ in await store.read(lambda tr: tr.get_range(prefix, end))] == [prefix + b"old"]
+
+
+@cluster_test
+async def test_commits_of_a_store_that_was_idle_are_found_out_while_others_sweep() -> None:
+    fates = Fates()
+    idle = UnsureFdbStore(CLUSTER, fates, settings=plain_settings(), sources=Sources())
+    async with sweeping() as (_, sweeper, left), opened(idle):
+        assert idle.marks is not None
+        # What it has left is old.
+        await left.leave(b"idle", age=2 * SECOND)
+        idle.marks._settled.append(idle.marks.prefix + b"idle")
+        for round in range(20):
+            # A mark is swept only after a second, and so much later that somebody looks for it, that is said.
+            fates.plan([random.Random(round).choice(UNKNOWN)], lambda: sweeper.sweep(pause=0))
+            await idle.transact(add_one)
+            assert await count(idle) == round + 1
+        assert b"idle" not in await left.found()
+
+
+@cluster_test
+async def test_of_a_commit_whose_mark_may_have_been_swept_since_nobody_says_what_became_of_it() -> None:
+    fates = Fates()
+    store = UnsureFdbStore(CLUSTER, fates, settings=plain_settings(), sources=Sources())
+    async with opened(store), opened(make()) as other:
+        await store.transact(add_one)
+        assert store.marks is not None
+        store.marks._lifetime = 0
+        fates.plan(["lost"], lambda: write(other, {OTHER: b"1"}))
+        with pytest.raises(StoreUnavailable, match="may have taken effect"):
+            await store.transact(add_one)
+        assert await count(store) == 1

@@ -1,0 +1,63 @@
+"""Reads on a cluster that is some way off: what is expected comes with what is read before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs_service.store import Transaction
+from jobs_service.store.fdb_client import Bridge
+from tests.contract.support import write
+from tests.store.test_fdb import KEY, OTHER, cluster_test, make, write_nothing
+
+
+@cluster_test
+async def test_what_is_expected_needs_no_round_trip_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make()
+    await store.open()
+    await write_nothing(store)
+    await write(store, {KEY: b"1", OTHER: b"2"})
+    waits = 0
+    until = Bridge.until
+
+    async def counting(bridge: Bridge, future: Any) -> None:
+        nonlocal waits
+        waits += 1
+        await until(bridge, future)
+        # Everything that was asked for by now has its answer: whatever waits later on has asked later.
+        while not all(reply.is_ready() for reply in expected(transactions[-1])):
+            pass
+
+    def expected(transaction: Any) -> list[Any]:
+        return [*transaction.snapshot._expected.values()]
+
+    async def reading(tr: Transaction) -> tuple[bytes | None, bytes | None, int]:
+        nonlocal waits
+        transactions.append(tr)
+        tr.snapshot.expect([OTHER])
+        first = await tr.get(KEY)
+        waits = 0
+        return first, await tr.snapshot.get(OTHER), waits
+
+    transactions: list[Transaction] = []
+    monkeypatch.setattr(Bridge, "until", counting)
+    assert await store.read(reading) == (b"1", b"2", 0)
+    await store.close()
+
+
+@cluster_test
+async def test_what_was_written_meanwhile_is_read_and_not_what_was_expected() -> None:
+    store = make()
+    await store.open()
+    await write_nothing(store)
+    await write(store, {OTHER: b"old"})
+
+    async def writing(tr: Transaction) -> list[bytes | None]:
+        tr.snapshot.expect([OTHER])
+        await tr.get(KEY)
+        tr.set(OTHER, b"new")
+        return [await tr.snapshot.get(OTHER), await tr.get(OTHER)]
+
+    assert await store.transact(writing) == [b"new", b"new"]
+    await store.close()

@@ -1,0 +1,104 @@
+"""Watches beyond those that FoundationDB's client takes, and those that it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from jobs_service.errors import StoreError
+from jobs_service.store import Transaction, Watch
+from jobs_service.store.fdb_watches import FdbWatches
+from tests.contract.support import patience, write
+from tests.store.test_fdb import KEY, cluster_test, make, write_nothing
+
+
+class Keys:
+    """What polled watches look at; the first looks fail as a test wants."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.failures = list(failures)
+
+    async def look(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return what they hold."""
+        if self.failures:
+            raise self.failures.pop(0)
+        return [self.values.get(key) for key in keys]
+
+
+@asynccontextmanager
+async def polling(keys: Keys) -> AsyncIterator[FdbWatches]:
+    """Watches of a client that takes none."""
+    network: Any = None
+    with ThreadPoolExecutor() as executor:
+        watches = FdbWatches(
+            network,
+            asyncio.get_running_loop(),
+            executor,
+            limit=0,
+            poll=0.001,
+            look=keys.look,
+            lost=lambda failure: None,
+        )
+        yield watches
+        await watches.close("the end")
+
+
+async def test_watches_are_polled_on_after_an_error_of_any_kind() -> None:
+    keys = Keys(StoreError("away"), RuntimeError("a defect"), ValueError("another"))
+    async with polling(keys) as watches:
+        watch = Watch(KEY)
+        watches.add_polled(watch)
+        keys.values[KEY] = b"changed"
+        async with patience():
+            await watch.wait()
+    assert not keys.failures
+
+
+@cluster_test
+async def test_a_watch_that_the_client_refuses_is_told_of_after_a_pause_and_the_next_one_is_polled() -> None:
+    store = make(fdb_watch_poll=0.01)
+    await store.open()
+    await write_nothing(store)
+    store._database.options.set_max_watches(1)
+
+    async def watching(tr: Transaction) -> Watch:
+        return tr.watch(KEY)
+
+    first = await store.read(watching)
+    refused = await store.read(watching)
+    async with patience():
+        try:
+            await refused.wait()
+        except StoreError as error:
+            assert "1032" in str(error)  # noqa: PT017 - either may come first
+    counts = store.metrics()
+    assert (counts["watches_lost"], counts["watches"], counts["watches_polled"]) == (1, 1, 0)
+    polled = await store.read(watching)
+    assert store.metrics()["watches_polled"] == 1
+    await write(store, {KEY: b"changed"})
+    async with patience():
+        await first.wait()
+        await polled.wait()
+    await store.close()
+
+
+@cluster_test
+async def test_a_lost_watch_that_nobody_was_told_of_yet_is_when_the_store_is_closed() -> None:
+    store = make(fdb_watch_poll=60)
+    await store.open()
+    store._database.options.set_max_watches(1)
+
+    async def watching(tr: Transaction) -> Watch:
+        return tr.watch(KEY)
+
+    watches = [await store.read(watching) for _ in range(2)]
+    async with patience():
+        while not store.metrics()["watches_lost"]:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+        await store.close()
+    for watch in watches:
+        assert watch.fired

@@ -1,0 +1,115 @@
+"""Looking up what is watched after another process's commit: what fires, and who has to wait for it."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs_service.store import Transaction
+from jobs_service.store.base import KeyValue, Watch
+from jobs_service.store.watches import Watches
+from tests.contract.support import patience
+from tests.store.lmdb_process import process
+from tests.store.test_lmdb import opened
+
+
+class State:
+    """A state that holds what it is given, and may keep whoever looks waiting."""
+
+    def __init__(self, values: dict[bytes, bytes | None]) -> None:
+        self.values = values
+        self.looked = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.looks = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.looks += 1
+        self.looked.set()
+        assert self.go_on.wait(60)
+        return self.values.get(key)
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
+        raise NotImplementedError
+
+
+def watching(key: bytes, baseline: bytes | None) -> Watch:
+    """Return a watch that expects a value."""
+    made = Watch(key)
+    made.baseline = baseline
+    return made
+
+
+def test_what_has_another_value_fires_whatever_came_and_went_before() -> None:
+    choose = random.Random(1)
+    watches = Watches()
+    alive: dict[Watch, None] = {}
+    for number in range(300):
+        new = [watching(b"%d" % choose.randrange(40), choose.choice([None, b"a", b"b"])) for _ in range(10)]
+        watches.register(new, number)
+        alive.update(dict.fromkeys(new))
+        for watch in choose.sample([*alive], min(len(alive), 5)):
+            watches.forget(watch)
+            del alive[watch]
+        state = State({b"%d" % key: choose.choice([None, b"a", b"b"]) for key in range(40)})
+        due = {watch for watch in alive if state.values.get(watch.key) != watch.baseline}
+        if choose.random() < 0.2:
+            assert set(watches.take_all()) == alive.keys()
+            alive.clear()
+            continue
+        fired = watches.changed_in(state, number)
+        assert set(fired) == due
+        assert len(fired) == len(due)
+        assert state.looks <= 40
+        for watch in fired:
+            del alive[watch]
+
+
+def test_a_watch_that_is_younger_than_the_state_does_not_fire() -> None:
+    watches = Watches()
+    watches.register([watching(b"a", b"new")], 8)
+    assert watches.changed_in(State({b"a": b"old"}), 7) == []
+    assert len(watches.changed_in(State({b"a": b"newer"}), 9)) == 1
+
+
+def test_nobody_waits_for_a_look_at_what_is_watched() -> None:
+    """Not the writer, whose commits fire watches, nor who makes or drops some; what they do is not undone by it."""
+    watches = Watches()
+    kept, dropped, fired = (watching(key, b"old") for key in (b"kept", b"dropped", b"fired"))
+    watches.register([kept, dropped, fired], 1)
+    state = State({b"kept": b"new", b"dropped": b"new", b"fired": b"new", b"late": b"other"})
+    state.go_on.clear()
+    found: list[Watch] = []
+    look = threading.Thread(target=lambda: found.extend(watches.changed_in(state, 2)))
+    look.start()
+    assert state.looked.wait(60)
+    late = watching(b"late", b"new")
+    watches.register([late], 3)
+    watches.forget(dropped)
+    assert watches.changed({b"fired": b"new"}, 3) == [fired]
+    state.go_on.set()
+    look.join()
+    assert found == [kept]
+    assert watches.take_all() == [late]
+
+
+async def test_while_others_commit_all_the_time_a_change_is_noticed_among_thousands_of_watches(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+
+    async def watch(tr: Transaction) -> list[Watch]:
+        return [tr.watch(b"%05d" % number) for number in range(5000)]
+
+    async with (
+        opened(path) as store,
+        process(path, durable=False) as busy,
+        process(path, durable=False) as other,
+    ):
+        watches = await store.read(watch)
+        busy.tell("append")
+        for number in (0, 4999, 2500):
+            assert await other.ask("set", f"{number:05}", "new") == "done"
+            async with patience():
+                await watches[number].wait()
+        assert sum(watch.fired for watch in watches) == 3

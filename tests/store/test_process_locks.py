@@ -1,0 +1,210 @@
+"""The locks by which a dead process is told from a living one; kills are in tests/system/test_dead_processes.py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.lmdb import LmdbStore
+from jobs_service.store.process_locks import DIRECTORY, INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
+
+
+class Locks:
+    """Makes instances that use one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / DIRECTORY
+        self._store = directory
+        self._made: list[ProcessLocks] = []
+
+    def enter(self) -> ProcessLocks:
+        """Return a new instance that holds its lock."""
+        made = ProcessLocks(self._store, os.urandom)
+        made.enter()
+        self._made.append(made)
+        return made
+
+    def leave(self) -> None:
+        for each in self._made:
+            each.leave()
+
+    def leave_behind(self, count: int) -> set[bytes]:
+        """Make the files of so many dead instances, and return their ids."""
+        self.directory.mkdir(exist_ok=True)
+        made = {os.urandom(INSTANCE_BYTES) for _ in range(count)}
+        for each in made:
+            (self.directory / each.hex()).touch()
+        return made
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(os.listdir(self.directory))
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Iterator[Locks]:
+    """Instances in a directory of their own, which let go of their locks at the end."""
+    made = Locks(tmp_path)
+    yield made
+    made.leave()
+
+
+def test_instances_of_one_process_know_that_the_others_live(locks: Locks) -> None:
+    each = [locks.enter() for _ in range(3)]
+    assert locks.files == sorted(one.instance.hex() for one in each)
+    assert [one.dead() for one in each] == [[], [], []]
+
+
+def test_a_file_that_nobody_has_locked_is_of_a_dead_instance_until_it_is_forgotten(locks: Locks) -> None:
+    [dead] = locks.leave_behind(1)
+    one, other = locks.enter(), locks.enter()
+    assert one.dead() == [dead]
+    assert other.dead() == []  # it is left to the first who has found it
+    assert one.dead() == [dead]
+    one.forget([dead])
+    assert one.dead() == other.dead() == []
+    assert dead.hex() not in locks.files
+
+
+def test_what_one_has_found_but_not_forgotten_the_next_finds(locks: Locks) -> None:
+    dead = locks.leave_behind(2)
+    one, other = locks.enter(), locks.enter()
+    assert set(one.dead()) == dead
+    one.leave()
+    assert set(other.dead()) == dead
+
+
+def test_who_leaves_leaves_no_file(locks: Locks) -> None:
+    one, other = locks.enter(), locks.enter()
+    one.leave()
+    assert one.instance == b""
+    assert locks.files == [other.instance.hex()]
+    one.leave()
+
+
+def test_a_copy_of_the_directory_made_by_the_same_process_lets_go_of_no_lock(locks: Locks, tmp_path: Path) -> None:
+    one, other = locks.enter(), locks.enter()
+    for each in locks.files:  # as a backup reads them
+        with open(locks.directory / each, "rb") as file:
+            file.read()
+    shutil.copytree(locks.directory, tmp_path / "copy")
+    assert one.dead() == other.dead() == []
+
+
+def test_a_file_that_is_removed_by_hand_is_never_taken_for_dead(locks: Locks) -> None:
+    one, other = locks.enter(), locks.enter()
+    (locks.directory / other.instance.hex()).unlink()
+    assert one.dead() == []
+    shutil.rmtree(locks.directory)
+    assert one.dead() == other.dead() == []
+    other.leave()
+
+
+def test_who_enters_while_another_takes_the_new_file_for_a_dead_ones_takes_another(locks: Locks) -> None:
+    """The other looks between the file's making and its locking."""
+    looking = locks.enter()
+    taken = bytes(INSTANCE_BYTES)
+    (locks.directory / taken.hex()).touch()
+    assert looking.dead() == [taken]
+    drawn = iter([taken, looking.instance, b"12345678"])
+    entering = ProcessLocks(locks.directory.parent, lambda _: next(drawn))
+    entering.enter()
+    assert entering.instance == b"12345678"
+    assert looking.dead() == [taken]
+    entering.leave()
+
+
+def test_many_living_ones_are_tried_in_turn_and_many_dead_ones_found_at_once(locks: Locks) -> None:
+    each = [locks.enter() for _ in range(50)]
+    dead = locks.leave_behind(2 * MOST_AT_ONCE)
+    found: set[bytes] = set()
+    looks = 0
+    while found < dead:
+        looks += 1
+        new = each[0].dead()
+        assert len(new) <= MOST_AT_ONCE
+        each[0].forget(new)
+        found |= set(new)
+    assert found == dead
+    assert looks < 20
+    assert sorted(one.instance.hex() for one in each) == locks.files
+
+
+def test_what_is_no_lock_file_is_left_alone(locks: Locks) -> None:
+    one = locks.enter()
+    (locks.directory / "README").touch()
+    (locks.directory / "00").touch()
+    os.mkfifo(locks.directory / "0000000000000001")
+    (locks.directory / "0000000000000002").symlink_to("README")
+    (locks.directory / "0000000000000003").mkdir()
+    before = locks.files
+    assert one.dead() == []
+    assert locks.files == before
+
+
+def test_what_cannot_be_removed_is_not_found_again_and_again(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    [dead] = locks.leave_behind(1)
+    one = locks.enter()
+    assert one.dead() == [dead]
+
+    def refuse(_: str) -> None:
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(os, "unlink", refuse)  # root may remove everything
+    one.forget([dead])
+    assert one.dead() == []
+    monkeypatch.undo()
+
+
+async def test_a_store_that_cannot_have_its_lock_opens_all_the_same_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / DIRECTORY).touch()
+    store = LmdbStore(tmp_path, settings=Settings())
+    with capture_logs() as logged:
+        await store.open()
+    assert [entry["event"] for entry in logged] == ["process_lock_failed"]
+    assert store.instance == b""
+    assert await store.dead_instances() == []
+    await store.close()
+
+
+async def test_an_open_store_has_an_id_and_a_file_and_a_closed_one_neither(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, settings=Settings(), sources=Sources(1))
+    assert store.instance == b""
+    for _ in range(2):
+        await store.open()
+        assert len(store.instance) == INSTANCE_BYTES
+        assert os.listdir(tmp_path / DIRECTORY) == [store.instance.hex()]
+        await store.close()
+        assert store.instance == b""
+        assert os.listdir(tmp_path / DIRECTORY) == []
+
+
+async def test_a_store_that_is_to_take_no_part_makes_no_file(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, settings=Settings(process_check_period=0))
+    await store.open()
+    assert store.instance == b""
+    assert not (tmp_path / DIRECTORY).exists()
+    await store.close()
+
+
+async def test_the_working_directory_may_change_while_a_store_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    store = LmdbStore("store", settings=Settings())
+    await store.open()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    [dead] = Locks(tmp_path / "store").leave_behind(1)
+    assert await store.dead_instances() == [dead]
+    await store.forget_instances([dead])
+    assert store.location == f"lmdb:{tmp_path / 'store'}"
+    await store.close()
+    assert os.listdir(tmp_path / "store" / DIRECTORY) == []
