@@ -50,6 +50,7 @@ class _JumpingSelector(selectors.BaseSelector):
             timeout = 0
         events = self._real.select(0)
         if events or timeout == 0:
+            self.loop.catch_up()
             return events
         if self.loop.outside_work:
             return self._real.select(None)
@@ -122,6 +123,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if callback is not None:
             callback()
         return callback is not None
+
+    def catch_up(self) -> None:
+        """Move the clock to a timer that asyncio fires now, because it is due within the clock's resolution.
+
+        Standing still, two tasks that wait for the rest of that time would wake each other for ever.
+        """
+        if self._scheduled and self._scheduled[0]._when < self._now + self._clock_resolution:  # type: ignore[attr-defined]
+            self.jump()
 
     def jump(self) -> None:
         """Move the clock to the next timer. The loop has just dropped canceled timers from the head of its heap."""

@@ -49,6 +49,26 @@ async def test_a_canceled_timer_does_not_move_the_clock() -> None:
 
 
 @in_virtual_time
+async def test_two_tasks_that_wait_for_less_than_the_resolution_of_the_clock_go_on_in_time() -> None:
+    """asyncio fires such timers at once; with a clock that stood still the two would wake each other for ever."""
+    loop = virtual_loop()
+    rest = 2.0**-40
+    end = loop.time() + 10 * rest
+    rounds = [0, 0]
+
+    async def wait_until_the_end(number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)  # one is ready whenever the other waits
+        while loop.time() < end:
+            rounds[number] += 1
+            assert rounds[number] < 1000, "the clock stands still"
+            await asyncio.sleep(rest)
+
+    await asyncio.gather(wait_until_the_end(0), wait_until_the_end(1))
+    assert max(rounds) <= 11
+
+
+@in_virtual_time
 async def test_timeouts_end_on_time() -> None:
     loop = virtual_loop()
     with pytest.raises(TimeoutError):
