@@ -53,7 +53,7 @@ KNOWN_SEEDS = {
 """Seeds that have shown those mutants that the first seeds do not show, or slowly. They only save time: one that does
 so no longer, after a change of the service, is passed over for all seeds in turn (a mutant's test prints the one that
 shows it; `-rP` has pytest show that of a test that passed)."""
-HANG = 600  # seconds; only ends a run that would never end
+HANG = 300  # seconds; only ends a run that would never end
 BROKEN = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
 
