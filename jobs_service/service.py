@@ -442,8 +442,8 @@ class JobsService:
         self._check_open()
         if rule == "resubmit":  # jobs that exist are written anew, however large they are
             pairs = ([*zip(*batch, strict=True)] for batch in self._batches(keys, jobs))
-            return await in_parts(self._context, pairs, write_front)
-        added = await in_order(self._context, map(writing, self._batches(keys, jobs)))
+            return await in_parts(pairs, write_front, self._transact)
+        added = await in_order(map(writing, self._batches(keys, jobs)), self._transact, self._transact_after)
         return [*chain.from_iterable(added)]
 
     @overload
@@ -654,9 +654,10 @@ class JobsService:
         most, budget = self.settings.add_batch, self._store.limits.transaction // 2
         found = batches(wants, lambda id: place_of(keys, id), most, budget)
         if unique:  # those that have finished are written anew, however large they are
-            added = await in_parts(self._context, found, write_front)
+            added = await in_parts(found, write_front, self._transact)
         else:
-            added = [*chain.from_iterable(await in_order(self._context, map(writing, found)))]
+            written = await in_order(map(writing, found), self._transact, self._transact_after)
+            added = [*chain.from_iterable(written)]
         if added:
             self._look_at_type_of(keys)
         return added
@@ -1424,6 +1425,10 @@ class JobsService:
         self._check_open()
         return await self._context.transact(operation)
 
+    async def _transact_after(self, before: asyncio.Future[Any], operation: Callable[[Unit], Awaitable[T]]) -> T:
+        self._check_open()
+        return await self._context.transact_after(before, operation)
+
     async def _read(self, function: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
         self._check_open()
         return await self._context.read(function)
@@ -1617,6 +1622,8 @@ class JobsService:
         await self._operations.drain()
         await self._end_afterthoughts()
         if self._owns_store:
+            # Of these, some have not reached the store yet: they wait for one another.
+            await self._context.until_idle()
             await self._store.close()
             # A commit whose caller had gone may have come through just now: what it accepted waits for its timeout.
             await self._end_afterthoughts()

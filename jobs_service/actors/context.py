@@ -60,6 +60,8 @@ class Context:
         self.phase = sources.uniform(0.0, 1.0)
         self.keyspace = Keyspace(b"")
         self._damaged = OnceEach(_MOST_DAMAGED)
+        self._under_way = 0
+        self._idle: asyncio.Future[None] | None = None
 
     async def open_keyspace(self) -> None:
         """Ask the store for the prefix of the jobs' keys."""
@@ -81,6 +83,12 @@ class Context:
         """Do `transact`, but only when another call has taken effect; see Store.transact_after."""
         return await self._locating(self.store.transact_after(before, self._function(operation)))
 
+    async def until_idle(self) -> None:
+        """Return when no transaction is under way."""
+        while self._under_way:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
     def _function(self, operation: Callable[[Unit], Awaitable[T]]) -> TransactionFunction[T]:
         keyspace = self.keyspace
         sources = self.sources
@@ -93,12 +101,17 @@ class Context:
                 log.error("record_unreadable", type=error.type, id=error.id, error=str(error))
 
     async def _locating(self, call: Awaitable[T]) -> T:
+        self._under_way += 1
         try:
             return await call
         except DirectoryMoved:
             # Whoever asks again is served; an actor dies of it, and its successor begins with the new keys.
             await self.open_keyspace()
             raise
+        finally:
+            self._under_way -= 1
+            if self._idle is not None and not self._under_way and not self._idle.done():
+                self._idle.set_result(None)
 
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any

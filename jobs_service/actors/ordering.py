@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from jobs_service.actors.context import Context
 from jobs_service.layer.unit import Unit
 
 T = TypeVar("T")
 Job = TypeVar("Job")
 
 Operation: TypeAlias = Callable[[Unit], Awaitable[T]]
+Transact: TypeAlias = Callable[[Operation[T]], Coroutine[Any, Any, T]]
+TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], Operation[T]], Coroutine[Any, Any, T]]
 
 
-async def in_order(context: Context, operations: Iterable[Operation[T]]) -> list[T]:
+async def in_order(
+    operations: Iterable[Operation[T]], transact: Transact[T], transact_after: TransactAfter[T]
+) -> list[T]:
     """Run each operation in a transaction of its own; when one fails, those before it have taken effect, none after it.
 
     Args:
-        context: whose store they are for.
         operations: read as they are run, never further than two ahead.
+        transact: runs one in a transaction.
+        transact_after: the same, when another call has taken effect; see Store.transact_after.
 
     Returns:
         Their results, in their order.
@@ -33,19 +37,19 @@ async def in_order(context: Context, operations: Iterable[Operation[T]]) -> list
     first, second = given.next(), given.next()
     results: list[T] = []
     if first is not None and second is not None:
-        results = await _overlapped(context, chain((first, second), given))
+        results = await _overlapped(chain((first, second), given), transact, transact_after)
     elif first is not None:
         # Alone, without the turns of the loop that a task costs: its caller is told before others act on what it did.
-        results = [await context.transact(first)]
+        results = [await transact(first)]
     if given.failure is not None:
         raise given.failure
     return results
 
 
 async def in_parts(
-    context: Context,
     batches: Iterable[Sequence[Job]],
     work: Callable[[Unit, Sequence[Job]], Awaitable[list[T]]],
+    transact: Transact[list[T]],
 ) -> list[T]:
     """Do something with many jobs that may exist already, one transaction after the other; return all results in order.
 
@@ -53,16 +57,16 @@ async def in_parts(
     jobs from the front of its batch as it can hold.
 
     Args:
-        context: whose store they are for.
         batches: as many jobs as one transaction takes at most, by what is known of them beforehand.
         work: does it with the first of these jobs, at least one; returns a result for each of those.
+        transact: runs an operation in a transaction.
     """
     results: list[T] = []
     for batch in batches:
         done = 0
         while done < len(batch):
             part = batch[done:]
-            found = await context.transact(lambda unit, part=part: work(unit, part))  # type: ignore[misc]
+            found = await transact(lambda unit, part=part: work(unit, part))  # type: ignore[misc]
             results += found
             done += len(found)
     return results
@@ -93,7 +97,9 @@ class _Given(Iterator[Operation[T]]):
         return next(self, None)
 
 
-async def _overlapped(context: Context, operations: Iterator[Operation[T]]) -> list[T]:
+async def _overlapped(
+    operations: Iterator[Operation[T]], transact: Transact[T], transact_after: TransactAfter[T]
+) -> list[T]:
     loop = asyncio.get_running_loop()
     results: list[T] = []
     # One that commits, and one behind it whose function runs meanwhile.
@@ -102,7 +108,7 @@ async def _overlapped(context: Context, operations: Iterator[Operation[T]]) -> l
         while True:
             operation = next(operations, None)
             if operation is not None:
-                call = context.transact_after(under_way[0], operation) if under_way else context.transact(operation)
+                call = transact_after(under_way[0], operation) if under_way else transact(operation)
                 under_way.append(loop.create_task(call))
             if not under_way:
                 return results

@@ -1,0 +1,131 @@
+"""Leaving a service that others go on using: whenever that is, they are told so, and not that the store is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+
+import pytest
+
+from jobs_service import JobsError, JobsService, JobTransaction, NewJob
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store import Store, open_address
+from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
+from tests.service.support import J1, T1, T2
+from tests.virtual_time import VirtualTimeLoop, run_virtual
+
+User = Callable[[JobsService, Iterator[int]], Awaitable[object]]
+
+SETTINGS = Settings(add_batch=2)
+
+
+async def work(number: int) -> None:
+    """Do nothing."""
+
+
+async def add(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.add(T1, str(next(numbers)))
+
+
+async def add_many(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.add_many(T1, (NewJob(str(number)) for number in numbers))
+
+
+async def add_many_again(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.add_many(T1, (NewJob(str(number % 10)) for number in numbers), if_exists="resubmit")
+
+
+async def enqueue_many(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.enqueue_many("worked", numbers)
+
+
+async def enqueue_many_unique(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.enqueue_many("worked", numbers, unique=True)
+
+
+async def accept(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.accept(T2)
+
+
+async def wait(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.wait(T1, J1, "removed")
+
+
+async def stop_and_remove(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.stop_and_remove(T1, "running", timeout=1000)
+
+
+async def list_all(jobs: JobsService, numbers: Iterator[int]) -> None:
+    assert [job async for job in jobs.list(page_size=1)]
+    await jobs.active_ids(T1)
+    await jobs.types()
+
+
+async def transact(jobs: JobsService, numbers: Iterator[int]) -> None:
+    async def both(tx: JobTransaction) -> None:
+        await tx.add(T1, str(next(numbers)))
+
+    await jobs.transact(both)
+
+
+async def change_type(jobs: JobsService, numbers: Iterator[int]) -> None:
+    await jobs.set_type_timeout(T2, 10 + next(numbers))
+
+
+def a_memory_store() -> Store:
+    return open_address("memory:", SETTINGS, Sources(0))
+
+
+def a_cluster() -> Store:
+    choices = Choices(Plan(0), rates={"suspend": 0.5})
+    return SimulatedStore(Cluster(asyncio.get_running_loop(), choices), None, settings=SETTINGS, sources=Sources(0))
+
+
+USERS = [
+    add,
+    add_many,
+    add_many_again,
+    enqueue_many,
+    enqueue_many_unique,
+    accept,
+    wait,
+    stop_and_remove,
+    list_all,
+    transact,
+    change_type,
+]
+
+
+@pytest.mark.parametrize("use", USERS)
+@pytest.mark.parametrize("make", [a_memory_store, a_cluster])
+def test_who_goes_on_using_a_service_that_is_left_is_told_so(make: Callable[[], Store], use: User) -> None:
+    async def leave_after(steps: int) -> str:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+
+        async def on_and_on() -> str:
+            numbers = count()
+            try:
+                while True:
+                    await use(jobs, numbers)
+            except JobsError as error:
+                return str(error)
+
+        jobs = JobsService(make(), settings=SETTINGS, sources=Sources(0))
+        jobs.handler("worked")(work)
+        async with jobs:
+            await jobs.set_type_timeout(T1, 10)
+            await jobs.set_type_timeout(T2, 10)
+            await jobs.add(T1, "running")
+            assert await jobs.accept(T1)
+            await jobs.add(T1, J1)
+            user = asyncio.create_task(on_and_on())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        return await user
+
+    refusals = "is being left", "is not open: enter it", "the service was closed"
+    told = {run_virtual(leave_after(steps)) for steps in range(24)}
+    assert {text for text in told if not any(each in text for each in refusals)} == set()
