@@ -52,9 +52,9 @@ class BlockingJob(Job):
 
     It has the operations of a RunningJob by the same names, as plain calls that wait until they are done. When the run
     is to end - the process is stopping, or the job was canceled or lost - `stopping` turns true at once: a function
-    that computes for long looks at it, and returns; its job is given back then. Where the process is stopping it may
-    also go on to its end within the handler's grace. After that, or when the job was canceled or lost, each operation
-    raises JobCanceled.
+    that computes for long looks at it, and returns None; its job is given back then. Where the process is stopping it
+    may also go on to its end within the handler's grace: what returns another value has ended its job, as has what
+    calls `finish`. After that, or when the job was canceled or lost, each operation raises JobCanceled.
     """
 
     __slots__ = ("_announced", "_has_heeded", "_job", "_loop", "_stopped")
@@ -69,7 +69,7 @@ class BlockingJob(Job):
 
     @property
     def stopping(self) -> bool:
-        """Whether the function is to return soon: what it does from now on may be done again by others."""
+        """Whether the function is to return soon, None where it has not come to its end: others do its work again."""
         return self._heeded(self._announced.is_set())
 
     def wait_for_stop(self, timeout: float) -> bool:
@@ -147,6 +147,6 @@ class BlockingJob(Job):
         return stopping
 
     def _do(self, operation: Callable[[], Any]) -> Any:
-        if self._stopped.is_set():
+        if self._heeded(self._stopped.is_set()):
             raise JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)
         return from_thread(self._loop, operation)

@@ -65,7 +65,7 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
         canceled: called for each cancellation of the caller.
 
     Raises:
-        CancelledError: the caller was canceled, and the function has returned since, or the loop ends.
+        CancelledError: the loop ends.
         BaseException: what the function raised.
     """
     loop = asyncio.get_running_loop()
@@ -87,12 +87,10 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
 
     # A daemon, so that a function that never returns does not keep the program from ending.
     threading.Thread(target=work, name="jobs_service handler", daemon=True).start()
-    interrupted: asyncio.CancelledError | None = None
     while not ended.done():
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError as cancellation:
-            interrupted = cancellation
             canceled()
             if not cancellation.args:
                 raise
@@ -101,8 +99,6 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
         raise _raised(failure) from failure
     if failure is not None:
         raise failure
-    if interrupted is not None:
-        raise interrupted
     return result
 
 

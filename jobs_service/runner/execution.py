@@ -118,7 +118,7 @@ _LOGGED_TYPE: Final = _logged_variable("job_type")
 _LOGGED_ID: Final = _logged_variable("job_id")
 
 _GIVEN_BACK: Final = object()
-"""What a plain function's run comes to that has seen that it is to return soon, and has: with its work half done."""
+"""What a plain function's run comes to that has seen that it is to return, and has, with nothing to show for it."""
 
 
 class Execution:
@@ -178,7 +178,8 @@ class Execution:
         blocking = BlockingJob(job, asyncio.get_running_loop())
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
-        if blocking.has_heeded and not run.written:
+        # A removed job is wanted by nobody, whether its function has looked or not.
+        if result is None and (blocking.has_heeded or run.why is Why.CANCELED) and not run.written:
             return _GIVEN_BACK
         return result
 
@@ -190,7 +191,7 @@ class Execution:
             # It has swallowed its cancellation: late is late, as for one that passes it on.
             return self.asked(job, run.why)
         if result is _GIVEN_BACK:
-            return self.stopped()
+            return self.asked(job, run.why or Why.STOPPED)
         if run.written and isinstance(result, Job):
             result = None  # what the operation that has ended the job returned
         try:

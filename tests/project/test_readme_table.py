@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Discard, Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
+from jobs_service import BlockingJob, Discard, Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
 from jobs_service.model import HistoryKind, JobState
 from tests.runner.support import (
     TYPE,
@@ -227,6 +227,26 @@ async def _() -> None:
                 await asyncio.sleep(1)
             told = {(event["event"], event["id"]) for event in warned(events)}
             assert told == {("handler_failed_after_end", "raises"), ("result_not_stored", "returns")}
+
+
+@row("is a plain function that has seen `job.stopping`, and returns")
+async def _() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, slots=2)
+        def work(job: BlockingJob) -> str | None:
+            while not job.wait_for_stop(DAY):
+                pass
+            return "all done" if job.id == "a" else None
+
+        with virtual_loop().outside():
+            async with running(jobs):
+                await add(jobs, "a", "b")
+                await jobs.wait(TYPE, "a", "running")
+                await jobs.wait(TYPE, "b", "running")
+            for id, state, result in (("a", JobState.FINISHED, "all done"), ("b", JobState.PENDING, None)):
+                job = await jobs.get(TYPE, id)
+                assert (job.state, job.result) == (state, result)
 
 
 @row("is canceled because somebody removed the job")

@@ -243,9 +243,9 @@ async def test_a_function_that_returns_because_it_is_to_stop_has_not_ended_its_j
     signals = Signals()
 
     @jobs.handler(TYPE, slots=1)
-    def work(job: BlockingJob) -> str:
+    def work(job: BlockingJob) -> str | None:
         signals.begin()
-        return "not far enough" if job.wait_for_stop(PATIENCE_OF_THREADS) else "never"
+        return None if job.wait_for_stop(PATIENCE_OF_THREADS) else "never"
 
     run = asyncio.create_task(jobs.run())
     await add(jobs, "a")
@@ -275,6 +275,38 @@ async def test_a_function_that_hears_of_a_stop_from_its_job_gives_it_back(jobs: 
     await jobs.wait(TYPE, "a", JobState.PENDING)
     job = await jobs.get(TYPE, "a")
     assert (story(job), job.attempts) == (["added", "started", "stopped"], 0)
+    await stopped(run)
+
+
+@pytest.mark.parametrize(
+    ("looks", "returned", "state", "result"),
+    [
+        (True, "far enough", JobState.FINISHED, "far enough"),
+        (True, None, JobState.PENDING, None),
+        (False, None, JobState.FINISHED, None),
+    ],
+)
+async def test_what_a_function_returns_after_it_was_stopped_is_its_end_as_a_coroutines_is(
+    jobs: JobsService, looks: bool, returned: str | None, state: JobState, result: str | None
+) -> None:
+    signals = Signals()
+
+    @jobs.handler(TYPE)
+    def work(job: BlockingJob) -> str | None:
+        signals.begin()
+        signals.go.wait()
+        assert not looks or job.stopping
+        return returned
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    await signals.begun.wait()
+    jobs.configure(TYPE, slots=0)
+    for _ in range(10):  # turns of the loop, in which it is told
+        await asyncio.sleep(0)
+    signals.go.set()
+    await jobs.wait(TYPE, "a", state)
+    assert (await jobs.get(TYPE, "a")).result == result
     await stopped(run)
 
 
@@ -383,11 +415,10 @@ async def test_a_plain_function_learns_at_once_that_it_is_to_stop_and_its_job_is
 
     # It would wait for its grace longer than the test does.
     @jobs.handler(TYPE, grace=1000)
-    def work(job: BlockingJob) -> str:
+    def work(job: BlockingJob) -> None:
         signals.begin()
         while not job.wait_for_stop(10):
             pass
-        return "half done"
 
     run = asyncio.create_task(jobs.run())
     await add(jobs, "a")
@@ -398,8 +429,9 @@ async def test_a_plain_function_learns_at_once_that_it_is_to_stop_and_its_job_is
     assert story(job) == ["added", "started", "stopped"]
 
 
-async def test_a_plain_function_that_does_not_look_ends_within_its_grace_and_its_operations_work(
-    jobs: JobsService,
+@pytest.mark.parametrize("looks", [False, True])
+async def test_a_plain_function_that_returns_a_value_within_its_grace_has_ended_its_job(
+    jobs: JobsService, looks: bool
 ) -> None:
     signals = Signals()
 
@@ -407,6 +439,8 @@ async def test_a_plain_function_that_does_not_look_ends_within_its_grace_and_its
     def work(job: BlockingJob) -> str:
         signals.begin()
         signals.go.wait()
+        if looks:
+            assert job.stopping
         job.update({"step": 2})
         return "done"
 
