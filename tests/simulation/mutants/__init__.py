@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import actors, bounds, layer, runner, service, stores, supervision
+from tests.simulation.mutants import (
+    actors,
+    bounds,
+    layer,
+    runner,
+    service,
+    slips_actors,
+    slips_layer,
+    slips_runner,
+    slips_service,
+    stores,
+    supervision,
+)
 from tests.simulation.mutants.mutant import Mutant
 
 ALL: tuple[Mutant, ...] = (
@@ -14,6 +26,14 @@ ALL: tuple[Mutant, ...] = (
     *stores.ALL,
     *runner.ALL,
 )
-"""Every mutant there is."""
+"""Every mutant there is, but for those below."""
 
-__all__ = ["ALL", "Mutant"]
+SLIPS: tuple[Mutant, ...] = (
+    *slips_layer.ALL,
+    *slips_actors.ALL,
+    *slips_service.ALL,
+    *slips_runner.ALL,
+)
+"""Slips that were made by somebody who has not read the checks: their score tells what the simulation sees."""
+
+__all__ = ["ALL", "SLIPS", "Mutant"]
