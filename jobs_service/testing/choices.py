@@ -7,7 +7,7 @@ fault or a deviation of the schedule was taken stays nearly the same run, which 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 
@@ -38,6 +38,7 @@ class Choices:
         rates: the probability of each kind of fault, every time that it could hit; kinds that are missing never hit.
         disorder: the probability that the schedule picks any of the callbacks that are ready, not the first.
         operations, faults, deviations: what was carried out, hit and deviated, in the form of Plan's attributes.
+        on_fault: called with the kind of every fault that hits.
     """
 
     def __init__(self, plan: Plan, *, rates: Mapping[str, float] | None = None, disorder: float = 0.0) -> None:
@@ -46,6 +47,7 @@ class Choices:
         self.disorder = disorder
         self.operations: list[int] = []
         self.faults: list[str] = []
+        self.on_fault: Callable[[str], object] = lambda kind: None
         self.deviations: list[int] = []
         self._streams: dict[str, random.Random] = {}
         self._chances: dict[str, int] = {}
@@ -83,6 +85,7 @@ class Choices:
         if self.plan.faults is not None and name not in self.plan.faults:
             return None
         self.faults.append(name)
+        self.on_fault(kind)
         return drawn / rate
 
     def pick(self, count: int) -> int:

@@ -61,7 +61,7 @@ class KeyCheck:
 class Bounds:
     """Lost jobs are noticed in time: before 1.5 timeouts and a second. An observer of the cluster.
 
-    It holds while nothing takes time: from the beginning in runs without faults that do, else from the calm on.
+    It holds while nothing takes time, and from the calm on.
     """
 
     def __init__(self, run: Run) -> None:
@@ -87,7 +87,7 @@ class Bounds:
         while silences:
             silence = silences.pop()
             began = silence.time - silence.silent
-            valid_from = 0.0 if self._run.is_quick() else self._since
+            valid_from = min(self._run.quick_since(), self._since)
             if silence.timeout is None or max(valid_from, self._changed.get(silence.type, 0.0)) > began:
                 continue
             bound = 1.5 * silence.timeout + 1.0 + 4 * self._run.world.cluster.latency
@@ -103,10 +103,10 @@ class Bounds:
 
 
 def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> Iterator[str]:
-    """Yield the jobs that a worker who waited and got nothing should have got; only in runs that are quick."""
-    if not run.is_quick():
-        return
+    """Yield the jobs that a worker who waited and got nothing should have got; only where nothing took time."""
     now = run.world.loop.time()
+    if run.quick_since() > now - waited:
+        return
     wall = process.clock.wall_time()
     for (type, id), job in run.history.model.jobs.items():
         if type != wanted or not job.pending:

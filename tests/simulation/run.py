@@ -20,7 +20,7 @@ from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
 from tests.simulation.sizes import draw_sizes
-from tests.simulation.weather import HARMLESS, draw_weather, nemesis
+from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, draw_weather, nemesis
 from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
@@ -174,6 +174,7 @@ class Run:
         self.bounds = Bounds(self)
         self.world.cluster.observers.append(self)
         self.world.cluster.on_too_large = self._too_large
+        self.world.choices.on_fault = self.disturb
         more = self.world.choices.stream("with runners").random() < _WITH_RUNNERS
         damaged = self.world.choices.stream("with damage").random() < _WITH_DAMAGE
         kinds = (
@@ -187,7 +188,7 @@ class Run:
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self.lasting = 0
-        self._disturbed = False
+        self._slow_until = 0.0
         self._over = False
         self._storm_over = asyncio.Event()
 
@@ -243,12 +244,19 @@ class Run:
 
     def is_quick(self) -> bool:
         """Whether nothing has happened so far that takes time."""
-        harmless = all(fault.partition(":")[0] in HARMLESS for fault in self.world.choices.faults)
-        return harmless and not self._disturbed
+        return not self._slow_until
 
-    def disturb(self) -> None:
-        """Note that a workload does something that takes time, as a fault does."""
-        self._disturbed = True
+    def quick_since(self) -> float:
+        """Return since when nothing has happened that takes time, on the loop's clock, seconds.
+
+        In the future while something has, or while those whom it has delayed may not have caught up.
+        """
+        return max(self._slow_until, self.world.cluster.quiet_at + CATCHES_UP if self._slow_until else 0.0)
+
+    def disturb(self, kind: str) -> None:
+        """Note that something of this kind happens, a fault or what is like one, and takes its time."""
+        if kind not in HARMLESS:
+            self._slow_until = max(self._slow_until, self.world.loop.time() + LASTS.get(kind, 0.0) + CATCHES_UP)
 
     @property
     def has_crashed(self) -> bool:

@@ -43,6 +43,21 @@ HARMLESS: Final = frozenset(
 )
 """The faults that take no time to speak of."""
 
+LASTS: Final = {
+    "request_lost": 10.0,
+    "commit_timed_out": 10.0,
+    "watch_late": 5.0,
+    "kill": 3.0,
+    "stop": 8.0,
+    "pause": 20.0,
+    "away": 15.0,
+    "crash": 8.0,
+}
+"""For how many seconds, at most, a fault of a kind holds others up; those that are missing are over at once."""
+
+CATCHES_UP: Final = 6.0
+"""Seconds after which those whom a fault has held up have caught up: they look at their clocks every five."""
+
 PROFILES: Final = ("calm", "gusty", "breezy", "stormy")
 """Of the weather: without faults, with many that are harmless, with some, with many."""
 

@@ -58,10 +58,10 @@ class Overseers(Workload):
 
     def _look(self, client: Client) -> None:
         run = self.run
-        if not run.is_quick() or client.jobs._tree is None:
+        if client.jobs._tree is None:
             return
         settings = client.jobs.settings
-        served = self._types_since + settings.type_check_period + settings.type_check_max_jitter + _MOMENT
+        served = max(self._types_since, run.quick_since()) + settings.type_check_period + settings.type_check_max_jitter + _MOMENT
         due_since = client.process.clock.wall_time() - _MOMENT
         now = run.world.loop.time()
         for (type, id), job in run.history.model.jobs.items():
@@ -168,7 +168,7 @@ class Followers(Workload):
                 async for event in events:
                     told[event.id] = event
         except TimeoutError:
-            if run.is_quick():
+            if run.quick_since() <= max(0.0, run.world.loop.time() - _MOMENT):
                 self._compare(client, type, ids, told)
         except JobNotFound:
             pass
@@ -224,7 +224,8 @@ class Measurers(Workload):
     def _lost(self, type: JobType, ids: list[JobId]) -> None:
         seconds, since, was_seen = self._timeouts.get(type, (None, 0.0, False))
         measured = self.run.world.loop.time() - since
-        if was_seen and seconds is not None and measured < seconds - _TOLERANCE and self.run.is_quick():
+        quick = self.run.quick_since() <= max(0.0, since - self._longest.get(type, 0.0))
+        if was_seen and seconds is not None and measured < seconds - _TOLERANCE and quick:
             self.run.complain(
                 f"early: {ids} of {type!r} were taken for lost {measured:.3f} s after the timeout became {seconds}"
             )

@@ -354,7 +354,7 @@ class Handlers(Workload):
     def _check_cancellation(self, held: Held) -> None:
         """A handler was told soon that its job was canceled, or another's; it holds while nothing takes time."""
         taken = self._taken.get(held.job.lock)
-        if taken is None or not self.run.is_quick():
+        if taken is None or self.run.quick_since() > max(taken, held.began):
             return
         told = (self.run.world.loop.time() if held.asked is None else held.asked) - max(taken, held.began)
         if told > _NOTICED + _REQUESTS * self.run.world.cluster.latency:
@@ -367,7 +367,7 @@ class Handlers(Workload):
         """Where jobs have waited for two intervals, somebody has given up a slot for them meanwhile."""
         run, options = self.run, self.options[CONTINUOUS]
         long_ago = run.world.loop.time() - 2 * options["interval"] - options["grace"] - 1.0
-        if not run.is_quick() or self.max_jobs is not None or self._paused_at > long_ago:
+        if run.quick_since() > long_ago or self.max_jobs is not None or self._paused_at > long_ago:
             return
         for process, active in self._active.items():
             handlers = [held for held in active if held.job.type == CONTINUOUS]
@@ -421,9 +421,14 @@ class Handlers(Workload):
             lock = self._locks.get((entry.type, id), b"")
             held = self._held.get(lock)
             runs = held is not None and held in self._active.get(held.process, ())
-            if runs and held is not None and self.run.is_quick() and lock not in self._taken:
+            if runs and held is not None and self._was_quick(entry.type) and lock not in self._taken:
                 self.run.complain(f"not kept alive: {entry.type!r}/{id!r} runs in {held.process}, and was lost")
             self._take_away(entry.type, id)
+
+    def _was_quick(self, type: JobType) -> bool:
+        """Whether nothing took time since the last sign of life of a job that is lost now."""
+        silent = 1.5 * max(self.options[type]["timeout"], self.run.history.model.timeouts.get(type, 0.0)) + _SHORT
+        return self.run.quick_since() <= max(0.0, self.run.world.loop.time() - silent)
 
     def _take_away(self, type: JobType, id: Any) -> None:
         lock = self._locks.get((type, id))
@@ -542,7 +547,7 @@ class Leavers(Workload):
     name = "leavers"
 
     async def step(self, client: Client) -> None:
-        self.run.disturb()
+        self.run.disturb("stop")
         client.process.request_stop()
 
 
