@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
@@ -47,8 +48,14 @@ _NO_WEATHER: Final = (
 _WITH_DAMAGE: Final = 0.15
 """The share of runs in which some records cannot be read."""
 
-_WITH_RUNNERS: Final = 0.2
+_WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
+
+_WITH_ALL: Final = 0.3
+"""The share of runs in which every workload takes its steps."""
+
+_SWARMS: Final = (0.15, 0.3, 0.6)
+"""In the other runs, the share of the workloads that do."""
 
 
 @dataclass
@@ -184,6 +191,7 @@ class Run:
             *(OF_DAMAGE if damaged or workloads is not None else ()),
         )
         self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
+        self._weights = self._draw_weights(Choices(plan).stream("swarm"), workloads)
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
@@ -289,6 +297,19 @@ class Run:
     def _know_clock(self, ahead: float) -> None:
         self.latest_clock = max(self.latest_clock, ahead)
         self.earliest_clock = min(self.earliest_clock, ahead)
+
+    def _draw_weights(self, random: Random, wanted: Sequence[str] | None) -> list[float]:
+        """Draw how often each workload takes a step: in most runs only some of them do, and meet each other often.
+
+        Groce et al., Swarm Testing, ISSTA 2012: what is left out can no longer hide what the rest would show.
+        """
+        usual = [float(each.weight) for each in self.workloads]
+        if wanted is not None or random.random() < _WITH_ALL:
+            return usual
+        kept = random.choice(_SWARMS)
+        drawn = [random.choice([1.0, 3.0]) if random.random() < kept else 0.0 for _ in usual]
+        weights = [weight * factor for weight, factor in zip(usual, drawn, strict=True)]
+        return weights if sum(weights) else usual
 
     def _draw_settings(self) -> Settings:
         choose = self.random.choice
@@ -414,7 +435,7 @@ class Run:
             await asyncio.sleep(random.expovariate(self.pace))
             if self._calm.is_set():
                 return
-            workload = random.choices(self.workloads, [each.weight for each in self.workloads])[0]
+            workload = random.choices(self.workloads, self._weights)[0]
             if isinstance(workload, Subscribers) and not supervise:
                 continue
             self.budget -= 1

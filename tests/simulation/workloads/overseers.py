@@ -61,7 +61,8 @@ class Overseers(Workload):
         if client.jobs._tree is None:
             return
         settings = client.jobs.settings
-        served = max(self._types_since, run.quick_since()) + settings.type_check_period + settings.type_check_max_jitter + _MOMENT
+        looked_at = settings.type_check_period + settings.type_check_max_jitter + _MOMENT
+        served = max(self._types_since, run.quick_since()) + looked_at
         due_since = client.process.clock.wall_time() - _MOMENT
         now = run.world.loop.time()
         for (type, id), job in run.history.model.jobs.items():

@@ -427,7 +427,8 @@ class Handlers(Workload):
 
     def _was_quick(self, type: JobType) -> bool:
         """Whether nothing took time since the last sign of life of a job that is lost now."""
-        silent = 1.5 * max(self.options[type]["timeout"], self.run.history.model.timeouts.get(type, 0.0)) + _SHORT
+        timeout: float = max(self.options[type]["timeout"], self.run.history.model.timeouts.get(type, 0.0))
+        silent = 1.5 * timeout + _SHORT
         return self.run.quick_since() <= max(0.0, self.run.world.loop.time() - silent)
 
     def _take_away(self, type: JobType, id: Any) -> None:
