@@ -19,6 +19,7 @@ from jobs_service.errors import StoreError
 from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, DATA, PAUSED, RETENTION, Keyspace, TypeKeys
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.record import Record
+from jobs_service.layer.unit import Retention
 from jobs_service.model import JobId, JobState, JobType, Outcome
 from tests.simulation.complaints import differences, named, observed, shown
 from tests.simulation.damage import is_damage
@@ -90,6 +91,25 @@ class History:
             self._look_at_commit(transaction, transaction.commit_version)
         elif transaction.journal:
             self._look_at_reads(transaction)
+
+    def known(self) -> list[Key]:
+        """Return every job that there was."""
+        return list(self._states)
+
+    @property
+    def timeouts(self) -> dict[JobType, list[tuple[int, float | None]]]:
+        """Of every type, what its timeout was from which commit on; None when it was cleared."""
+        return self._operations.timeouts
+
+    @property
+    def pauses(self) -> dict[JobType, list[tuple[int, bool]]]:
+        """Of every type, whether it was paused from which commit on."""
+        return self._operations.pauses
+
+    @property
+    def retentions(self) -> dict[JobType, list[tuple[int, Retention]]]:
+        """Of every type, how long finished jobs were kept from which commit on."""
+        return self._operations.retentions
 
     def states(self, type: JobType, id: JobId) -> list[State]:
         """Return a job's true history: what it was from each commit on that has written it."""

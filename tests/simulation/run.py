@@ -25,6 +25,7 @@ from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, draw_weather, 
 from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.vandals import Vandals
 
 _MOST_STEPS: Final = 200_000
 _LONGEST_STORM: Final = 90.0
@@ -270,6 +271,11 @@ class Run:
     def has_crashed(self) -> bool:
         """Whether an actor has died by a fault."""
         return any(fault.startswith("crash:") for fault in self.world.choices.faults)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether some records of this run cannot be read."""
+        return any(isinstance(each, Vandals) for each in self.workloads)
 
     @property
     def is_calm(self) -> bool:

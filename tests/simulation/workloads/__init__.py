@@ -5,9 +5,11 @@ from __future__ import annotations
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
+from tests.simulation.workloads.composers import Composers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
+from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers, Tickers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
@@ -38,6 +40,8 @@ ALL: tuple[type[Workload], ...] = (
     Followers,
     Measurers,
     Closers,
+    Readers,
+    Composers,
 )
 """What goes on in every run."""
 

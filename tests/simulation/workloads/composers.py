@@ -1,0 +1,196 @@
+"""Those who do whatever a transaction can do, in any order, beside keys of their own that they read and write."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from jobs_service import Job, JobError, JobsError, JobState, JobTransaction, JobType, NewJob, Outcome, RunningJob
+from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
+from tests.simulation.client import Client
+from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.readers import meanwhile
+
+_COUNTER: Final = b"counter"
+_ENTRIES: Final = b"entries/"
+
+
+@dataclass
+class Composed:
+    """What one run of a transaction function has seen.
+
+    Attributes:
+        number: what it has read in the counter.
+        seen: what it was told of jobs before it changed any.
+        taken: the jobs that it has accepted and not ended.
+        locks: of all that it has accepted.
+    """
+
+    number: int = 0
+    seen: dict[tuple[JobType, Any], Job | None] = field(default_factory=dict)
+    taken: list[RunningJob] = field(default_factory=list)
+    locks: tuple[bytes, ...] = ()
+
+
+class Composers(Workload):
+    """Count in a key of their own, and look at jobs, before a few operations of any kind; each sees those before it."""
+
+    name = "composers"
+    weight: ClassVar[int] = 3
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        self._counted: list[Call] = []
+
+    async def step(self, client: Client) -> None:
+        calls: list[Call] = []
+        count = self.random.randint(1, 4)
+        draws = [(self.random.random(), self.some_type(), self.some_id()) for _ in range(count)]
+        counted, accepted = client.begin("count", draws[0][1], None), client.begin("accept", draws[0][1], None)
+        last = Composed()
+        options = [self.some_options(client) for _ in draws]
+
+        async def compose(tx: JobTransaction) -> None:
+            nonlocal last
+            last = Composed()
+            raw = await tx.kv.get(_COUNTER)
+            last.number = 0 if raw is None else int(raw)
+            for _, type, id in draws:
+                last.seen[type, id] = await _get(tx, type, id)
+            await self._look(client, tx, draws[0][1])
+            for position, (draw, type, id) in enumerate(draws):
+                if len(calls) <= position:
+                    calls.append(client.begin("", type, id))
+                with contextlib.suppress(JobsError):
+                    await self._operate(client, tx, draw, calls[position], options[position], last)
+            for job in last.taken:
+                # What becomes of them is the callers' business, who may forget them.
+                if position % 2:
+                    await tx.finish(job, outcome=Outcome.FAILED, error=JobError("Composed", "as it should"))
+            tx.kv[_COUNTER] = str(last.number + 1).encode()
+            tx.kv[_ENTRIES + str(counted.number).encode()] = raw or b"0"
+
+        await client.transact([counted, accepted], compose)
+        accepted.locks = last.locks
+        self._counted.append(counted)
+        for key, job in last.seen.items():
+            was_so = [
+                None if each is None else (each.state, each.data, each.outcome)
+                for each in meanwhile(self.run.history, key, counted.version)
+            ]
+            gone = job is None and (None in was_so or any(each and each[0] is JobState.REMOVED for each in was_so))
+            if not gone and (job is None or (job.state, job.data, job.outcome) not in was_so):
+                self.run.complain(f"transaction: {client.process} saw {job!r} of {key}, which was {was_so} meanwhile")
+
+    async def _look(self, client: Client, tx: JobTransaction, type: JobType) -> None:
+        """What a transaction sees of a type as a whole fits what it sees of its jobs."""
+        listed = [job async for job in tx.list(type, page_size=self.random.choice([1, 1000]))]
+        running = {job.id for job in listed if job.state is JobState.RUNNING}
+        pending = sum(job.state is JobState.PENDING for job in listed)
+        unreadable = any(job.state is JobState.UNREADABLE for job in listed) or self.run.is_damaged
+        active, counted = await tx.active_ids(type), await tx.pending_count(type)
+        at_most = await tx.pending_count(type, limit=1)
+        if not unreadable and (set(active) != running or counted != pending or at_most != min(1, pending)):
+            self.run.complain(
+                f"transaction: {client.process} sees {running} run and {pending} wait of {type!r}, "
+                f"and was told {active}, {counted} and {at_most}"
+            )
+        state = self.random.choice([JobState.PENDING, JobState.RUNNING, JobState.FINISHED])
+        if [job.id for job in await tx.list(type, state=state)] != [job.id for job in listed if job.state is state]:
+            self.run.complain(f"transaction: {client.process} does not see all of {type!r} that are {state}")
+        await tx.paused(type)
+        if (type in await tx.types()) != (await _timeout(tx, type) is not None):
+            self.run.complain(f"transaction: {client.process} sees {type!r} among the types, and no timeout")
+
+    async def _operate(
+        self, client: Client, tx: JobTransaction, draw: float, call: Call, options: dict[str, Any], seen: Composed
+    ) -> None:
+        type, id = call.type, call.id
+        assert id is not None
+        if draw < 0.25:
+            call.name = "add"
+            rule = ("error", "resubmit", "ignore")[int(draw * 1000) % 3]
+            await self._is_seen(client, tx, await tx.add(type, id, client.data(call), if_exists=rule, **options))  # type: ignore[arg-type]
+        elif draw < 0.35:
+            call.name = "add"
+            (added,) = await tx.add_many(type, [NewJob(id, client.data(call), **options)], if_exists="resubmit")
+            await self._is_seen(client, tx, added)
+        elif draw < 0.5:
+            call.name = "resubmit"
+            await self._is_seen(client, tx, await tx.resubmit(type, id, data=client.data(call), **options))
+        elif draw < 0.6:
+            call.name = STOP_AND_REMOVE  # within its time, as often as there were operations
+            await tx.remove(type, id, force=draw < 0.55)
+        elif draw < 0.65:
+            await tx.set_retention(type, keep=None, keep_failed=None)
+        elif draw < 0.7:
+            await tx.set_type_timeout(type, self.run.timeouts[type])
+        else:
+            await self._take(client, tx, draw, call, seen)
+
+    async def _take(self, client: Client, tx: JobTransaction, draw: float, call: Call, seen: Composed) -> None:
+        """Accept a job on any terms, and perhaps go on with it in the same transaction."""
+        due_by = client.process.clock.wall_time() + 6.0 if draw < 0.85 else None
+        priority, spread = (0, 1) if draw < 0.76 else (None, 2)
+        call.name = "finish"
+        if draw < 0.9:
+            job = await tx.accept(call.type, max_priority=priority, due_by=due_by, spread=spread)
+        else:
+            found = await tx.accept_many(call.type, 2, due_by=due_by)
+            job = found.pop() if found else None
+            seen.taken += found
+            seen.locks += tuple(each.lock for each in found)
+        if job is None:
+            return
+        seen.locks += (job.lock,)
+        part = int(draw * 1000) % 5
+        if part == 0:
+            seen.taken.append(job)
+        elif part == 1:
+            call.name = "update"
+            seen.taken.append(await tx.update(job, client.data(call)))
+        elif part == 2:
+            call.name = "worker resubmit"
+            seen.taken.append(await tx.resubmit(job, data=client.data(call)))
+        elif part == 3:
+            await tx.release(job)
+        else:
+            await self._is_seen(client, tx, await tx.finish(job, client.data(call), result={"composed": True}))
+
+    async def _is_seen(self, client: Client, tx: JobTransaction, job: Job) -> None:
+        """What an operation has returned is what the transaction sees of the job from then on."""
+        found = await _get(tx, job.type, job.id)
+        if found is None or _shown(found) != _shown(job):
+            self.run.complain(f"transaction: {client.process} has made {job!r}, and sees {found!r}")
+
+    def check(self) -> Iterator[str]:
+        """Every number was counted once: by those who were told so, and by nobody who was refused."""
+        versions = self.run.world.cluster.versions
+        raw = versions.get(_COUNTER)
+        entries = {call.number: versions.get(_ENTRIES + str(call.number).encode()) for call in self.run.calls.all}
+        numbers = sorted(int(entry) for entry in entries.values() if entry is not None)
+        if numbers != list(range(int(raw or b"0"))):
+            yield f"transaction: the counter is {raw!r}, and {numbers} were counted"
+        for call in self._counted:
+            if call.outcome == OK and entries[call.number] is None:
+                yield f"transaction: {call} was answered, and has not counted"
+            if call.outcome not in (OK, UNKNOWN) and entries[call.number] is not None:
+                yield f"transaction: {call} was refused, and has counted"
+
+
+async def _get(tx: JobTransaction, type: JobType, id: Any) -> Job | None:
+    with contextlib.suppress(JobsError):
+        return await tx.get(type, id)
+    return None
+
+
+async def _timeout(tx: JobTransaction, type: JobType) -> float | None:
+    with contextlib.suppress(JobsError):
+        return await tx.get_type_timeout(type)
+    return None
+
+
+def _shown(job: Job) -> tuple[object, ...]:
+    return job.state, job.data, job.priority, job.run_at, job.outcome, job.result, job.error, job.progress, job.attempts

@@ -1,0 +1,179 @@
+"""Those who ask for what nobody else does: counts, lists, types, rules. Every answer was so meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import ClassVar, Final, TypeVar
+
+from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTypeTimeout, Outcome
+from tests.simulation.client import Client
+from tests.simulation.history import History, State
+from tests.simulation.model import Key
+from tests.simulation.workloads.base import Workload
+
+V = TypeVar("V")
+
+_STATES: Final = (JobState.PENDING, JobState.RUNNING, JobState.FINISHED)
+
+
+class Readers(Workload):
+    """Count and list jobs, and ask for types and their rules."""
+
+    name = "readers"
+    weight: ClassVar[int] = 3
+
+    async def step(self, client: Client) -> None:
+        await self.random.choice(
+            [self._count, self._active, self._list, self._list, self._types, self._rules, self._totals, self._result]
+        )(client)
+
+    async def _count(self, client: Client) -> None:
+        type, limit = self.some_type(), self.random.choice([None, None, 1, 3])
+        due_by = self.random.choice([None, None, client.process.clock.wall_time() + 5.0])
+        began = client.version
+        counted = await client.jobs.pending_count(type, due_by=due_by, limit=limit)
+        possible = [self._number(type, version, JobState.PENDING) for version in self._versions(began, type)]
+        most = max(possible) if limit is None else min(max(possible), limit)
+        least = 0 if due_by is not None else min(possible) if limit is None else min(min(possible), limit)
+        if not least <= counted <= most and not self.run.is_damaged:
+            self.run.complain(f"count: {client.process} counted {counted} pending of {type!r}, not {least} to {most}")
+
+    async def _active(self, client: Client) -> None:
+        type, began = self.some_type(), client.version
+        found = await client.jobs.active_ids(type)
+        possible = [self._ids(type, version, JobState.RUNNING) for version in self._versions(began, type)]
+        if len(set(found)) < len(found) or (set(found) not in possible and not self.run.is_damaged):
+            self.run.complain(f"active: {client.process} was told that {found} of {type!r} run, not one of {possible}")
+
+    async def _list(self, client: Client) -> None:
+        """What is listed was so; what was so for the whole time is listed, once."""
+        type, state = self.random.choice([None, self.some_type()]), self.random.choice([None, *_STATES])
+        size = self.random.choice([1, 2, 1000])
+        began = client.version
+        seen = [
+            (job.type, job.id)
+            async for job in client.jobs.list(type, state=state, page_size=size)
+            if job.state is not JobState.UNREADABLE
+        ]
+        if len(set(seen)) < len(seen):
+            self.run.complain(f"list: {client.process} saw {seen}, some of them twice")
+        keys = [key for key in self.run.history.known() if type is None or key[0] == type]
+        for key in keys:
+            was_so = list(meanwhile(self.run.history, key, began))
+            was = [each is not None and (state is None or each.state is state) for each in was_so]
+            there = [each is not None and each.state is not JobState.REMOVED for each in was_so]
+            fits = [one and other for one, other in zip(was, there, strict=True)]
+            if (key in seen and not any(fits)) or (key not in seen and all(fits)):
+                self.run.complain(
+                    f"list: {client.process}, for {type!r} in state {state}, "
+                    f"{'saw' if key in seen else 'did not see'} {key}, which was {was_so} meanwhile"
+                )
+        if set(seen) - set(keys):
+            self.run.complain(f"list: {client.process} saw {set(seen) - set(keys)}, which never were")
+
+    async def _types(self, client: Client) -> None:
+        began = client.version
+        found = await client.jobs.types()
+        for type, timeouts in self.run.history.timeouts.items():
+            exists = self._values(began, timeouts, None)
+            if (type in found and set(exists) == {None}) or (type not in found and None not in exists):
+                self.run.complain(f"types: {client.process} was told of {found}; the timeout of {type!r} was {exists}")
+
+    async def _rules(self, client: Client) -> None:
+        type, history = self.random.choice([*self.run.history.timeouts]), self.run.history
+        began = client.version
+        self._compare(client, "paused", type, began, await client.jobs.paused(type), history.pauses.get(type), False)
+        began = client.version
+        timeout: float | None = None
+        with contextlib.suppress(NoTypeTimeout):
+            timeout = await client.jobs.get_type_timeout(type)
+        self._compare(client, "timeout", type, began, timeout, history.timeouts.get(type), None)
+        began = client.version
+        retention = tuple(await client.jobs.get_retention(type))
+        kept = [(version, tuple(rule)) for version, rule in history.retentions.get(type, [])]
+        self._compare(client, "retention", type, began, retention, kept, (None, None))
+
+    async def _totals(self, client: Client) -> None:
+        """While nothing changes, what is told of a type as a whole fits what its jobs are."""
+        type, began = self.some_type(), client.version
+        queue = await client.jobs.queue_state(type)
+        totals = (await client.jobs.stats(type, jobs=self.random.choice([0, 3]))).get(type, {})
+        listed = await client.jobs.stats()
+        if client.version != began or self.run.is_damaged:
+            return
+        pending = self._ids(type, began, JobState.PENDING)
+        counts = [len(pending), *(self._number(type, began, state) for state in _STATES[1:])]
+        told = [
+            totals.get("pending", 0) + totals.get("scheduled", 0) + totals.get("crashed", 0),
+            totals.get("running", 0),
+            totals.get("finished", 0),
+        ]
+        if told != counts:
+            self.run.complain(f"stats: {client.process} was told {totals} of {type!r}, not {counts}")
+        if queue.id is not None and queue.id not in pending:
+            self.run.complain(f"queue: {client.process} was told that {queue.id!r} of {type!r} waits: {queue}")
+        if (queue.id is None and queue.next_scheduled is None) != (not pending):
+            self.run.complain(f"queue: {client.process} was told {queue} of {type!r}, of which {pending} are pending")
+        if any(counts) != (type in listed):
+            self.run.complain(f"stats: {client.process} was told of {[*listed]}; {type!r} has {counts}")
+
+    async def _result(self, client: Client) -> None:
+        type, id = self.some_type(), self.some_id()
+        began = client.version
+        outcome: Outcome | None = Outcome.SUCCEEDED
+        try:
+            await client.jobs.result(type, id, timeout=self.random.choice([0.0, 1.0, 5.0]))
+        except JobFailed:
+            outcome = None
+        except (JobNotFound, TimeoutError):
+            return
+        was_so = [each for each in meanwhile(self.run.history, (type, id), began) if each is not None]
+        finished = [each.outcome for each in was_so if each.state is JobState.FINISHED]
+        if not any((each is Outcome.SUCCEEDED) == (outcome is Outcome.SUCCEEDED) for each in finished):
+            self.run.complain(f"result: {client.process} was told {outcome} of {type!r}/{id!r}, which was {was_so}")
+
+    # What was so
+
+    def _compare(
+        self,
+        client: Client,
+        what: str,
+        type: JobType,
+        began: int,
+        found: V,
+        changes: list[tuple[int, V]] | None,
+        usual: V,
+    ) -> None:
+        possible = self._values(began, changes or [], usual)
+        if found not in possible:
+            self.run.complain(f"{what}: {client.process} was told {found} of {type!r}, not one of {possible}")
+
+    def _values(self, began: int, changes: list[tuple[int, V]], usual: V) -> list[V]:
+        """Return what was so from a version on, of changes by version; `usual` before the first."""
+        before = [value for version, value in changes if version <= began]
+        return [before[-1] if before else usual, *(value for version, value in changes if version > began)]
+
+    def _versions(self, began: int, type: JobType) -> list[int]:
+        """Return the versions since then at which jobs of a type have changed, and the first one."""
+        keys = [key for key in self.run.history.known() if key[0] == type]
+        changed = {state.version for key in keys for state in self.run.history.states(*key) if state.version > began}
+        return [began, *sorted(changed)]
+
+    def _number(self, type: JobType, version: int, state: JobState) -> int:
+        return len(self._ids(type, version, state))
+
+    def _ids(self, type: JobType, version: int, state: JobState) -> set[JobId]:
+        keys = [key for key in self.run.history.known() if key[0] == type]
+        last = {
+            key[1]: [each for each in self.run.history.states(*key) if each.version <= version][-1:] for key in keys
+        }
+        return {id for id, states in last.items() if states and states[0].state is state}
+
+
+def meanwhile(history: History, key: Key, began: int) -> Iterator[State | None]:
+    """Yield what a job has been since a version, the first as of that version; None for what was not there yet."""
+    states = history.states(*key)
+    before = [state for state in states if state.version <= began]
+    yield before[-1] if before else None
+    yield from (state for state in states if state.version > began)
