@@ -21,9 +21,9 @@ from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Retention
 from jobs_service.model import JobId, JobState, JobType, Outcome
-from tests.simulation.complaints import differences, named, observed, shown
+from tests.simulation.complaints import differences, named, noted, observed, shown
 from tests.simulation.damage import is_damage
-from tests.simulation.model import OBSERVED, Key, Model, ModelJob
+from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
 
 
@@ -37,6 +37,7 @@ class State(NamedTuple):
         data: its JSON value, None when it is gone.
         outcome: None unless finished.
         seq: the record's 12 bytes, None when it is gone.
+        told: what is told of its runs, None when it is gone.
     """
 
     version: int
@@ -45,6 +46,7 @@ class State(NamedTuple):
     data: Any
     outcome: Outcome | None
     seq: bytes | None
+    told: Notes | None = None
 
 
 class History:
@@ -355,7 +357,8 @@ class History:
 def _state(version: int, time: float, record: Record | None) -> State:
     if record is None:
         return State(version, time, JobState.REMOVED, None, None, None)
-    return State(version, time, record.state, json_data.decode(record.json), record.outcome, record.seq_bytes)
+    data = json_data.decode(record.json)
+    return State(version, time, record.state, data, record.outcome, record.seq_bytes, noted(record.notes))
 
 
 def _place_of(moved: tuple[int, bytes, Key]) -> int:

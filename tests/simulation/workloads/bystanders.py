@@ -55,7 +55,7 @@ class Lookers(Workload):
         states = self.run.history.states(type, id)  # type: ignore[arg-type]
         before = [each for each in states if each[0] <= began]
         during = [each for each in states if began < each[0]]
-        possible = [(state, data, outcome) for _, _, state, data, outcome, _ in [*before[-1:], *during]]
+        possible = [each[2:5] for each in [*before[-1:], *during]]
         gone = [each for each in possible if each[0] == "removed"] or not before
         if not (gone if wanted is None else wanted in possible):
             self.run.complain(f"look: {client.process} saw {wanted} of {type!r}/{id!r}, which was {possible} meanwhile")

@@ -354,7 +354,7 @@ class Handlers(Workload):
     def _check_cancellation(self, held: Held) -> None:
         """A handler was told soon that its job was canceled, or another's; it holds while nothing takes time."""
         taken = self._taken.get(held.job.lock)
-        if taken is None or self.run.quick_since() > max(taken, held.began):
+        if taken is None or not held.process.alive or self.run.quick_since() > max(taken, held.began):
             return
         told = (self.run.world.loop.time() if held.asked is None else held.asked) - max(taken, held.began)
         if told > _NOTICED + _REQUESTS * self.run.world.cluster.latency:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType
 from tests.simulation.client import Client
+from tests.simulation.model import Notes
 from tests.simulation.workloads.base import Workload
+
+_MOMENT: Final = 1.5
 
 
 @dataclass(slots=True)
@@ -22,6 +26,7 @@ class Heard:
         events: what came.
         over: whether the iterator has ended by itself.
         gone: whether its subscriber left, or died, or the service was closed.
+        since: since when it waits for the next event, on the loop's clock, seconds; None while it does not.
     """
 
     type: JobType
@@ -31,6 +36,7 @@ class Heard:
     events: list[JobEvent] = field(default_factory=list)
     over: bool = False
     gone: bool = False
+    since: float | None = None
 
     def __str__(self) -> str:
         return f"subscription of {self.process} to {self.type!r}/{self.id!r} from version {self.version}"
@@ -47,13 +53,17 @@ class Subscribers(Workload):
         self.heard: list[Heard] = []
 
     async def step(self, client: Client) -> None:
+        self.look()
         type, id = self.some_type(), self.some_id()
         slow, patience = self.random.choice([0, 0, 0.2, 3.0]), self.random.choice([1, 3, 1000, 1000])
         heard = Heard(type, id, str(client.process), client.version)
         self.heard.append(heard)
+        time = self.run.world.loop.time
         try:
             async with client.jobs.subscribe(type, id) as events:
+                heard.since = time()
                 async for event in events:
+                    heard.since = None
                     client.run.world.note(f"told {type!r}/{id!r} {event.state} {event.data}", client.process)
                     heard.events.append(event)
                     if len(heard.events) >= patience:
@@ -61,6 +71,7 @@ class Subscribers(Workload):
                         return
                     if slow:
                         await asyncio.sleep(slow)
+                    heard.since = time()
             heard.over = True
         except JobNotFound:
             heard.gone = True
@@ -75,6 +86,27 @@ class Subscribers(Workload):
             heard.gone = True
             raise
 
+    def look(self) -> None:
+        """Whoever waits for the next event knows what the job is, while nothing takes time: also of the first."""
+        now = self.run.world.loop.time()
+        quick = self.run.quick_since()
+        for heard in self.heard:
+            if heard.over or heard.gone or heard.since is None or max(heard.since, quick) > now - _MOMENT:
+                continue
+            if not any(
+                process.running and process.alive for process in self.run.processes if str(process) == heard.process
+            ):
+                continue
+            last = self.run.history.states(heard.type, heard.id)[-1:]
+            if last and last[0].time > now - _MOMENT:
+                continue
+            told = heard.events[-1] if heard.events else None
+            known = None if told is None else (told.state, told.data, told.outcome, told.seq)
+            wanted = None if not last else (last[0].state, last[0].data, last[0].outcome, last[0].seq)
+            if known != wanted and not (wanted is None and known is None):
+                self.run.complain(f"behind: {heard} was told {known}, and it is {wanted}")
+                heard.gone = True
+
     def waiting(self, process: str) -> list[Heard]:
         """Return the subscriptions of a process that have not ended."""
         return [heard for heard in self.heard if heard.process == process and not (heard.over or heard.gone)]
@@ -86,14 +118,14 @@ class Subscribers(Workload):
 
     def _check(self, heard: Heard) -> Iterator[str]:
         states = [
-            (version, (state, data, outcome, seq))
-            for version, _, state, data, outcome, seq in self.run.history.states(heard.type, heard.id)
+            (state.version, (state.state, state.data, state.outcome, state.seq, *_parts(state.told)))
+            for state in self.run.history.states(heard.type, heard.id)
         ]
         begin = sum(version <= heard.version for version, _ in states) - 1
         position = max(begin, 0)
         first = True
         for number, event in enumerate(heard.events):
-            told = (event.state, event.data, event.outcome, event.seq)
+            told = (event.state, event.data, event.outcome, event.seq, *_told(event))
             for at in range(position, len(states)):
                 if states[at][1] == told:
                     break
@@ -109,6 +141,21 @@ class Subscribers(Workload):
                 yield f"subscription: {heard} went on after {told}"
         if heard.over and (not heard.events or heard.events[-1].state not in (JobState.FINISHED, JobState.REMOVED)):
             yield f"subscription: {heard} ended after {heard.events[-1:]}"
+
+
+def _parts(told: Notes | None) -> tuple[object, ...]:
+    """Return a job's result, error, progress and attempts as they are stored."""
+    if told is None:
+        return None, None, None, 0
+    result, error, progress = (
+        None if not part else json.loads(part) for part in (told.result, told.error, told.progress)
+    )
+    return result, error and error["type"], progress and progress["done"], told.attempts
+
+
+def _told(event: JobEvent) -> tuple[object, ...]:
+    error, progress = event.error, event.progress
+    return event.result, error and error.type, progress and progress.done, event.attempts
 
 
 def _shown(event: JobEvent) -> tuple[object, ...]:
