@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Generator
@@ -16,6 +17,11 @@ from hypothesis import HealthCheck, settings
 from tests import fdb_place
 from tests.stores import FDB_VARIABLE
 
+# Hundreds of processes that tests start would compile the package anew, each for a third of a second, and every worker
+# of pytest-xdist all the tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # pytest asks every importer for find_spec, which the one of foundationdb's six does not have; nobody needs that one.
 sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != fdb.six.__name__]
 
@@ -24,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let examples of property-based tests take the time they take: a busy machine must not fail a test."""
     config.addinivalue_line("markers", "unmeasured: coverage is left out of it; other tests run the same lines.")
     fdb_place.begin(config)
+    _use_memory_for_files()
     if config.getoption("--hypothesis-profile", None) is None:
         unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.register_profile("unhurried", unhurried)
@@ -31,6 +38,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and every process they start as well.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+MEMORY = Path("/dev/shm")
+ENOUGH = 4 << 30
+"""Bytes that must be free there: it is taken by what a few tests at a time have written, and those that failed."""
+
+
+def _use_memory_for_files() -> None:
+    """Make the tests' directories in memory where there is enough: every commit of the embedded store waits for a disk.
+
+    No test can tell the difference; PYTEST_DEBUG_TEMPROOT, which is pytest's own, names another place.
+    """
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ENOUGH:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 TESTS = Path(__file__).parent

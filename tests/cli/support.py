@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -137,8 +138,12 @@ def on_terminal(
     columns: int = 80,
     env: Mapping[str, str] | None = None,
     program: Sequence[str] = PROGRAM,
+    ended_at: tuple[str, signal.Signals] | None = None,
 ) -> tuple[int, str]:
-    """Run the program on a terminal of its own; return its exit code and everything that appeared there."""
+    """Run the program on a terminal of its own; return its exit code and everything that appeared there.
+
+    `ended_at` gives words, and the signal that the program gets when they have appeared.
+    """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     try:
@@ -155,6 +160,9 @@ def on_terminal(
         shown = bytearray()
         while chunk := _read(ours):
             shown += chunk
+            if ended_at is not None and ended_at[0].encode() in shown:
+                running.send_signal(ended_at[1])
+                ended_at = None
         return running.wait(HANG), shown.decode().replace("\r\n", "\n")
     finally:
         os.close(ours)

@@ -10,26 +10,32 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, Ended, environment, process
+from tests.cli.support import HANG, environment, process
 
 PROGRAM = Path(sys.executable).with_name("jobs-service")
 
 
-def completions(line: str, store: str, cwd: Path) -> list[str]:
-    """Return how the last word of a line may go on."""
-    words = line.split(" ")
-    env = {
+def asked(line: str, store: str) -> dict[str, str]:
+    """Return what the environment has when bash asks how the last word of a line may go on."""
+    return {
         "_JOBS_SERVICE_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
-        "COMP_CWORD": f"{len(words) - 1}",
+        "COMP_CWORD": f"{len(line.split(' ')) - 1}",
         "JOBS_SERVICE_STORE": store,
     }
-    ended: Ended = process(cwd=cwd, env=env)
-    assert (ended.code, ended.err) == (0, "")
-    return ended.out.split()
 
 
-def test_verbs_options_values_and_types_are_completed(invoke: Invoke, email: str, tmp_path: Path) -> None:
+def test_verbs_options_values_and_types_are_completed(
+    invoke: Invoke, email: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def completions(line: str, store: str) -> list[str]:
+        with monkeypatch.context() as environ:
+            for name, value in asked(line, store).items():
+                environ.setenv(name, value)
+            ended = invoke()
+        assert (ended.code, ended.err) == (0, "")
+        return ended.out.split()
+
     invoke("types", "set", "two words", "60", "--store", email)
     for line, expected in (
         ("jobs-service sta", ["stats"]),
@@ -40,11 +46,16 @@ def test_verbs_options_values_and_types_are_completed(invoke: Invoke, email: str
         ("jobs-service stats ", ["email"]),
         ("jobs-service watch typo", []),
     ):
-        assert completions(line, email, tmp_path) == expected
-    assert completions(f"jobs-service --store {email} pause e", "lmdb:elsewhere", tmp_path) == ["email"]
-    assert completions("jobs-service pause e", "lmdb:elsewhere", tmp_path) == []
-    assert completions("jobs-service pause e", "nonsense", tmp_path) == []
+        assert completions(line, email) == expected
+    assert completions(f"jobs-service --store {email} pause e", "lmdb:elsewhere") == ["email"]
+    assert completions("jobs-service pause e", "lmdb:elsewhere") == []
+    assert completions("jobs-service pause e", "nonsense") == []
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_process_answers_the_shell(email: str, tmp_path: Path) -> None:
+    answered = process(cwd=tmp_path, env=asked("jobs-service watch em", email))
+    assert (answered.code, answered.out.split(), answered.err) == (0, ["email"], "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

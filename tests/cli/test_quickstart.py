@@ -95,9 +95,7 @@ def _check_commands(recommended: list[str], home: Path) -> None:
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"])
 def test_nothing_is_left_when_somebody_stops_it(home: Path, temporary: Path, number: signal.Signals, code: int) -> None:
     with started("quickstart", cwd=home, env={"TMPDIR": str(temporary)}) as telling:
         assert telling.stdout is not None
@@ -116,12 +114,23 @@ def test_nothing_is_left_when_somebody_stops_it(home: Path, temporary: Path, num
 
 
 @pytest.mark.unmeasured
-def test_a_terminal_gets_colours_and_the_same_story(home: Path, temporary: Path) -> None:
-    code, shown = on_terminal("quickstart", cwd=home, env={"TMPDIR": str(temporary)})
-    assert code == 0
+def test_a_terminal_gets_colours_and_the_same_story_and_nothing_is_left_when_it_goes_away(
+    home: Path, temporary: Path
+) -> None:
+    code, shown = on_terminal(
+        "quickstart",
+        cwd=home,
+        env={"TMPDIR": str(temporary)},
+        ended_at=("archive job: running", signal.SIGHUP),
+    )
+    assert code == 129
     assert "\x1b[3" in shown
     plain = without_escapes(shown)
-    assert states(plain) == LIFE
+    assert states(plain) == LIFE[:2]
+    assert "jobs-service:" not in plain
+    pids = worker_pids(plain)
+    assert len(pids) == 3
+    assert not any(map(is_alive, pids))
     assert list(temporary.iterdir()) == []
 
 

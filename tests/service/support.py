@@ -42,6 +42,26 @@ async def pass_moment(moment: float) -> None:
         await asyncio.sleep(left + 0.001)
 
 
+async def waits(jobs: JobsService, count: int = 1) -> None:
+    """Return when so many calls of `accept` and `accept_many` wait for a job: watching the store, or in line."""
+
+    async def they_wait() -> bool:
+        return sum((line.watch is not None) + len(line.behind) for line in jobs._waiting._lines.values()) == count
+
+    await eventually(they_wait)
+
+
+async def told(jobs: JobsService, count: int = 1) -> None:
+    """Return when so many subscriptions, those of `wait` and `result` too, have been told a first event."""
+
+    async def they_were_told() -> bool:
+        hub = jobs._hub
+        of_jobs = [targets for keys in hub.types() for targets in hub.targets(keys).values()]
+        return sum(target.told is not None for targets in of_jobs for target in targets) == count
+
+    await eventually(they_were_told)
+
+
 async def contents(jobs: JobsService) -> dict[bytes, bytes]:
     """Return every key and value of the jobs, watch keys and all; not what a store keeps for itself."""
     prefix = await jobs.store.prefix()

@@ -43,6 +43,7 @@ from tests.service.support import (
     node,
     running_children,
     state,
+    waits,
 )
 from tests.stores import StoreKind
 
@@ -214,7 +215,7 @@ async def test_a_service_wakes_and_tells_another_on_the_same_store(jobs: JobsSer
     async with JobsService(jobs.store) as other:
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(other.accept(T1))
-            await asyncio.sleep(0.02)
+            await waits(other)
             await jobs.add(T1, J1)
         worker = waiting.result()
         assert worker is not None
@@ -441,8 +442,13 @@ async def test_leaving_refuses_what_other_tasks_begin_meanwhile_and_ends_what_th
             others.create_task(refused(add_all(jobs)))
             for _ in range(3):
                 others.create_task(refused(wait_for_a_job(jobs)))
-            await asyncio.sleep(0.1)
-        assert answered
+            await waits(jobs, 3)
+
+            async def all_have_begun(jobs: JobsService = jobs) -> bool:
+                begun = {str(job.id).split()[0] for job in await listed(jobs, T1)}
+                return begun == {"a", "b", "c", "many"} and bool(answered)
+
+            await eventually(all_have_begun)
     assert len(refusals) == 7
     assert {text for text in refusals if "is being left" not in text and "is not open: enter it" not in text} == set()
     if address != "memory:":
@@ -486,7 +492,7 @@ async def test_an_accept_that_waits_while_the_service_leaves_ends_with_an_error(
     async with JobsService(address) as jobs:
         await jobs.set_type_timeout(T1, 10)
         waiting = asyncio.create_task(jobs.accept(T1))
-        await asyncio.sleep(0.02)
+        await waits(jobs)
     with pytest.raises(JobsError):
         await waiting
 

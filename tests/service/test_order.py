@@ -24,6 +24,7 @@ from tests.service.support import (
     new_jobs,
     pass_moment,
     running,
+    waits,
 )
 
 # priorities
@@ -272,7 +273,7 @@ async def test_accept_many_with_spread_takes_as_many_as_there_are(quiet: JobsSer
 async def test_accept_many_waits_for_the_first_job(jobs: JobsService) -> None:
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(jobs.accept_many(T1, 10))
-        await asyncio.sleep(0.02)
+        await waits(jobs)
         await jobs.add_many(T1, new_jobs("a", "b"))
     assert [job.id for job in waiting.result()] == ["a", "b"]
 
@@ -316,7 +317,7 @@ async def test_accept_with_a_timeout_takes_what_is_there_already(quiet: JobsServ
 async def test_a_waiting_accept_wakes_for_an_added_job(quiet: JobsService, timeout: float | None) -> None:
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(quiet.accept(T1, timeout=timeout))
-        await asyncio.sleep(0.02)  # so that it waits; it must not matter if it does not yet
+        await waits(quiet)
         await quiet.add(T1, J1)
     job = waiting.result()
     assert job is not None
@@ -335,8 +336,8 @@ async def test_a_waiting_accept_wakes_for_a_job_that_comes_due_by_itself(quiet: 
 async def test_a_waiting_accept_wakes_for_a_job_scheduled_while_it_waits(quiet: JobsService) -> None:
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(quiet.accept(T1))
+        await waits(quiet)
         await quiet.add(T1, "far away", run_at=FAR_AWAY)
-        await asyncio.sleep(0.02)
         await quiet.add(T1, "soon", run_at=time.time() + 0.1)
     job = waiting.result()
     assert job is not None
@@ -347,7 +348,7 @@ async def test_a_waiting_accept_wakes_for_a_scheduled_job_that_is_moved_forward(
     await quiet.add(T1, J1, run_at=FAR_AWAY)
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(quiet.accept(T1))
-        await asyncio.sleep(0.02)
+        await waits(quiet)
         await quiet.resubmit(T1, J1, run_at=None)
     job = waiting.result()
     assert job is not None
@@ -359,7 +360,7 @@ async def test_a_waiting_accept_wakes_for_a_job_that_becomes_pending_again(quiet
     worker = await running(quiet)
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(quiet.accept(T1))
-        await asyncio.sleep(0.02)
+        await waits(quiet)
         if how == "released":
             await worker.release()
         elif how == "flagged and finished":
@@ -384,8 +385,16 @@ async def test_a_waiting_accept_takes_a_lost_job(jobs: JobsService) -> None:
 async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(quiet: JobsService) -> None:
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(quiet.accept(T1, max_priority=1))
+        await waits(quiet)
+        [line] = quiet._waiting._lines.values()
+        before = line.watch
         await quiet.add(T1, "too high", priority=2)
-        await asyncio.sleep(0.02)
+
+        async def it_has_looked_again() -> bool:
+            return waiting.done() or (line.watch is not None and line.watch is not before)
+
+        await eventually(it_has_looked_again)
+        assert not waiting.done()
         await quiet.add(T1, "low enough", priority=1)
     job = waiting.result()
     assert job is not None
@@ -395,7 +404,7 @@ async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(q
 async def test_as_many_waiting_accepts_as_jobs_that_come_all_get_one(quiet: JobsService) -> None:
     async with asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(quiet.accept(T1)) for _ in range(20)]
-        await asyncio.sleep(0.02)
+        await waits(quiet, 20)
         await quiet.add_many(T1, new_jobs(*(str(number) for number in range(10))))
         for number in range(10, 20):
             await quiet.add(T1, str(number))
@@ -405,7 +414,7 @@ async def test_as_many_waiting_accepts_as_jobs_that_come_all_get_one(quiet: Jobs
 
 async def test_a_canceled_accept_takes_nothing_with_it(quiet: JobsService) -> None:
     waiting = [asyncio.create_task(quiet.accept(T1)) for _ in range(5)]
-    await asyncio.sleep(0.02)
+    await waits(quiet, 5)
     async with asyncio.TaskGroup() as tasks:
         adding = tasks.create_task(quiet.add(T1, J1))
         for task in waiting:

@@ -35,6 +35,7 @@ from tests.service.support import (
     new_jobs,
     node,
     running,
+    told,
 )
 
 PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED, JobState.REMOVED
@@ -326,8 +327,14 @@ async def test_the_seq_of_events_grows(jobs: JobsService) -> None:
         tasks.create_task(listen())
         worker = await accepted(jobs)
         for number in range(5):
+            before = len(seqs)
             await worker.update(number)
-            await asyncio.sleep(0.015)  # so that not all of it is one burst
+
+            async def it_is_told(before: int = before) -> bool:
+                return len(seqs) > before
+
+            if number % 2:  # so that not all of it is one burst
+                await eventually(it_is_told)
         await worker.finish()
     assert seqs == sorted(set(seqs))
 
@@ -339,7 +346,7 @@ async def test_everybody_is_told_the_last_event(jobs: JobsService) -> None:
     worker = await running(jobs)
     async with asyncio.TaskGroup() as tasks:
         listening = [tasks.create_task(heard(jobs)) for _ in range(50)]
-        await asyncio.sleep(0.02)
+        await told(jobs, 50)
         await worker.finish("result")
     assert {task.result()[-1] for task in listening} == {(FINISHED, "result")}
 
@@ -349,7 +356,7 @@ async def test_many_jobs_finishing_at_once_all_get_their_last_event(jobs: JobsSe
     await jobs.add_many(T1, new_jobs(*ids))
     async with asyncio.TaskGroup() as tasks:
         listening = [tasks.create_task(heard(jobs, id)) for id in ids]
-        await asyncio.sleep(0.02)
+        await told(jobs, len(ids))
         for worker in await jobs.accept_many(T1, len(ids), timeout=0):
             await worker.finish(worker.id)
     for id, task in zip(ids, listening, strict=True):
@@ -413,7 +420,7 @@ async def test_a_canceled_subscriber_disturbs_nobody(jobs: JobsService) -> None:
     async with jobs.subscribe(T1, J1) as events:
         await anext(events)
         leaving = [asyncio.create_task(heard(jobs)) for _ in range(10)]
-        await asyncio.sleep(0.01)
+        await told(jobs, 11)
         for task in leaving:
             task.cancel()
         results = await asyncio.gather(*leaving, return_exceptions=True)
@@ -503,7 +510,7 @@ async def test_wait_returns_when_the_job_comes_into_one_of_the_states(jobs: Jobs
     worker = await running(jobs)
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(jobs.wait(T1, J1, PENDING, FINISHED, timeout=30))
-        await asyncio.sleep(0.02)
+        await told(jobs)
         await worker.update("on the way")
         await worker.finish("result")
     assert seen(waiting.result()) == (FINISHED, "result")
@@ -558,7 +565,7 @@ async def test_wait_for_removed_returns_when_the_job_is_removed(jobs: JobsServic
 async def test_wait_ends_when_the_job_is_removed_meanwhile(jobs: JobsService) -> None:
     await jobs.add(T1, J1)
     waiting = asyncio.create_task(jobs.wait(T1, J1, FINISHED))
-    await asyncio.sleep(0.02)
+    await told(jobs)
     await jobs.remove(T1, J1)
     with pytest.raises(JobsError):
         await waiting
