@@ -3,7 +3,7 @@
 A damaged page, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
 be parsed, or one that belongs to no job. None of them may stop what has nothing to do with it. So whoever reads an
 index and meets such an entry takes it out, in the same transaction, and goes on: it is not met again. The job of an
-unreadable record is noted as set aside; a version that can read the record puts it back.
+unreadable record is noted as set aside, which its subscribers are told; a version that can read it puts it back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def take_out(unit: Unit, keys: TypeKeys, index_key: bytes, packed_id: bytes | No
     """
     unit.transaction.clear(index_key)
     if packed_id is not None and keys.data + packed_id in unit.damaged:
-        unit.transaction.set(keys.set_aside + packed_id, b"")
+        unit.set_aside(keys, packed_id)
 
 
 async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: int) -> list[bytes]:

@@ -129,6 +129,7 @@ class Unit:
         "_notes_of_new",
         "_orders",
         "_read",
+        "_set_aside",
         "_size",
         "_taken_away",
         "_watched",
@@ -155,6 +156,7 @@ class Unit:
         self.entries: dict[bytes, Entry] = {}
         # Jobs whose records were read, and cannot be decoded: they are not among the entries.
         self.damaged: dict[bytes, RecordDamaged] = {}
+        self._set_aside: list[tuple[TypeKeys, bytes]] = []
         # Here and below types are told apart by one of their keys: the hash of bytes costs no call.
         # Timeouts of types known to exist, as long as this transaction does not change types.
         self.existing_types: set[bytes] = set()
@@ -215,6 +217,9 @@ class Unit:
                 self._note_followed(keys, followed)
         except StoreDamaged as error:
             self.damaged[data_key] = RecordDamaged(f"job {job_name(keys.type, id)}: {error}", type=keys.type, id=id)
+            if keys.followed not in self._followed:
+                with contextlib.suppress(StoreDamaged):
+                    self._note_followed(keys, await self.transaction.get(keys.followed))
             return None
         if raw is not None:
             self._count_read(len(raw))
@@ -562,6 +567,12 @@ class Unit:
         """Have those look again who wait for jobs of the type, or for what becomes of one."""
         self._woken[keys.data] = self._active[keys.data] = keys
 
+    def set_aside(self, keys: TypeKeys, packed_id: bytes) -> None:
+        """Note that a job is in no index any more, as its record cannot be read, and have its subscribers told."""
+        self.transaction.set(keys.set_aside + packed_id, b"")
+        self._set_aside.append((keys, packed_id))
+        self._active[keys.data] = keys
+
     def forget(self, place: Place) -> None:
         """Make a job be gone whose record cannot be read."""
         keys, id, packed_id = place
@@ -640,6 +651,10 @@ class Unit:
                 ids = changed.setdefault(keys, []) if self._followed.get(keys.followed) else None
             if ids is not None:
                 ids.append(entry.packed_id)
+        for keys, packed_id in self._set_aside:
+            if self._followed.get(keys.followed):
+                changed.setdefault(keys, []).append(packed_id)
+                self._active[keys.data] = keys  # unless what has met it was taken back
         for keys, packed_ids in changed.items():
             for value in changes.write(packed_ids):
                 # Orders of this transaction, not of this unit alone: the application's may have several blocks.

@@ -467,3 +467,41 @@ async def test_a_job_that_was_set_aside_is_put_back_when_its_record_can_be_read(
         assert job is not None
         assert job.id == J1
     assert len(await keys_in(jobs, SET_ASIDE)) == 1
+
+
+# who is subscribed to it
+
+
+async def test_who_waits_for_a_job_that_is_set_aside_hears_of_it(jobs: JobsService) -> None:
+    for id in (J1, J2):
+        await jobs.add(T1, id)
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events, jobs.subscribe(T1, J2) as others:
+        for each in (events, others):
+            assert (await anext(each)).state is PENDING
+        await damage(jobs)
+        worker = await accepted(jobs)
+        assert worker.id == J2
+        with pytest.raises(RecordDamaged, match=J1):
+            await anext(events)
+        assert (await anext(others)).state is RUNNING
+        await worker.finish()
+
+
+async def test_who_waits_for_a_running_job_that_is_set_aside_hears_of_it(quiet: JobsService) -> None:
+    await quiet.set_type_timeout(T1, LOST)
+    await quiet.add(T1, J1)
+    await accepted(quiet)
+    async with JobsService(quiet.store) as jobs, asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
+        assert (await anext(events)).state is RUNNING
+        await damage(jobs)
+        with pytest.raises(RecordDamaged, match=J1):
+            await anext(events)
+
+
+async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
+        assert (await anext(events)).state is PENDING
+        await damage(jobs)
+        await jobs.remove(T1, J1, force=True)
+        assert (await anext(events)).state is JobState.REMOVED
