@@ -12,6 +12,7 @@ from tests.simulation.mutants import (
     slips_layer,
     slips_runner,
     slips_service,
+    slips_stores,
     stores,
     supervision,
 )
@@ -33,6 +34,7 @@ SLIPS: tuple[Mutant, ...] = (
     *slips_actors.ALL,
     *slips_service.ALL,
     *slips_runner.ALL,
+    *slips_stores.ALL,
 )
 """Slips that were made by somebody who has not read the checks: their score tells what the simulation sees."""
 
