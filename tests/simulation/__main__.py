@@ -17,9 +17,11 @@ from types import FrameType
 
 from jobs_service.testing.choices import Plan
 from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_guarded
+from tests.simulation.mutants import EVERY
 from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
 from tests.simulation.run import Report, simulate
+from tests.simulation.score import Score, keep, score, summary
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.workloads import ALL, OF_RUNNERS
 
@@ -44,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     level = WARNING if options.seed is None else DEBUG
     run = partial(simulate, profile=options.profile, workloads=options.workload, log_level=level)
     try:
+        if options.mutants is not None:
+            return _score(options)
         if options.seed is not None:
             return _replay(parser, options, run)
         return _explore(options, run)
@@ -76,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     profile.add_argument("--breezy", dest="profile", action="store_const", const="breezy", help="some faults")
     profile.add_argument("--stormy", dest="profile", action="store_const", const="stormy", help="many faults")
+    what.add_argument(
+        "--mutants",
+        nargs="*",
+        metavar="NAME",
+        help="plant deliberate defects, all or those named, one at a time, and look which of the seeds shows each first",
+    )
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")
     how.add_argument("--no-shrink", action="store_true", help="do not look for the smallest part that fails")
@@ -86,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.only is not None and options.seed is None:
         parser.error("--only needs --seed")
+    if options.mutants is not None and (options.seed is not None or options.minutes is not None or options.workload):
+        parser.error("--mutants takes --seeds, --first and --jobs: the point is the usual mix")
+    for name in options.mutants or ():
+        if name not in {mutant.name for mutant in EVERY}:
+            parser.error(f"no mutant {name!r}; --mutants without a name takes all {len(EVERY)}")
     if options.random and options.first is not None:
         parser.error("--random and --first exclude each other")
     names = sorted(workload.name for workload in (*ALL, *OF_RUNNERS))
@@ -114,6 +129,24 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
     if options.json:
         print_json(tally, first=plan.seed, interrupted=False, shrunk=shrunk, options=_replay_options(options))
     return 1 if report.violations else 0
+
+
+def _score(options: argparse.Namespace) -> int:
+    """Score mutants in the usual mix; the scores of all of them are kept for the tests."""
+    names = options.mutants or [mutant.name for mutant in EVERY]
+    first, seeds = _first_seed(options), options.seeds or SEEDS
+
+    def tell(one: Score) -> None:
+        shown = f"survives {seeds} seeds" if one.seed is None else f"seed {one.seed}: {one.violation}"
+        print(f"{one.name}: {shown}"[:200], flush=True)
+
+    scores = score(names, first=first, seeds=seeds, jobs=options.jobs, seen=tell)
+    print()
+    for line in summary(scores, first, sorted({min(SEEDS, seeds), seeds})):
+        print(line)
+    if not options.mutants and not first:
+        keep(scores)
+    return 0
 
 
 def _explore(options: argparse.Namespace, run: Simulate) -> int:

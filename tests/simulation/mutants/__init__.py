@@ -38,4 +38,7 @@ SLIPS: tuple[Mutant, ...] = (
 )
 """Slips that were made by somebody who has not read the checks: their score tells what the simulation sees."""
 
-__all__ = ["ALL", "SLIPS", "Mutant"]
+EVERY: tuple[Mutant, ...] = (*ALL, *SLIPS)
+"""All of them."""
+
+__all__ = ["ALL", "EVERY", "SLIPS", "Mutant"]

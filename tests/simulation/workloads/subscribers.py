@@ -150,7 +150,7 @@ def _parts(told: Notes | None) -> tuple[object, ...]:
     result, error, progress = (
         None if not part else json.loads(part) for part in (told.result, told.error, told.progress)
     )
-    return result, error and error["type"], progress and progress["done"], told.attempts
+    return result, error and error[0], progress and progress[0], told.attempts
 
 
 def _told(event: JobEvent) -> tuple[object, ...]:

@@ -1,0 +1,111 @@
+"""How many of the deliberate defects the simulation finds by itself: in its usual mix, one seed after the other.
+
+Nothing is chosen for a defect: no weather, no workloads, no seed that is known to show it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from logging import CRITICAL
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from jobs_service.testing import Plan
+from tests.simulation.mutants import EVERY, Mutant
+from tests.simulation.run import Report, Run
+
+FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
+"""The first seed of each mutant, as it was measured last; null for those that survived."""
+
+BROKEN: Final = ("NameError", "UnboundLocalError", "ImportError")
+"""What a mutant raises that is no defect of the service, but nonsense."""
+
+
+class UntilFailure(Run):
+    """A run that ends as soon as anything is wrong."""
+
+    def complain(self, violation: str) -> None:
+        super().complain(violation)
+        self.world.loop.stop()
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of one mutant.
+
+    Attributes:
+        name: of the mutant.
+        seed: the first one that showed it; None if none did.
+        violation: what was wrong in that run.
+    """
+
+    name: str
+    seed: int | None
+    violation: str = ""
+
+
+def first_failure(mutant: Mutant, seeds: Iterable[int], *, focused: bool = False) -> Report | None:
+    """Return the first run that a mutant makes fail.
+
+    Args:
+        seeds: in their order.
+        focused: in the weather and with the workloads in which it is to show; else in the usual mix.
+    """
+    profile, workloads, rates = (mutant.profile, mutant.workloads, mutant.rates) if focused else (None, None, None)
+    with mutant.defect():
+        for seed in seeds:
+            report = UntilFailure(Plan(seed), profile, workloads, CRITICAL, rates).report()
+            if report.violations:
+                return report
+    return None
+
+
+def score(
+    names: Sequence[str], *, first: int, seeds: int, jobs: int, seen: Callable[[Score], object] = lambda score: None
+) -> list[Score]:
+    """Look for the first seed that shows each mutant.
+
+    Args:
+        names: of the mutants.
+        first, seeds: the seeds that are tried.
+        jobs: the number of worker processes.
+        seen: called with each score, in the order in which they come.
+    """
+    found = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=4) as pool:
+        work = partial(_score_one, first=first, seeds=seeds)
+        for future in as_completed([pool.submit(work, name) for name in names]):
+            one = future.result()
+            found[one.name] = one
+            seen(one)
+    return [found[name] for name in names]
+
+
+def _score_one(name: str, *, first: int, seeds: int) -> Score:
+    mutant = next(each for each in EVERY if each.name == name)
+    report = first_failure(mutant, range(first, first + seeds))
+    return Score(name, None) if report is None else Score(name, report.plan.seed, report.violations[0])
+
+
+def summary(scores: Sequence[Score], first: int, limits: Sequence[int]) -> Iterator[str]:
+    """Yield a line for each number of seeds: how many mutants they show."""
+    for limit in limits:
+        caught = sum(each.seed is not None and each.seed < first + limit for each in scores)
+        yield f"{limit} seeds show {caught} of {len(scores)} mutants, {caught / len(scores):.0%}"
+
+
+def known_seeds() -> Mapping[str, int | None]:
+    """Return the first seed of each mutant, as it was measured last."""
+    scores: dict[str, int | None] = json.loads(FILE.read_text())
+    return scores
+
+
+def keep(scores: Iterable[Score]) -> None:
+    """Write the first seeds to the file."""
+    seeds = {each.name: each.seed for each in scores}
+    FILE.write_text(json.dumps(dict(sorted(seeds.items())), indent=0) + "\n")
