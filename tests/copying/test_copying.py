@@ -10,6 +10,7 @@ import pytest
 from jobs_service import JobsService, NewJob, NoTypeTimeout, notes
 from jobs_service.copying import Batch, CopyRefused, Step
 from jobs_service.errors import JobTooLarge, RecordDamaged, TransactionTooOld
+from jobs_service.layer.keyspace import pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.store import Limits, Store, Transaction
 from jobs_service.store.base import OFFSET_BYTES
@@ -187,7 +188,7 @@ async def test_settings_of_the_source_count_and_what_has_ticked_does_not_tick_ag
 
         await with_jobs(target, change)
         periodic = next(key for key in wanted["verbatim"] if key.startswith(b"\x15\x0c"))
-        later = b"\x21\xc2" + wanted["verbatim"][periodic][2:]
+        later = pack_seconds(FAR_AWAY)
 
         prefix = await target.prefix()
 

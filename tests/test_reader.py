@@ -1,0 +1,259 @@
+"""The independent reader: it reads tuples as FoundationDB's own code does, explains every row, and refuses all else."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fdb.tuple
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service import JobsService
+from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_mark
+from jobs_service.layer import awake, changes, declared, keyspace
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.unit import Retention, Unit, run
+from jobs_service.sources import Sources
+from jobs_service.store import Store, Transaction, open_address
+from tests import reader
+from tests.copying.support import everything, populate
+from tests.layer.tuples import TUPLES
+from tests.reader import Record, Undocumented
+from tests.service.support import FAR_AWAY
+from tests.stores import plain_settings
+
+LAYOUT = (Path(__file__).parent.parent / "docs" / "layout.md").read_text()
+DOCUMENTED = re.findall(r"^\| ([A-Z_]+) \| \((\d+)([^)]*)\) \|", LAYOUT, re.MULTILINE)
+
+
+def comparable(value: Any) -> Any:
+    """Return what can be compared with what another reader has made of the same bytes: NaN too."""
+    if isinstance(value, tuple):
+        return tuple(map(comparable, value))
+    if isinstance(value, fdb.tuple.SingleFloat):
+        return "single", struct.pack(">f", value.value)
+    if isinstance(value, reader.Single):
+        return "single", struct.pack(">f", value)
+    return (type(value), struct.pack(">d", value)) if isinstance(value, float) else (type(value), value)
+
+
+# tuples
+
+
+@given(TUPLES)
+def test_tuples_are_read_as_by_the_tuple_layer(values: tuple[Any, ...]) -> None:
+    packed = fdb.tuple.pack(values)
+    found = reader.elements(packed)
+    assert comparable(tuple(value for value, _ in found)) == comparable(fdb.tuple.unpack(packed))
+    assert b"".join(raw for _, raw in found) == packed
+
+
+@given(st.one_of(st.binary(max_size=12), TUPLES.map(fdb.tuple.pack)), st.data())
+def test_what_the_tuple_layer_packs_otherwise_is_refused(packed: bytes, data: st.DataObject) -> None:
+    cut = packed[: data.draw(st.integers(0, len(packed)))]
+    try:
+        values = tuple(value for value, _ in reader.elements(cut))
+    except Undocumented:
+        return
+    if not any(isinstance(value, reader.Stamp | reader.Single) for value in reader._leaves(values)):
+        assert fdb.tuple.pack(values) == cut
+
+
+# rows
+
+
+@pytest.fixture(params=["memory:", "lmdb:"])
+async def full(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """A store with a row of every shape."""
+    address = request.param if request.param == "memory:" else f"lmdb:{tmp_path}"
+    store = open_address(address, plain_settings(), Sources(1))
+    await store.open()
+    try:
+        await _fill(store)
+        yield store
+    finally:
+        await store.close()
+
+
+async def _fill(store: Store) -> None:
+    await populate(store)
+    keys = Keyspace(await store.prefix())
+
+    async def work(unit: Unit) -> None:
+        transaction = unit.transaction
+        await changes.follow(transaction, keys.of("followed"))
+        declared.note_timeout(unit, keys.of("made by enqueue"), 30.0)
+        declared.note(unit, keys.of("handled"), declared.Declared(30.0, Retention(None, 5.0)))
+        transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
+        transaction.set(awake.is_complete(keys), b"")
+        note = Note("memory:", "00ff", after="15")
+        transaction.set(note_key(keys), note.encode())
+        set_mark(transaction, keys, keys.of("copied"), HAD_JOBS)
+
+    async def settle(transaction: Transaction) -> None:
+        assert await awake.settle(transaction, keys, keys.of(b"b"), FAR_AWAY - 1)
+
+    await store.transact(lambda transaction: run(transaction, keys, Sources(3), work))
+    async with JobsService(store, supervise=False) as jobs:
+        handler = jobs.handler("limited")(_nothing)
+        await jobs.enqueue(handler, id="limited", max_attempts=3, time_limit=1.5, delay=1e6)
+        await jobs.set_type_timeout("followed", 5)
+        await jobs.add("followed", "a")
+        await jobs.add("followed", b"b\x00", {"b": None})
+        job = await jobs.accept("followed")
+        assert job is not None
+        await job.finish()
+        running = await jobs.accept("followed")
+        assert running is not None
+        await running.resubmit(priority=(1, "x"), run_at=FAR_AWAY)
+        await jobs.remove("followed", running.id)
+    await store.transact(settle)
+
+    async def forget(transaction: Transaction) -> None:
+        stamp = await transaction.get(keys.of("followed").watch_activity)
+        assert stamp is not None
+        transaction.set(keys.of("followed").changes, bytes(10))
+
+    await store.transact(forget)
+
+
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+async def test_every_key_and_value_of_a_store_is_explained(full: Store) -> None:
+    rows = [reader.row(key, value) for key, value in (await everything(full)).items()]
+    shapes = {(row.family, len(row.names)) for row in rows}
+    assert shapes == {(family[0], len(family[1])) for families in reader._FAMILIES.values() for family in families}
+    records = [row.value for row in rows if row.family == "DATA"]
+    assert {record.state for record in records} == {"ready", "scheduled", "running", "finished"}
+    assert {record.outcome for record in records} == {None, "succeeded", "failed", "canceled"}
+    for part in ("result", "error", "progress", "limits", "expires", "attempts", "history", "crashes"):
+        assert any(getattr(record.notes, part) for record in records), part
+
+
+async def test_a_record_says_what_the_service_says_of_the_job(full: Store) -> None:
+    rows = [reader.row(key, value) for key, value in (await everything(full)).items()]
+    records: dict[Any, Record] = {row.names: row.value for row in rows if row.family == "DATA"}
+    async with JobsService(full, supervise=False) as jobs:
+        async for job in jobs.list():
+            record = records.pop((job.type, job.id))
+            state = "pending" if record.state in ("ready", "scheduled") else record.state
+            told = record.notes
+            assert (job.state, job.outcome, job.seq) == (state, record.outcome, record.seq)
+            assert fdb.tuple.pack((job.priority,)) == record.priority
+            assert job.run_at == (None if record.run_at is None else datetime.fromtimestamp(record.run_at, UTC))
+            assert (job.resubmit, job.cancel) == (record.next is not None, record.cancel)
+            assert (job.data, job.attempts) == (reader.value_of(record.data), told.attempts)
+            assert [(event.kind, event.at, event.detail) for event in job.history] == [*told.history]
+            assert job.result == reader.value_of(told.result or b"")
+            assert (job.max_attempts, job.time_limit) == tuple(reader.value_of(told.limits or b"[null,null]"))
+            error, progress = reader.value_of(told.error or b""), reader.value_of(told.progress or b"")
+            assert (job.error and [job.error.type, job.error.message, job.error.traceback]) == error
+            said = job.progress
+            assert (said and [said.done, said.total, said.message, said.attempt]) == progress
+    assert not records
+
+
+# the page
+
+
+def test_the_page_and_the_reader_have_the_same_families() -> None:
+    documented = {(int(number), name, rest.count(",")) for name, number, rest in DOCUMENTED}
+    assert documented == {
+        (number, family[0], len(family[1])) for number, families in reader._FAMILIES.items() for family in families
+    }
+
+
+def test_the_page_names_every_section_of_the_keyspace() -> None:
+    sections = {name: value for name, value in vars(keyspace).items() if name.isupper() and type(value) is int}
+    numbers = {name: int(number) for name, number, _ in DOCUMENTED}
+    assert {name: sections.get(name) for name in numbers} == numbers
+    assert sorted(set(numbers.values())) == list(range(1, keyspace._SECTIONS + 1))
+
+
+def test_the_reader_knows_nothing_of_the_package() -> None:
+    assert "jobs_service" not in Path(reader.__file__).read_text()
+
+
+# what it refuses
+
+SEQ = bytes(11) + b"\x01"
+HEAD = b"\x02\x02" + SEQ + struct.pack(">dH", float("nan"), 1) + b"\x14"
+NOTES = struct.pack(">BHBHd", 0, 0, 0, 0, float("nan"))
+
+
+def told(notes: bytes) -> bytes:
+    """Return the record of a ready job with these notes."""
+    return bytes((2, 2 | 128)) + HEAD[2:] + len(notes).to_bytes(4, "big") + notes
+
+
+def part(bit: int, json: bytes) -> bytes:
+    return told(bytes((bit,)) + NOTES[1:] + len(json).to_bytes(4, "big") + json)
+
+
+def event(kind: int, at: float, detail: bytes) -> bytes:
+    raw = struct.pack(">BdB", kind, at, len(detail)) + detail
+    return told(struct.pack(">BHBHd", 0, 0, 1, len(raw), float("nan")) + raw)
+
+
+RECORDS = {
+    "a version": b"\x03" + HEAD[1:],
+    "no state": b"\x02\x00" + HEAD[2:],
+    "two states": b"\x02\x06" + HEAD[2:],
+    "a priority of two elements": HEAD[:-3] + b"\x00\x02\x14\x14",
+    "a priority with a versionstamp": HEAD[:-3] + b"\x00\x0f\x05\x33" + SEQ + b"\x00",
+    "a run_at out of the calendar": HEAD[:14] + struct.pack(">d", 1e12) + HEAD[22:],
+    "data with NaN": HEAD + b"NaN",
+    "data that is no text": HEAD + b'"\xff"',
+    "notes with more behind": told(NOTES + b"x"),
+    "a kind of event": event(7, 1.7e9, b""),
+    "a detail that is no text": event(0, 1.7e9, b"\xff"),
+    "an event in milliseconds": event(0, 1.7e12, b""),
+    "an error of two values": part(2, b'["E","why"]'),
+    "an error of numbers": part(2, b"[1,2,3]"),
+    "progress of text": part(4, b'["1",null,""]'),
+    "limits of three values": part(8, b"[1,2,3]"),
+    "a result that is no JSON": part(1, b"{"),
+}
+
+
+@pytest.mark.parametrize("what", RECORDS)
+def test_a_record_is_refused_with(what: str) -> None:
+    assert reader.record(HEAD + b"7").data == b"7"
+    with pytest.raises(Undocumented):
+        reader.record(RECORDS[what])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ((99, "t"), b""),
+        ((True, "t"), b""),
+        ((), b""),
+        ((4, "t", 1), bytes(7) + b"\x01"),
+        ((1, None, "id"), HEAD),
+        ((1, "t", 1), HEAD),
+        ((3, "t", 5, "id"), b"\x14"),
+        ((3, "t", 5.0, "id"), b""),
+        ((9, "t"), b"x"),
+        ((6, "t"), fdb.tuple.pack((60,))),
+        ((6, "t"), fdb.tuple.pack((60.0, 1))),
+        ((10, "t"), fdb.tuple.pack((1.0, None, None))),
+        ((12, "t"), fdb.tuple.pack((1.7e12,))),
+        ((13,), b'{"version": 2}'),
+        ((13, "t"), bytes(10)),
+        ((14, "t"), fdb.tuple.pack((1.0, 2.0))),
+        ((17, "t"), b"\x21"),
+        ((20, "t"), bytes(9)),
+    ],
+)
+def test_a_row_is_refused(key: tuple[Any, ...], value: bytes) -> None:
+    with pytest.raises(Undocumented):
+        reader.row(fdb.tuple.pack(key), value)
