@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--mutants",
         nargs="*",
         metavar="NAME",
-        help="plant deliberate defects, all or those named, one at a time, and look which of the seeds shows each first",
+        help="plant deliberate defects, all or those named, one at a time; say which seed shows each first",
     )
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")

@@ -101,8 +101,8 @@ class Subscribers(Workload):
             if last and last[0].time > now - _MOMENT:
                 continue
             told = heard.events[-1] if heard.events else None
-            known = None if told is None else (told.state, told.data, told.outcome, told.seq)
-            wanted = None if not last else (last[0].state, last[0].data, last[0].outcome, last[0].seq)
+            known = None if told is None else (told.state, told.data, told.outcome)
+            wanted = None if not last else (last[0].state, last[0].data, last[0].outcome)
             if known != wanted and not (wanted is None and known is None):
                 self.run.complain(f"behind: {heard} was told {known}, and it is {wanted}")
                 heard.gone = True
