@@ -7,6 +7,7 @@ import ctypes
 import decimal
 import enum
 import fractions
+import functools
 import math
 import types
 import uuid
@@ -341,8 +342,9 @@ class AsKey:
 Point = namedtuple("Point", "x y")
 
 
+@functools.cache
 def nested(kind: str, depth: int) -> Any:
-    """Return nesting of a kind of container, without recursion."""
+    """Return nesting of a kind of container, without recursion; always the same: to make it anew takes milliseconds."""
     value: Any = "bottom"
     for _ in range(depth):
         value = [value] if kind == "list" else (value,) if kind == "tuple" else {"": value}

@@ -1,6 +1,7 @@
 """The commands in scripts/ and .ci/ on a bare machine: set up once, whoever asks, and say in one line what is missing.
 
-They run in a temporary copy with a small project that is built by a backend of its own, so nothing is downloaded.
+They run in a temporary copy with a small project that is built by a backend of its own, so nothing is downloaded. Those
+that set up environments take long, and are marked: they run when a script has changed (see conftest.py).
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def unchanged(ready: Copy) -> Iterator[Copy]:
     """The same, without what other tests have added to it."""
     yield ready
     assert ready.builds == 1, "nothing has set it up again"
-    for name in ("small/more.py", "scripts/bench.py"):
+    for name in ("small/more.py", "scripts/bench.py", "tests/__init__.py", "tests/simulation/__main__.py"):
         ready.remove(name)
 
 
@@ -269,6 +270,7 @@ def test_an_unknown_profile_is_wrong_usage(copy: Copy) -> None:
     assert (done.returncode, done.stderr) == (2, "setup-env: usage: scripts/setup-env [runtime|dev]\n")
 
 
+@pytest.mark.scripts
 def test_continuous_integration_installs_python_where_there_is_none_and_then_checks(copy: Copy) -> None:
     copy.add_python("python-from-apt")
     copy.add_command("id", "echo 0")
@@ -291,6 +293,7 @@ def test_continuous_integration_without_python_and_without_root_fails_with_the_o
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
 
 
+@pytest.mark.scripts
 def test_an_environment_whose_python_is_gone_is_made_anew(copy: Copy) -> None:
     copy.add_environment()
     assert copy.run("scripts/setup-env").returncode == 0
@@ -303,6 +306,7 @@ def test_an_environment_whose_python_is_gone_is_made_anew(copy: Copy) -> None:
     assert copy.builds == 2
 
 
+@pytest.mark.scripts
 def test_two_set_ups_at_once_install_once(copy: Copy) -> None:
     copy.add_environment()
     with copy.start("scripts/setup-env") as one, copy.start("scripts/setup-env") as other:
@@ -311,6 +315,7 @@ def test_two_set_ups_at_once_install_once(copy: Copy) -> None:
     assert copy.builds == 1
 
 
+@pytest.mark.scripts
 def test_a_set_up_waits_while_another_one_works(copy: Copy) -> None:
     copy.add_environment()
     with (copy.root / ".venv/setup.lock").open("w") as lock:
@@ -324,6 +329,7 @@ def test_a_set_up_waits_while_another_one_works(copy: Copy) -> None:
     assert copy.builds == 1
 
 
+@pytest.mark.scripts
 def test_an_installation_that_was_killed_is_repeated(copy: Copy) -> None:
     copy.add_environment()
     gate = copy.root / "gate"
@@ -338,6 +344,7 @@ def test_an_installation_that_was_killed_is_repeated(copy: Copy) -> None:
     assert copy.builds == 2
 
 
+@pytest.mark.scripts
 def test_an_installation_that_failed_says_so_and_is_repeated(copy: Copy) -> None:
     copy.add_environment()
     copy.write("broken", "")
@@ -350,6 +357,7 @@ def test_an_installation_that_failed_says_so_and_is_repeated(copy: Copy) -> None
     assert copy.builds == 2
 
 
+@pytest.mark.scripts
 def test_what_is_installed_is_installed_again_only_when_it_must_be(copy: Copy) -> None:
     copy.add_environment()
     assert copy.run("scripts/setup-env", "runtime").returncode == 0
@@ -368,21 +376,32 @@ def test_what_is_installed_is_installed_again_only_when_it_must_be(copy: Copy) -
     assert copy.builds == 4, "the directory has moved"
 
 
+@pytest.mark.scripts
 def test_quickstart_hands_its_arguments_to_the_command_and_returns_its_exit_code(unchanged: Copy) -> None:
     done = unchanged.run("scripts/quickstart", "--name", "two words", "")
     assert (done.returncode, done.stdout) == (7, "['quickstart', '--name', 'two words', '']\n"), done.stderr
 
 
+@pytest.mark.scripts
 def test_bench_prints_only_figures_and_stays_in_the_directory_of_its_caller(unchanged: Copy) -> None:
     unchanged.write("scripts/bench.py", "import os, sys\nimport small\nprint(sys.argv[1:], os.getcwd())\n")
     done = unchanged.run("scripts/bench", "--json")
     assert (done.returncode, done.stdout) == (0, f"['--json'] {unchanged.elsewhere.resolve()}\n"), done.stderr
 
 
+@pytest.mark.scripts
+def test_simulate_hands_its_arguments_to_the_simulation_and_returns_its_exit_code(unchanged: Copy) -> None:
+    unchanged.write("tests/__init__.py", "")  # before any other package of this name
+    unchanged.write("tests/simulation/__main__.py", "import os, sys\nprint(sys.argv[1:], os.getcwd())\nsys.exit(7)\n")
+    done = unchanged.run("scripts/simulate", "--seed", "7")
+    assert (done.returncode, done.stdout) == (7, f"['--seed', '7'] {unchanged.root.resolve()}\n"), done.stderr
+
+
 def headings(output: str) -> list[str]:
     return [line.removeprefix("== ") for line in output.splitlines() if line.startswith("== ")]
 
 
+@pytest.mark.scripts
 def test_test_runs_every_phase_and_says_how_long_it_took(unchanged: Copy) -> None:
     done = unchanged.run("scripts/test")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -392,6 +411,7 @@ def test_test_runs_every_phase_and_says_how_long_it_took(unchanged: Copy) -> Non
     assert done.stdout.splitlines()[-1].startswith("all phases passed; took ")
 
 
+@pytest.mark.scripts
 def test_test_names_the_phases_that_failed_and_runs_the_others(unchanged: Copy) -> None:
     unchanged.write("small/more.py", "import os\n\n\ndef unused() -> int:\n    return ''\n")
     done = unchanged.run("scripts/test", "-n", "0", "-k", "seven or nothing", "tests/test_small.py")
@@ -402,6 +422,7 @@ def test_test_names_the_phases_that_failed_and_runs_the_others(unchanged: Copy) 
     assert done.stdout.splitlines()[-1].startswith("failed: ruff check, ruff format, mypy; took ")
 
 
+@pytest.mark.scripts
 def test_test_fails_when_coverage_is_below_the_floor(unchanged: Copy) -> None:
     unchanged.write("small/more.py", "def unused() -> int:\n    return 1\n")
     done = unchanged.run("scripts/test")
