@@ -25,7 +25,7 @@ from jobs_service.layer import declared
 from jobs_service.layer.keyspace import TypeKeys, pack_priority, place_of, to_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit import Entry, Place, Seen, Unit
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
@@ -197,13 +197,21 @@ async def remove(unit: Unit, place: Place, force: bool) -> Removal:
     return Removal.REMOVED
 
 
-async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: float | None) -> Entry:
+async def enqueue(
+    unit: Unit,
+    place: Place,
+    spec: Spec,
+    unique: bool,
+    timeout: float | None,
+    unmade: dict[TypeKeys, None] | None = None,
+) -> Entry:
     """Add a job for a handler; its type is made where it is missing, unless somebody has removed it.
 
     Args:
         unit, place, spec: as for `add`.
         unique: a job of this id that has not finished yet is what is asked for; one that has finished runs again.
         timeout: the activity timeout that the type is made with, in seconds; None: a missing type is refused.
+        unmade: gets the type where it is missing, if the caller wants to make it.
 
     Raises:
         NoTypeTimeout: the type does not exist, and is not to be made.
@@ -222,7 +230,10 @@ async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: f
         # First the job, which may be refused: nobody makes a type for nothing.
         _create(unit, entry, spec)
         if not exists and timeout is not None:
-            await _make_type(unit, keys, timeout)
+            if unmade is None:
+                await _make_type(unit, keys, timeout)
+            else:
+                unmade[keys] = None
         unit.existing_types.add(keys.timeout)
         entry.added = True
         return entry
@@ -232,6 +243,26 @@ async def enqueue(unit: Unit, place: Place, spec: Spec, unique: bool, timeout: f
     if record.state is JobState.FINISHED:
         _resubmit(unit, entry, record, spec)
     return entry
+
+
+async def enqueue_many(
+    unit: Unit, places: Sequence[Place], wanted: Sequence[tuple[Spec, bool]], timeout: float | None
+) -> list[Seen]:
+    """Do `enqueue` with many jobs, specs and whether they are unique; their type is made when none was refused."""
+    await unit.prefetch(places)
+    unmade: dict[TypeKeys, None] = {}
+    try:
+        entries = [
+            (await enqueue(unit, place, spec, unique, timeout, unmade)).seen()
+            for place, (spec, unique) in zip(places, wanted, strict=True)
+        ]
+    except BaseException:
+        unit.existing_types.difference_update(keys.timeout for keys in unmade)
+        raise
+    for keys in unmade:
+        assert timeout is not None
+        await _make_type(unit, keys, timeout)
+    return entries
 
 
 async def _make_type(unit: Unit, keys: TypeKeys, timeout: float) -> None:

@@ -414,12 +414,10 @@ class JobTransaction:
         sources = self._unit.sources
         found = [wanted(resolved, args, {}, how, sources) for args in check_iterable("jobs", jobs)]
         places = [self._place(resolved.type, each.id) for each in found]
-        await self._unit.prefetch(places)
+        specs = [(each.spec, each.unique) for each in found]
         with self._unit.all_or_nothing():
-            return [
-                enqueued_job(await creation.enqueue(self._unit, place, each.spec, each.unique, resolved.timeout))
-                for place, each in zip(places, found, strict=True)
-            ]
+            entries = await creation.enqueue_many(self._unit, places, specs, resolved.timeout)
+            return [enqueued_job(entry) for entry in entries]
 
     def _handlers(self) -> Mapping[JobType, Enqueued[Any, Any]]:
         """Return the handlers of this program by type: none where there is no service."""

@@ -222,6 +222,31 @@ async def test_what_is_enqueued_in_a_transaction_that_fails_is_not_there(quiet: 
     assert await contents(quiet) == before
 
 
+async def test_many_of_which_one_is_refused_leave_neither_jobs_nor_their_type(quiet: JobsService) -> None:
+    before = await contents(quiet)
+
+    async def work(tx: JobTransaction) -> list[JobState]:
+        with pytest.raises(JobTooLarge):
+            await tx.enqueue_many(PICTURE, [CAT, Picture("x" * 100_000)])
+        assert "picture" not in await tx.types()
+        with pytest.raises(NoTypeTimeout):
+            await tx.add("picture", "j1")
+        return [job.state async for job in tx.list()]
+
+    assert await quiet.transact(work) == []
+    assert await contents(quiet) == before
+
+
+async def test_many_in_a_transaction_make_their_type_and_tell_which_are_new(quiet: JobsService) -> None:
+    async def work(tx: JobTransaction) -> list[bool | None]:
+        jobs = await tx.enqueue_many(PICTURE, [CAT, CAT, Picture("dog.png")], unique=True)
+        assert "picture" in await tx.types()
+        return [job.created for job in jobs]
+
+    assert await quiet.transact(work) == [True, False, True]
+    assert await quiet.get_type_timeout("picture") == 77
+
+
 @pytest.mark.parametrize("kind", UNSURE_KINDS)
 @pytest.mark.parametrize("fate", ["unanswered", "lost"])
 async def test_a_commit_of_unknown_outcome_enqueues_one_job(kind: str, fate: Any) -> None:
