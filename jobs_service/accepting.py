@@ -29,7 +29,8 @@ class Nothing:
     Attributes:
         watch: on the type's pending queue, set in the transaction that found nothing; None for all but the first of
             several who found nothing together.
-        due_in: seconds until the next scheduled job comes due; None when there is none.
+        due_in: seconds until the next scheduled job comes due; None when there is none. 0 without a watch: some have
+            come due, and not all of them were made ready yet.
     """
 
     watch: Watch | None

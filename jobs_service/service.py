@@ -131,6 +131,8 @@ _Periodics: TypeAlias = list[Periodic]
 
 _WATCH_HOLDOFF = 0.02
 _MOMENT = 0.05
+_MOST_LOOKS = 10
+"""Times that an accept which does not wait makes due jobs ready, none of which it may take."""
 _MOST_OF_AN_ERROR = 200
 
 log = EventLog("jobs_service")
@@ -857,8 +859,11 @@ class JobsService:
         Args:
             type: of the job.
             max_priority: only jobs up to and including this priority.
-            due_by: take jobs due by then (an aware datetime or seconds since the epoch); None for now.
-            timeout: seconds to wait for a job; None for ever, 0 not at all.
+            due_by: take jobs due by then (an aware datetime or seconds since the epoch); None for now. Of the jobs due
+                later than now, the first 16,000 by time are looked at.
+            timeout: seconds to wait for a job; None for ever, 0 not at all. Jobs that have come due while nobody
+                looked are put into the queue by their times, 100 at once (`pending_batch`): who does not wait gets None
+                after ten times as many of which it may take none, and finds more the next time.
             spread: begin at random among so many at the front, so that many workers rarely collide. 1 keeps the order;
                 "adaptive" gives it up only as far as this service's workers collide with others on the type's queue.
 
@@ -891,8 +896,11 @@ class JobsService:
         seconds = check_timeout(timeout)
 
         if seconds == 0:
+            looks = 0
             while isinstance(found := await self._accept_once(keys, wanted, watch=False), Nothing):
-                pass
+                looks += found.due_in == 0
+                if looks == _MOST_LOOKS:
+                    return []
             return found
 
         async def attempt() -> _RunningJobs | Nothing:

@@ -44,7 +44,8 @@ Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
 """What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
 
 Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
-in the queue: look again. Who did not ask for a watch gets an empty list when there is nothing.
+in the queue: look again; 0 seconds tell that these are jobs that have come due, and were not all made ready yet. Who
+did not ask for a watch gets an empty list when there is nothing.
 """
 
 Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
@@ -207,7 +208,7 @@ class _Accepts:
             return taken, (None, None) if limit == self._most else []
         # A watch does not fire for what its own transaction adds.
         if more or (self._watch and unit.woke(keys)):
-            return taken, (None, None)
+            return taken, (None, 0.0 if more is pending.More.DUE else None)
         if not self._watch:
             return taken, []
         return taken, await pending.wait_for_more(unit, keys, self._terms.max_priority)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from enum import IntEnum
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -35,11 +36,23 @@ _PAGE: Final = 256
 _LONG_PAGE: Final = 2000
 _MOST_TAKEN: Final = 16_000
 """Jobs that one look takes, or passes over, at most: no more of the smallest are rewritten in one transaction."""
+_MOST_KEYS: Final = 4_000_000
+"""Bytes of keys after which a look at jobs that are scheduled for later reads no further."""
 _FEW_EARLY: Final = 64
 """Ready jobs not yet due that a look passes over as they are: they come due soon, or a clock will be right again."""
 _MOST_EARLY: Final = 2000
 """Those after which a look reads no further: it has moved some of them, and the next one sees fewer."""
 _CLOCK_CHECK: Final = 5.0
+
+
+class More(IntEnum):
+    """Whether another look may find jobs where one has found too few."""
+
+    NO = 0
+    DUE = 1
+    """Jobs that were scheduled have come due: a part of them was made ready, none of which was wanted, perhaps."""
+    YES = 2
+    """Something was in the way, and is not any more."""
 
 
 class Terms(NamedTuple):
@@ -49,7 +62,7 @@ class Terms(NamedTuple):
         limit: at most so many; never more than a transaction can rewrite.
         max_priority: packed; only up to and including this one. None for all.
         due_by: seconds since the epoch; None for now. Of the jobs that are scheduled for later, the next 2,000 (or
-            `limit`) by time are looked at, and further ones until there are enough.
+            `limit`) by time are looked at, and further ones until there are enough, up to 16,000 or some megabytes.
         spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
         make_ready: how many due jobs are made ready at most.
         worker: who takes them, for their history.
@@ -68,7 +81,7 @@ class Terms(NamedTuple):
     open_end: bool = False
 
 
-async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], bool]:
+async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], More]:
     """Take due jobs from the front of the queue, as many as a transaction can hold: each gets a new lock and runs.
 
     What is in the queue and cannot be taken, now or ever, is taken out of it, a bounded number at a time: entries of
@@ -78,7 +91,7 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
         The jobs, and whether another look may find more even though these are fewer than `limit`.
     """
     if await unit.is_paused(keys):
-        return [], False
+        return [], More.NO
     now = unit.now
     due_by = now if terms.due_by is None else terms.due_by
     if terms.limit > _MOST_TAKEN:
@@ -101,7 +114,9 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
         unit.replace(entry, record.running(lock, unit.new_seq(), said))
     if len(early) > _FEW_EARLY:
         await _schedule_again(unit, keys, early[: terms.make_ready])
-    return taken, len(taken) < len(ids) or moved > 0 or len(early) >= _MOST_EARLY
+    if len(taken) < len(ids) or len(early) >= _MOST_EARLY:
+        return taken, More.YES
+    return taken, More.DUE if moved else More.NO
 
 
 def _takeable(
@@ -390,7 +405,8 @@ async def _scheduled_by(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float,
     """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
 
     They are stored in the order of time, not of priority: of those that come due next the lowest priorities are taken.
-    Further ones are looked at only as long as there are fewer than wanted.
+    Further ones are looked at only as long as there are fewer than wanted, and a bounded number: priorities may exclude
+    nearly all of them.
     """
     reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
     begin = keys.scheduled
@@ -398,15 +414,18 @@ async def _scheduled_by(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float,
     offset = len(keys.scheduled)
     page = max(_LONG_PAGE, wanted)
     first: list[_Ranked] = []
+    looked_at = size = 0
     while True:
         found = await reads.get_range(begin, end, limit=page)
+        looked_at += len(found)
+        size += sum([len(key) for key, _ in found])
         ranked = [
             ((priority, 2, key[offset:]), key[offset + _TIME_BYTES :])
             for key, priority in found
             if terms.max_priority is None or priority <= terms.max_priority
         ]
         first = heapq.nsmallest(wanted, first + ranked, key=itemgetter(0))
-        if len(found) < page or len(first) >= wanted:
+        if len(found) < page or len(first) >= wanted or looked_at >= _MOST_TAKEN or size > _MOST_KEYS:
             return first
         begin = found[-1][0] + b"\x00"
 

@@ -253,7 +253,7 @@ class JobTransaction:
         self._accepted += taken
         return [running_job(entry, self._worker) for entry in taken]
 
-    async def _accept_adaptively(self, keys: TypeKeys, wanted: pending.Terms) -> tuple[_Entries, bool]:
+    async def _accept_adaptively(self, keys: TypeKeys, wanted: pending.Terms) -> tuple[_Entries, pending.More]:
         """Accept with the spread that the service has now, exact order where there is no service to learn."""
         looks = Looks(Spreading()) if self._looks is None else self._looks
         spread = looks.spread(keys, wanted.limit)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs_service.layer import inspection, pending
+from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.listing import list_page
 from jobs_service.layer.pending import Terms
 from jobs_service.layer.unit import Entry, Unit, run
@@ -235,3 +236,22 @@ async def test_making_ready_reads_what_it_moves() -> None:
         moved, counted = await reads_of(found, lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000))
         assert 20 <= moved < 40
         assert counted.bytes < 10_000_000
+
+
+@pytest.mark.parametrize(("id_bytes", "most_keys"), [(8, 16_000), (1000, 4_000)])
+@in_virtual_time
+async def test_a_look_ahead_that_priorities_exclude_nearly_everywhere_is_bounded(id_bytes: int, most_keys: int) -> None:
+    async with layer() as found:
+        low = pack_priority(9)
+
+        async def schedule(unit: Unit) -> None:
+            for number in range(most_keys + 4000):
+                head = found.keys.scheduled + pack_seconds(EPOCH + 1 + number)
+                unit.transaction.set(head + pack_id(f"{number:0{id_bytes}}"), low)
+
+        await found.transact(schedule)
+        await found.add("wanted", run_at=EPOCH + 1_000_000, priority=0)
+        look = accepting(found, max_priority=pack_priority(0), due_by=EPOCH + 2_000_000)
+        (taken, _), counted = await reads_of(found, look)
+        assert taken == []
+        assert counted.keys <= most_keys + 10

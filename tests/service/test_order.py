@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob, RunningJob
+from jobs_service import JobsService, JobState, NewJob, RunningJob, Settings
 from jobs_service.model import JobId
+from jobs_service.sources import Sources
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -198,6 +199,20 @@ async def test_a_scheduled_job_is_not_accepted_before_its_time_and_is_once_it_ha
     assert early is None or time.time() >= run_at
     await pass_moment(run_at)
     assert early is not None or (await accepted(quiet)).id == "scheduled"
+
+
+async def test_who_does_not_wait_makes_a_bounded_number_of_jobs_ready_that_it_may_not_take() -> None:
+    now = [1e9]
+    sources = Sources(0)
+    sources.wall_time = lambda: now[0]
+    settings = Settings(pending_batch=5)
+    async with JobsService("memory:", settings=settings, supervise=False, sources=sources) as jobs:
+        await jobs.set_type_timeout(T1, 10)
+        await jobs.add_many(T1, (NewJob(str(number), priority=9, run_at=now[0] + 1) for number in range(120)))
+        await jobs.add(T1, "wanted", priority=1, run_at=now[0] + 2)
+        now[0] += 10
+        taken = [await jobs.accept(T1, max_priority=1, timeout=0) for _ in range(3)]
+        assert [job and job.id for job in taken] == [None, None, "wanted"]
 
 
 async def test_jobs_that_came_due_while_all_workers_were_busy_stand_before_those_added_later(
