@@ -102,7 +102,7 @@ from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
 from jobs_service.runner.stats import Gauges, exact_type
 from jobs_service.runner.ticker import Periodic
-from jobs_service.settings import PREFIX, HandlerSettings, Settings
+from jobs_service.settings import STORE_VARIABLE, HandlerSettings, Settings, tell_of_unknown_variables
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
 from jobs_service.store.base import Transaction, Watch, foreign_await, no_coroutine
@@ -111,7 +111,6 @@ from jobs_service.within import Blocks, WithinTransaction
 
 T = TypeVar("T")
 
-STORE_VARIABLE = PREFIX + "STORE"
 DEFAULT_STORE = "lmdb:jobs-data"
 
 # Inside a class that has a method `list`, the builtin goes by these names.
@@ -210,6 +209,7 @@ class JobsService:
             raise JobsError("this service is open already; make another JobsService for a second one")
         self._entered = True
         self._owns_store = not self._store.is_open
+        tell_of_unknown_variables()
         try:
             if self._owns_store:
                 await self._store.open()

@@ -14,13 +14,20 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from jobs_service.errors import InvalidSettings, in_one_line, shown
+from jobs_service.events import EventLog
 
 PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"
+STORE_VARIABLE = PREFIX + "STORE"
 
 _LONGEST = 300
 _MOST_NAMED = 10
 _HANDLERS = "handlers"
+# Of the tests, and what Kubernetes sets for a service of this name.
+_OF_OTHERS = tuple(PREFIX + name for name in ("TEST_", "SERVICE_HOST", "SERVICE_PORT", "PORT"))
+_told: set[str] = set()
+
+log = EventLog("jobs_service")
 
 
 class HandlerSettings(BaseModel):
@@ -170,6 +177,25 @@ class _TomlFile(PydanticBaseSettingsSource):
             raise InvalidSettings(f"{file}: cannot read it: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise InvalidSettings(f"{file}: not TOML: {in_one_line(str(error), 100)}") from None
+
+
+def tell_of_unknown_variables() -> None:
+    """Log which environment variables look like settings and are none, once per process: no error, as others may share
+    the prefix."""
+    # The environment's names are in any case, as those of settings are.
+    unknown = {name for name in os.environ if name.upper().startswith(PREFIX)} - _told
+    if not unknown:
+        return
+    known = [FILE_VARIABLE, STORE_VARIABLE, *(PREFIX + name.upper() for name in Settings.model_fields)]
+    unknown = {name for name in unknown if name.upper() not in known and not name.upper().startswith(_OF_OTHERS)}
+    _told.update(unknown)
+    if unknown:
+        log.warning("unknown_variables", variables=[_with_nearest(name, known) for name in sorted(unknown)])
+
+
+def _with_nearest(name: str, known: list[str]) -> str:
+    [nearest] = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
+    return f"{in_one_line(name, 60)} is no setting; the nearest is {nearest}"
 
 
 def _first_complaint(error: ValidationError) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
-from jobs_service import InvalidSettings, JobsError, Settings
+from jobs_service import InvalidSettings, JobsError, JobsService, Settings
 from jobs_service.runner.options import Changes, HandlerOptions
 from jobs_service.settings import FILE_VARIABLE, PREFIX, HandlerSettings
 
@@ -316,3 +317,22 @@ def test_a_handlers_options_have_the_ranges_that_they_have_in_code(name: str) ->
             complaint(handlers={"a": {name: outside}})
             with pytest.raises(InvalidSettings):
                 HandlerOptions().with_changes(**{name: outside})
+
+
+async def test_a_misspelt_variable_is_named_once_with_the_nearest_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_ADD_BACH", "5")
+    monkeypatch.setenv("JOBS_SERVICE_STROE", "lmdb:here")
+    for others in ("TEST_WHATEVER", "SERVICE_HOST", "PORT_80_TCP", "ADD_BATCH"):
+        monkeypatch.setenv(PREFIX + others, "5")
+    with capture_logs() as logs:
+        for _ in range(2):
+            async with JobsService("memory:", supervise=False):
+                pass
+    [event] = [event for event in logs if event["log_level"] == "warning"]
+    assert (event["event"], event["variables"]) == (
+        "unknown_variables",
+        [
+            "JOBS_SERVICE_ADD_BACH is no setting; the nearest is JOBS_SERVICE_ADD_BATCH",
+            "JOBS_SERVICE_STROE is no setting; the nearest is JOBS_SERVICE_STORE",
+        ],
+    )

@@ -27,7 +27,8 @@ class Chosen:
 
 def chosen_store(context: typer.Context, store: str | None) -> str:
     """Return the store's address: the verb's option, else the one before the verb, the variable, the default."""
-    from jobs_service.service import DEFAULT_STORE, STORE_VARIABLE
+    from jobs_service.service import DEFAULT_STORE
+    from jobs_service.settings import STORE_VARIABLE
 
     return store or context.obj.store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
@@ -83,7 +84,7 @@ def run_at(
 def require_store(address: str) -> None:
     """Raise StoreError if the address names an embedded store that is not there."""
     from jobs_service.errors import StoreError
-    from jobs_service.service import STORE_VARIABLE
+    from jobs_service.settings import STORE_VARIABLE
 
     path = missing_store(address)
     if path is not None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
-from jobs_service.layer.pending import Terms
+from jobs_service.layer.pending import More, Terms
 from jobs_service.layer.unit import Unit
 from tests.layer.support import Layer, add, layer
 from tests.layer.tuples import IDS, NAMES
@@ -214,11 +214,16 @@ async def test_more_due_jobs_than_one_look_makes_ready_are_said_to_be_more() -> 
             await found.add(str(number), run_at=EPOCH + 1)
         found.sources.wall_time = lambda: EPOCH + 2
 
-        async def look(unit: Unit) -> tuple[int, bool]:
+        async def look(unit: Unit) -> tuple[int, More]:
             taken, more = await pending.accept(unit, found.keys, Terms(10, None, None, 1, 2))
             return len(taken), more
 
-        assert [await found.transact(look) for _ in range(4)] == [(2, True), (2, True), (1, True), (0, False)]
+        assert [await found.transact(look) for _ in range(4)] == [
+            (2, More.DUE),
+            (2, More.DUE),
+            (1, More.DUE),
+            (0, More.NO),
+        ]
 
 
 @in_virtual_time
