@@ -89,6 +89,15 @@ def test_events_come_back_newest_first_and_no_more_than_are_kept(
     notes.check(packed)
 
 
+def test_what_runs_have_left_stays_when_the_oldest_event_gives_way() -> None:
+    packed = full()
+    for number in range(len(HistoryKind) + 1):
+        packed = notes.noted(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
+    assert kinds(packed) == [HistoryKind.STARTED] * len(HistoryKind)
+    assert notes.told_of(packed) == notes.told_of(full())
+    notes.check(packed)
+
+
 @given(JSON, TEXTS, TEXTS, TEXTS, st.integers() | st.floats(allow_nan=False, allow_infinity=False))
 def test_result_error_and_progress_come_back_and_leave_each_other_alone(
     result: Any, type: str, message: str, traceback: str, done: float
