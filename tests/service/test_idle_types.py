@@ -178,6 +178,20 @@ async def test_a_sleeping_type_is_woken_by_a_job_that_comes_sooner() -> None:
 
 
 @in_virtual_time
+async def test_a_type_is_woken_by_the_applications_own_transaction() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        application = memory(jobs).begin()
+        with jobs.within(application) as tx:
+            tx.add(T1, "scheduled", run_at=EPOCH + 200)
+        application.commit()
+        assert (await rows(jobs))[AWAKE] == 1
+        await asyncio.sleep(200.05)
+        assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
+        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+
+
+@in_virtual_time
 @pytest.mark.parametrize("when", ["before the service opens", "while it is open"])
 async def test_what_an_earlier_version_has_left_in_a_store_is_watched_over(when: str) -> None:
     """It knew nothing of types that are awake."""

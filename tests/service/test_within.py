@@ -468,6 +468,17 @@ async def test_a_block_that_is_too_large_at_its_end_leaves_nothing_in_the_applic
     assert await drained(quiet) == ["ready"]
 
 
+async def test_a_transaction_goes_on_after_a_block_that_is_too_large_at_its_end(quiet: JobsService) -> None:
+    application = begun(quiet)
+    with pytest.raises(TransactionTooLarge), quiet.within(application.tr) as tx:
+        for number in range(120):
+            tx.add(T1, f"large-{number}", "x" * 90_000)
+    with quiet.within(application.tr) as tx:
+        tx.add(T1, J1)
+    application.commit()
+    assert await drained(quiet) == [J1]
+
+
 async def test_a_block_that_fits_beside_what_the_application_has_written_is_written(quiet: JobsService) -> None:
     application = begun(quiet)
     for number in range(50):
