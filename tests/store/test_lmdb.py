@@ -80,6 +80,14 @@ async def test_the_format_is_written_into_a_new_store(path: Path) -> None:
         assert transaction.get(FORMAT_KEY) == b"%d" % FORMAT
 
 
+@pytest.mark.parametrize("durable", [True, False])
+async def test_every_commit_is_flushed_and_of_a_durable_store_with_its_meta_page(path: Path, durable: bool) -> None:
+    async with opened(path, durable=durable) as store:
+        assert store._environment is not None
+        flags = store._environment.flags()
+    assert (flags["sync"], flags["metasync"], flags["writemap"], flags["map_async"]) == (True, durable, False, False)
+
+
 async def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file")
     assert "is a file" in await refusal(tmp_path / "file")
