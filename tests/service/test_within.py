@@ -471,8 +471,7 @@ async def test_a_block_that_is_too_large_at_its_end_leaves_nothing_in_the_applic
 async def test_a_transaction_goes_on_after_a_block_that_is_too_large_at_its_end(quiet: JobsService) -> None:
     application = begun(quiet)
     with pytest.raises(TransactionTooLarge), quiet.within(application.tr) as tx:
-        for number in range(120):
-            tx.add(T1, f"large-{number}", "x" * 90_000)
+        tx.add_many(T1, [NewJob(f"large-{number}", "x" * 90_000) for number in range(120)])
     with quiet.within(application.tr) as tx:
         tx.add(T1, J1)
     application.commit()
