@@ -52,11 +52,12 @@ from jobs_service.errors import (
 from jobs_service.events import EventLog
 from jobs_service.layer import activity, creation, inspection, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
-from jobs_service.layer.enqueueing import ArgsT, Enqueued, How, ResultT, Wanted, When, batches, handler_of, wanted
+from jobs_service.layer.enqueueing import Enqueued, How, ResultT, Wanted, When, batches, handler_of, wanted
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, plain_type, to_seconds
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.record import Record
+from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
@@ -94,9 +95,10 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.runner.commands import command_handler
-from jobs_service.runner.handler import Handler, Registration, registration
+from jobs_service.runner.handler import Handler
 from jobs_service.runner.host import Host
 from jobs_service.runner.options import KEEP_TICKS, Changes, HandlerOptions, Options, handler_options
+from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.retention import tell_of_retention
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
@@ -448,67 +450,7 @@ class JobsService:
         added = await in_order(map(writing, self._batches(keys, jobs)), self._transact, self._transact_after)
         return [*chain.from_iterable(added)]
 
-    @overload
-    async def enqueue(
-        self,
-        handler: Enqueued[ArgsT, Any],
-        args: ArgsT,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> Job: ...
-
-    @overload
-    async def enqueue(
-        self,
-        handler: Enqueued[Any, Any],
-        args: Mapping[str, Any],
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> Job: ...
-
-    @overload
-    async def enqueue(
-        self,
-        handler: Enqueued[Any, Any],
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job: ...
-
-    @overload
-    async def enqueue(
-        self,
-        handler: JobType,
-        args: Any = UNSET,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job: ...
-
+    @as_enqueue
     async def enqueue(
         self,
         handler: Any,
@@ -564,48 +506,7 @@ class JobsService:
         self._look_at_type_of(place[0])
         return job
 
-    @overload
-    async def enqueue_many(
-        self,
-        handler: Enqueued[ArgsT, Any],
-        jobs: Iterable[ArgsT],
-        *,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: bool = False,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> _Jobs: ...
-
-    @overload
-    async def enqueue_many(
-        self,
-        handler: Enqueued[Any, Any],
-        jobs: Iterable[Mapping[str, Any]],
-        *,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: bool = False,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> _Jobs: ...
-
-    @overload
-    async def enqueue_many(
-        self,
-        handler: JobType,
-        jobs: Iterable[Any],
-        *,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: bool = False,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> _Jobs: ...
-
+    @as_enqueue_many
     async def enqueue_many(
         self,
         handler: Any,

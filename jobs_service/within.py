@@ -9,11 +9,11 @@ import functools
 import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
 from jobs_service.errors import JobsError
-from jobs_service.layer.enqueueing import EnqueueNow
 from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.signatures import Enqueue, EnqueueMany
 from jobs_service.layer.transaction import JobTransaction, Listing
 from jobs_service.layer.unit import Unit
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
@@ -106,8 +106,8 @@ class WithinTransaction:
 
     add = _plain(JobTransaction.add)
     add_many = _plain(JobTransaction.add_many)
-    enqueue_many = _plain(JobTransaction.enqueue_many)
-    enqueue: EnqueueNow = _plain(JobTransaction.enqueue)  # type: ignore[assignment]
+    enqueue = cast(Enqueue[Job], _plain(cast(Any, JobTransaction.enqueue)))
+    enqueue_many = cast(EnqueueMany[_Jobs], _plain(cast(Any, JobTransaction.enqueue_many)))
     remove = _plain(JobTransaction.remove)
     get = _plain(JobTransaction.get)
     active_ids = _plain(JobTransaction.active_ids)

@@ -8,13 +8,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+from typing import (
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+)
 
 from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, in_one_line, kind_of, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, plain_type
-from jobs_service.model import UNSET, Job, JobId, JobType, Priority, RunAt
+from jobs_service.model import UNSET, JobId, JobType, RunAt
 from jobs_service.sources import Sources
 
 ArgsT = TypeVar("ArgsT")
@@ -23,9 +30,6 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 When: TypeAlias = RunAt | timedelta
 """An aware datetime, seconds since the epoch, or a timedelta from now on."""
-
-ENQUEUE_OPTIONS: Final = ("id", "priority", "run_at", "delay", "unique", "max_attempts", "time_limit")
-"""What `enqueue` itself takes by keyword: no parameter of a handler that is given by keyword can be called so."""
 
 _RANDOM_ID_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
@@ -39,11 +43,13 @@ class Enqueued(abc.ABC, Generic[ArgsT, ResultT_co]):
     Attributes:
         type: of its jobs.
         name: how messages call it.
+        takes_args: whether its function takes anything but the job.
         takes_keywords: whether its arguments can be given by keyword.
     """
 
     type: JobType
     name: str
+    takes_args: bool = True
     takes_keywords: bool = False
 
     @property
@@ -97,6 +103,10 @@ class How(NamedTuple):
     unique: Any = None
     max_attempts: Any = None
     time_limit: Any = None
+
+
+ENQUEUE_OPTIONS: Final = How._fields
+"""What `enqueue` itself takes by keyword: no parameter of a handler that is given by keyword can be called so."""
 
 
 class Wanted(NamedTuple):
@@ -232,68 +242,6 @@ def batches(
         yield batch
 
 
-class EnqueueNow(Protocol):
-    """`enqueue` as a plain call; see JobsService.enqueue."""
-
-    @overload
-    def __call__(
-        self,
-        handler: Enqueued[ArgsT, Any],
-        args: ArgsT,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> Job: ...
-    @overload
-    def __call__(
-        self,
-        handler: Enqueued[Any, Any],
-        args: Mapping[str, Any],
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> Job: ...
-    @overload
-    def __call__(
-        self,
-        handler: Enqueued[Any, Any],
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job: ...
-    @overload
-    def __call__(
-        self,
-        handler: JobType,
-        args: Any = UNSET,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job: ...
-
-
 def _one_value(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
     """Return arguments as one value, however they were given.
 
@@ -305,7 +253,9 @@ def _one_value(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, A
     if handler.takes_keywords and args is UNSET:
         return dict(arguments)
     first = next(iter(arguments))
-    why = "its arguments are given as one value already" if handler.takes_keywords else "it takes one value"
+    why = f"it takes {'one value' if handler.takes_args else 'no arguments'}"
+    if handler.takes_keywords:
+        why = "its arguments are given as one value already"
     close = difflib.get_close_matches(first, ENQUEUE_OPTIONS, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the options of enqueue are {', '.join(ENQUEUE_OPTIONS)}"
     refused = f"{handler.name} is not given {in_one_line(first, 40)}= by keyword: {why}; {hint}"

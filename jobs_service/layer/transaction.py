@@ -11,7 +11,7 @@ from jobs_service import notes
 from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, kind_of, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
-from jobs_service.layer.enqueueing import ArgsT, Enqueued, How, When, handler_of, wanted
+from jobs_service.layer.enqueueing import Enqueued, How, When, handler_of, wanted
 from jobs_service.layer.keyspace import (
     TypeKeys,
     exact_int,
@@ -21,6 +21,7 @@ from jobs_service.layer.keyspace import (
 )
 from jobs_service.layer.listing import list_page
 from jobs_service.layer.record import NewSeq
+from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.unit import Entry, Place, Retention, Seen, Unit
 from jobs_service.model import (
@@ -314,67 +315,7 @@ class JobTransaction:
         place = self._place(type, id)
         return job_of(await _named(place, creation.resubmit(self._unit, place, spec)))
 
-    @overload
-    async def enqueue(
-        self,
-        handler: Enqueued[ArgsT, Any],
-        args: ArgsT,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> Job: ...
-
-    @overload
-    async def enqueue(
-        self,
-        handler: Enqueued[Any, Any],
-        args: Mapping[str, Any],
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> Job: ...
-
-    @overload
-    async def enqueue(
-        self,
-        handler: Enqueued[Any, Any],
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job: ...
-
-    @overload
-    async def enqueue(
-        self,
-        handler: JobType,
-        args: Any = UNSET,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job: ...
-
+    @as_enqueue
     async def enqueue(
         self,
         handler: Any,
@@ -396,9 +337,10 @@ class JobTransaction:
         place = self._place(resolved.type, found.id)
         return enqueued_job(await creation.enqueue(self._unit, place, found.spec, found.unique, resolved.timeout))
 
+    @as_enqueue_many
     async def enqueue_many(
         self,
-        handler: Enqueued[Any, Any] | JobType,
+        handler: Any,
         jobs: Iterable[Any],
         *,
         priority: Priority = 0,

@@ -9,21 +9,21 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, cast, overload
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from jobs_service.errors import InvalidJob, InvalidSettings, in_one_line, kind_of, shown
-from jobs_service.layer.enqueueing import ENQUEUE_OPTIONS, ArgsT, Enqueued, ResultT, ResultT_co
+from jobs_service.layer.enqueueing import (
+    ENQUEUE_OPTIONS,
+    ArgsT,
+    Enqueued,
+    ResultT_co,
+)
 from jobs_service.layer.keyspace import plain_type
-from jobs_service.model import UNSET, Job, JobType, RunningJob
+from jobs_service.model import UNSET, Job, JobType
 from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
-
-if TYPE_CHECKING:
-    from jobs_service.runner.blocking import BlockingJob
-
-_P = ParamSpec("_P")
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 """Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
@@ -138,82 +138,6 @@ class Handler(Enqueued[ArgsT, ResultT_co]):
 
     def __repr__(self) -> str:
         return f"<Handler {self.name} of {self.type!r}>"
-
-
-class Registration(Protocol):
-    """What `jobs.handler(type, ...)` returns: called with a function it gives the Handler, typed like the function.
-
-    A handler without arguments of its own takes jobs with any data; one with several parameters, a mapping.
-    """
-
-    @overload
-    def __call__(
-        self, function: Callable[[RunningJob, Any, Any], Coroutine[Any, Any, ResultT]], /
-    ) -> Handler[Mapping[str, Any], ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[[RunningJob, ArgsT], Coroutine[Any, Any, ResultT]], /
-    ) -> Handler[ArgsT, ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[[Any, Any], Coroutine[Any, Any, ResultT]], /
-    ) -> Handler[Mapping[str, Any], ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[], Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[RunningJob], Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[ArgsT], Coroutine[Any, Any, ResultT]], /) -> Handler[ArgsT, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[_P, Coroutine[Any, Any, ResultT]], /) -> Handler[Any, ResultT]: ...  # type: ignore[overload-cannot-match]
-    @overload
-    def __call__(
-        self, function: Callable[[BlockingJob, Any, Any], ResultT], /
-    ) -> Handler[Mapping[str, Any], ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[BlockingJob, ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[[RunningJob, Any, Any], ResultT], /
-    ) -> Handler[Mapping[str, Any], ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[RunningJob, ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[Any, Any], ResultT], /) -> Handler[Mapping[str, Any], ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[], ResultT], /) -> Handler[Any, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[BlockingJob], ResultT], /) -> Handler[Any, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[RunningJob], ResultT], /) -> Handler[Any, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[ArgsT], ResultT], /) -> Handler[ArgsT, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[_P, ResultT], /) -> Handler[Any, ResultT]: ...  # type: ignore[overload-cannot-match]
-
-
-def registration(
-    type: JobType | None, options: HandlerOptions, keep: Callable[[Handler[Any, Any]], None]
-) -> Registration:
-    """Return the decorator that makes a function the handler of a type.
-
-    Args:
-        type: the type whose jobs it runs; None for the function's name.
-        options: how they are run.
-        keep: called with the handler.
-
-    Raises:
-        InvalidSettings: a function in the type's place, as a decorator without parentheses gives it.
-    """
-    if callable(type):
-        raise InvalidSettings(f"a handler's type is {shown(type)}; write @jobs.handler(TYPE) above the function")
-
-    def register(function: Callable[..., Any]) -> Handler[Any, Any]:
-        handler: Handler[Any, Any] = Handler(_type_of(function) if type is None else type, function, options)
-        keep(handler)
-        return handler
-
-    return cast(Registration, register)
 
 
 class _Shape(NamedTuple):
@@ -433,7 +357,7 @@ def _name_of(function: Any) -> str:
     return in_one_line(f"{named.__module__}.{named.__qualname__}".replace(".<locals>", ""), 120)
 
 
-def _type_of(function: Any) -> JobType:
+def type_of(function: Any) -> JobType:
     """Return the type that a function's name stands for."""
     name = getattr(_body(function), "__name__", None)
     if not isinstance(name, str) or name in ("<lambda>", "__call__"):

@@ -16,8 +16,9 @@ from jobs_service.errors import InvalidJob, InvalidSettings
 from jobs_service.layer.enqueueing import ArgsT, ResultT
 from jobs_service.model import UNSET, Job, RunningJob
 from jobs_service.runner import blocking as blocking_module
-from jobs_service.runner.handler import Handler, Registration, registration
+from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
+from jobs_service.runner.registration import Registration, TypedHandler, registration
 from jobs_service.service import JobsService
 
 if TYPE_CHECKING:
@@ -504,12 +505,14 @@ def test_a_type_checker_knows_what_a_handler_takes_and_returns() -> None:
     @decorate
     def with_a_list(args: list[int]) -> None: ...
 
-    assert_type(with_both, Handler[Thumbnail, dict[str, int]])
-    assert_type(with_args, Handler[Thumbnail, int])
-    assert_type(with_job, Handler[Any, str])
-    assert_type(in_a_thread, Handler[Thumbnail, bytes])
-    assert_type(blocking, Handler[Any, float])
-    assert_type(with_a_list, Handler[list[int], None])
+    assert_type(with_both, TypedHandler[[Thumbnail], Thumbnail, dict[str, int]])
+    assert_type(with_args, TypedHandler[[Thumbnail], Thumbnail, int])
+    assert_type(with_job, TypedHandler[[], object, str])
+    assert_type(in_a_thread, TypedHandler[[Thumbnail], Thumbnail, bytes])
+    assert_type(blocking, TypedHandler[[], object, float])
+    assert_type(with_a_list, TypedHandler[[list[int]], list[int], None])
+    wider: list[Handler[Any, Any]] = [with_both, with_job]
+    assert all(type(handler) is TypedHandler for handler in wider)
     assert_type(enqueue(with_args, ARGS), int | None)
     enqueue(with_job, {"any": "thing"})
     with pytest.raises(InvalidJob):

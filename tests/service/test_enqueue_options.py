@@ -123,6 +123,13 @@ async def test_arguments_by_keyword_or_as_a_dict_are_the_same(quiet: JobsService
     ("handler", "args", "arguments", "said"),
     [
         (mail, (), {"to": "ada", "subjekt": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
+        # What no type checker sees, because there is an option as well, or because nobody can say it.
+        (mail, (), {"to": "ada", "subjekt": "a", "id": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
+        (mail, (), {"priority": 3}, "mail takes arguments: give them after the handler (to)"),
+        (mail, (), {"subject": "a", "unique": True}, "parameter to is missing"),
+        (mail, (), {"to": 3, "max_attempts": 3}, "parameter to: the payload should be a str; it is 3"),
+        (mail, ("ada",), {}, "arguments by keyword, or a dict of them, should be given; it is 'ada'"),
+        (nothing, (), {"to": "ada"}, "is not given to= by keyword: it takes no arguments; the options of enqueue are"),
         (
             mail,
             ({"to": "a"},),
@@ -370,7 +377,8 @@ def test_an_option_that_there_is_not_is_one_line(options: Any, said: str) -> Non
 
 
 def test_the_options_of_enqueue_are_those_that_parameters_cannot_be_called() -> None:
-    for method in (JobsService.enqueue, JobTransaction.enqueue):
+    methods: list[Any] = [JobsService.enqueue, JobTransaction.enqueue]
+    for method in methods:
         assert tuple(method.__kwdefaults__ or ()) == ENQUEUE_OPTIONS
 
 

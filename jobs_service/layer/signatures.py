@@ -1,0 +1,136 @@
+"""What `enqueue` and `enqueue_many` are for a type checker, wherever they are: which arguments go with which handler.
+
+Floor: layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Generic, Never, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+
+from jobs_service.layer.enqueueing import ArgsT, Enqueued, ResultT_co, When
+from jobs_service.model import UNSET, Job, JobId, JobType, Priority
+
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+P = ParamSpec("P")
+
+
+class TypedEnqueued(Enqueued[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
+    """A handler whose parameters, but for the job, a type checker knows."""
+
+
+NeedsNoValue: TypeAlias = TypedEnqueued[[], Any, Any] | TypedEnqueued[..., Mapping[str, Any], Any]
+"""A handler whose arguments can all be left out, or are given by keyword."""
+
+
+class TheseArguments:
+    """Stands for arguments that are not a handler's. A type checker lets it go for those of a handler of Any, of which
+    it knows nothing, and names it where a handler is given something else than its function takes.
+    """
+
+
+Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
+"""Arguments of which the handler has told the type, so that `[1]` is a list[int | str] for a handler of these.
+
+The second member is nothing that anybody has: mypy looks last at what a callable may be given for, and by then it knows
+the handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
+"""
+
+
+class SharedOptions(TypedDict, total=False):
+    """The options that `enqueue` and `enqueue_many` have in common; see JobsService.enqueue."""
+
+    priority: Priority
+    run_at: When | None
+    delay: float | timedelta | None
+    max_attempts: int | None
+    time_limit: float | None
+
+
+class EnqueueOptions(SharedOptions, total=False):
+    """The options of `enqueue`."""
+
+    id: JobId | None
+    unique: str | bool | None
+
+
+class EnqueueManyOptions(SharedOptions, total=False):
+    """The options of `enqueue_many`."""
+
+    unique: bool
+
+
+class Enqueue(Protocol[AnswerT_co]):
+    """`enqueue` for a type checker; see JobsService.enqueue.
+
+    The names and types of arguments by keyword are those of the handler where no option is given: nobody can say yet
+    that a function takes the arguments of another one and some of its own, so that those beside options are checked
+    by `enqueue` only.
+    """
+
+    @overload
+    def __call__(
+        self, handler: Enqueued[ArgsT, Any], args: Given[ArgsT], **options: Unpack[EnqueueOptions]
+    ) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: TypedEnqueued[P, Any, Any], *args: P.args, **arguments: P.kwargs) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, id: JobId | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, priority: Priority, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, run_at: When | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, delay: float | timedelta | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, unique: str | bool | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, max_attempts: int | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, time_limit: float | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: Enqueued[TheseArguments, Any], *args: Any, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(
+        self,
+        handler: JobType,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> AnswerT_co: ...
+
+
+class EnqueueMany(Protocol[AnswerT_co]):
+    """`enqueue_many` for a type checker; see JobsService.enqueue_many."""
+
+    @overload
+    def __call__(
+        self, handler: Enqueued[ArgsT, Any], jobs: Iterable[Given[ArgsT]], **options: Unpack[EnqueueManyOptions]
+    ) -> AnswerT_co: ...
+    @overload
+    def __call__(
+        self,
+        handler: JobType | Enqueued[TheseArguments, Any],
+        jobs: Iterable[Any],
+        **options: Unpack[EnqueueManyOptions],
+    ) -> AnswerT_co: ...
+
+
+def as_enqueue(method: Callable[..., Coroutine[Any, Any, Job]]) -> Enqueue[Coroutine[Any, Any, Job]]:
+    """Return a method as it is, for a type checker with the overloads of `enqueue`."""
+    return cast(Enqueue[Coroutine[Any, Any, Job]], method)
+
+
+def as_enqueue_many(
+    method: Callable[..., Coroutine[Any, Any, list[Job]]],
+) -> EnqueueMany[Coroutine[Any, Any, list[Job]]]:
+    """Return a method as it is, for a type checker with the overloads of `enqueue_many`."""
+    return cast(EnqueueMany[Coroutine[Any, Any, list[Job]]], method)

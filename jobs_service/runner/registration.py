@@ -1,0 +1,166 @@
+"""What `@jobs.handler(...)` is for a type checker: which arguments and which result the jobs of a function have.
+
+Floor: runner.
+"""
+
+# The shapes of functions overlap: one that may be given a value may be called without as well. The first that fits is
+# meant, and what mypy takes for unreachable is reached by functions with keyword-only parameters.
+# mypy: disable-error-code="overload-overlap, overload-cannot-match"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, Generic, Protocol, TypeVar, cast, overload
+
+from jobs_service.errors import InvalidSettings, shown
+from jobs_service.layer.enqueueing import ArgsT, ResultT, ResultT_co
+from jobs_service.layer.signatures import P, TypedEnqueued
+from jobs_service.model import Job, JobType, RunningJob
+from jobs_service.runner.blocking import BlockingJob
+from jobs_service.runner.handler import Handler, type_of
+from jobs_service.runner.options import HandlerOptions
+
+JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
+JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
+ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
+
+
+class TypedHandler(Handler[ArgsT, ResultT_co], TypedEnqueued[P, ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
+    """A Handler of which a type checker knows the function's parameters."""
+
+
+class _Optional(Protocol[P, ArgsT_contra, ResultT_co]):
+    """A function that one value may be given to, or none."""
+
+    @overload
+    def __call__(self) -> ResultT_co: ...
+    @overload
+    def __call__(self, args: ArgsT_contra, /) -> ResultT_co: ...
+    @overload
+    def __call__(self, *args: P.args, **arguments: P.kwargs) -> ResultT_co: ...
+
+
+class _OptionalWithJob(Protocol[P, JobT_contra, ArgsT_contra, ResultT_co]):
+    """A function that one value, or none, may be given to beside the job."""
+
+    @overload
+    def __call__(self, job: JobT_contra, /) -> ResultT_co: ...
+    @overload
+    def __call__(self, job: JobT_contra, args: ArgsT_contra, /) -> ResultT_co: ...
+    @overload
+    def __call__(self, job: JobT_contra, /, *args: P.args, **arguments: P.kwargs) -> ResultT_co: ...
+
+
+class _Several(Protocol[P, ResultT_co]):
+    """A function of several parameters."""
+
+    @overload
+    def __call__(self, first: Any, second: Any, /) -> ResultT_co: ...
+    @overload
+    def __call__(self, *args: P.args, **arguments: P.kwargs) -> ResultT_co: ...
+
+
+class _SeveralWithJob(Protocol[P, JobT_contra, ResultT_co]):
+    """A function of several parameters beside the job."""
+
+    @overload
+    def __call__(self, job: JobT_contra, first: Any, second: Any, /) -> ResultT_co: ...
+    @overload
+    def __call__(self, job: JobT_contra, /, *args: P.args, **arguments: P.kwargs) -> ResultT_co: ...
+
+
+class Registration(Protocol):
+    """What `jobs.handler(type, ...)` returns: called with a function it gives the Handler, typed like the function.
+
+    A handler without arguments of its own takes jobs with any data; one with several parameters, a mapping. The shapes
+    with more parameters come first, as a function with defaults has those with fewer as well.
+    """
+
+    @overload
+    def __call__(
+        self, function: _SeveralWithJob[P, RunningJob, Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(
+        self, function: _OptionalWithJob[P, RunningJob, ArgsT, Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[P, ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[RunningJob, ArgsT], Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[[ArgsT], ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[RunningJob], Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[[], object, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[RunningJob, P], Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(
+        self, function: _Several[P, Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(
+        self, function: _Optional[P, ArgsT, Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[P, ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[ArgsT], Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[[ArgsT], ArgsT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[], Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[[], object, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, ResultT]], /
+    ) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(
+        self, function: _SeveralWithJob[P, JobT, ResultT], /
+    ) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(self, function: _OptionalWithJob[P, JobT, ArgsT, ResultT], /) -> TypedHandler[P, ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[JobT, ArgsT], ResultT], /) -> TypedHandler[[ArgsT], ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[JobT], ResultT], /) -> TypedHandler[[], object, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobT, P], ResultT], /
+    ) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(self, function: _Several[P, ResultT], /) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+    @overload
+    def __call__(self, function: _Optional[P, ArgsT, ResultT], /) -> TypedHandler[P, ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[ArgsT], ResultT], /) -> TypedHandler[[ArgsT], ArgsT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[], ResultT], /) -> TypedHandler[[], object, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[P, ResultT], /) -> TypedHandler[P, Mapping[str, Any], ResultT]: ...
+
+
+def registration(
+    type: JobType | None, options: HandlerOptions, keep: Callable[[Handler[Any, Any]], None]
+) -> Registration:
+    """Return the decorator that makes a function the handler of a type.
+
+    Args:
+        type: the type whose jobs it runs; None for the function's name.
+        options: how they are run.
+        keep: called with the handler.
+
+    Raises:
+        InvalidSettings: a function in the type's place, as a decorator without parentheses gives it.
+    """
+    if callable(type):
+        raise InvalidSettings(f"a handler's type is {shown(type)}; write @jobs.handler(TYPE) above the function")
+
+    def register(function: Callable[..., Any]) -> Handler[Any, Any]:
+        handler: Handler[Any, Any] = TypedHandler(type_of(function) if type is None else type, function, options)
+        keep(handler)
+        return handler
+
+    return cast(Registration, register)
