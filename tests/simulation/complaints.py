@@ -47,6 +47,7 @@ def noted(packed: bytes) -> Notes:
         parts.get(notes.PROGRESS),
         notes.expires_at(packed),
         notes.crashes_of(packed),
+        parts.get(notes.LIMITS),
     )
 
 
@@ -63,8 +64,8 @@ def called(entry: Entry) -> str:
 
 def _readable(value: Any) -> str:
     if isinstance(value, Change):
-        fields = zip(("data", "priority", "run_at"), value, strict=True)
-        return " ".join(f"{name}={_shown_field(name, part)}" for name, part in fields if part is not UNSET)
+        fields = zip(("data", "priority", "run_at", "limits"), value, strict=True)
+        return " ".join(f"{name}={_shown_field(name, part)}" for name, part in fields if part not in (UNSET, None))
     return value.hex() if isinstance(value, bytes) and len(value) == LOCK_BYTES else repr(value)
 
 

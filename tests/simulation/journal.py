@@ -130,7 +130,10 @@ def _as_they_are(*arguments: Any) -> tuple[Any, ...]:
 
 def _change(spec: Spec) -> Change:
     return Change(
-        UNSET if spec.json is None else spec.json, UNSET if spec.priority is None else spec.priority, spec.run_at
+        UNSET if spec.json is None else spec.json,
+        UNSET if spec.priority is None else spec.priority,
+        spec.run_at,
+        spec.limits,
     )
 
 

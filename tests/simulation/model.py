@@ -42,11 +42,13 @@ class Change(NamedTuple):
         data: JSON bytes.
         priority: packed.
         run_at: seconds since the epoch, or None.
+        limits: that hold for it instead of its handler's, JSON bytes; None for none.
     """
 
     data: Any
     priority: Any
     run_at: Any
+    limits: bytes | None = None
 
 
 class Said(NamedTuple):
@@ -86,6 +88,7 @@ class Notes(NamedTuple):
         result, error, progress: JSON bytes, None for none.
         expires: when it is to go, seconds since the epoch; None for never.
         crashes: how many runs have crashed in a row, 15 for as many or more.
+        limits: that hold for it instead of its handler's, JSON bytes; None for none.
     """
 
     attempts: int = 0
@@ -95,10 +98,11 @@ class Notes(NamedTuple):
     progress: bytes | None = None
     expires: float | None = None
     crashes: int = 0
+    limits: bytes | None = None
 
     def size(self) -> int:
         """Return how many bytes of a record they take."""
-        parts = [part for part in (self.result, self.error, self.progress) if part is not None]
+        parts = [part for part in (self.result, self.error, self.progress, self.limits) if part is not None]
         events = sum(_EVENT_BYTES + len(detail.encode()) for _, _, detail in self.history)
         return _NOTES_BYTES + events + sum(_PART_BYTES + len(part) for part in parts)
 
@@ -239,7 +243,9 @@ class Model:
             return self._create(key, change, now)
         if not unique:
             return JobExists
-        return self.resubmit(key, change, now) if job.state is FINISHED else job
+        if job.state is not FINISHED:
+            return job
+        return self.resubmit(key, change, now)
 
     def resubmit(self, key: Key, change: Change, now: float) -> Result:
         """Have a job run again, as a creator."""
@@ -254,7 +260,7 @@ class Model:
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
-        notes = Notes(0, _noted(job.notes, "added", now))
+        notes = Notes(0, _noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
         return self._wait(key, notes, data, priority, run_at, job.next, now)
 
     def remove(self, key: Key, force: bool) -> Removal | type[JobsError]:
@@ -392,7 +398,7 @@ class Model:
     # Changes
 
     def _create(self, key: Key, change: Change, now: float) -> ModelJob:
-        notes = Notes(0, (("added", now, ""),))
+        notes = Notes(0, (("added", now, ""),), limits=change.limits)
         return self._wait(key, notes, change.data, change.priority, change.run_at, None, now)
 
     def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:

@@ -11,6 +11,7 @@ from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idl
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers, Tickers
+from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.vandals import Vandals
@@ -45,7 +46,7 @@ ALL: tuple[type[Workload], ...] = (
 )
 """What goes on in every run."""
 
-OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers)
+OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers, Speakers)
 """What goes on in some runs beside that, because it takes its time."""
 
 OF_LARGE: tuple[type[Workload], ...] = (Bulk,)

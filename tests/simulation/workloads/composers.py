@@ -92,10 +92,13 @@ class Composers(Workload):
         unreadable = any(job.state is JobState.UNREADABLE for job in listed) or self.run.is_damaged
         active, counted = await tx.active_ids(type), await tx.pending_count(type)
         at_most = await tx.pending_count(type, limit=1)
-        if not unreadable and (set(active) != running or counted != pending or at_most != min(1, pending)):
+        due = await tx.pending_count(type, due_by=client.process.clock.wall_time() + 3.0)
+        if not unreadable and (
+            set(active) != running or counted != pending or at_most != min(1, pending) or due > pending
+        ):
             self.run.complain(
                 f"transaction: {client.process} sees {running} run and {pending} wait of {type!r}, "
-                f"and was told {active}, {counted} and {at_most}"
+                f"and was told {active}, {counted}, {at_most} and {due}"
             )
         state = self.random.choice([JobState.PENDING, JobState.RUNNING, JobState.FINISHED])
         if [job.id for job in await tx.list(type, state=state)] != [job.id for job in listed if job.state is state]:
@@ -123,12 +126,25 @@ class Composers(Workload):
         elif draw < 0.6:
             call.name = STOP_AND_REMOVE  # within its time, as often as there were operations
             await tx.remove(type, id, force=draw < 0.55)
-        elif draw < 0.65:
-            await tx.set_retention(type, keep=None, keep_failed=None)
-        elif draw < 0.7:
-            await tx.set_type_timeout(type, self.run.timeouts[type])
+        elif draw < 0.63:
+            await tx.set_retention(type, keep=None if draw < 0.62 else 3.0, keep_failed=None if draw < 0.61 else 3.0)
+        elif draw < 0.66:
+            await self._change_type(client, tx, type)
         else:
             await self._take(client, tx, draw, call, seen)
+
+    async def _change_type(self, client: Client, tx: JobTransaction, type: JobType) -> None:
+        """Pause and resume a type, and make it anew: each is seen at once, and nobody else sees any of it."""
+        seconds = self.run.timeouts[type]
+        await tx.pause(type)
+        paused = await tx.paused(type)
+        await tx.resume(type)
+        resumed = not await tx.paused(type)
+        await tx.clear_type_timeout(type)
+        cleared = await _timeout(tx, type) is None and type not in await tx.types()
+        await tx.set_type_timeout(type, seconds)
+        if not (paused and resumed and cleared and await _timeout(tx, type) == seconds):
+            self.run.complain(f"transaction: {client.process} does not see what it does to {type!r}")
 
     async def _take(self, client: Client, tx: JobTransaction, draw: float, call: Call, seen: Composed) -> None:
         """Accept a job on any terms, and perhaps go on with it in the same transaction."""

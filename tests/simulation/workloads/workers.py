@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import ClassVar
 
-from jobs_service import JobCanceled, JobType, Outcome, RunningJob, StoreError, WorkerConflict
+from jobs_service import JobCanceled, JobError, JobType, Outcome, RunningJob, StoreError, WorkerConflict
 from tests.simulation.checks import overlooked
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.workloads.base import Workload
@@ -26,6 +26,7 @@ class Workers(Workload):
             "spread": self.random.choice([1, 1, 2, 5, "adaptive"]),
             "timeout": self.random.choice([0, 0, 0.5, 5.0]),
             "max_priority": self.random.choice([None, None, None, 0]),
+            "due_by": self.random.choice([None, None, None, None, client.process.clock.wall_time() + 4.0]),
         }
         type = self.some_type()
         fates = [self.random.random() for _ in range(limit)]
@@ -80,7 +81,8 @@ class Workers(Workload):
         for _ in range(_TRIES):
             try:
                 if 0.4 < fate < 0.5:
-                    await client.finish(job, outcome=Outcome.FAILED)
+                    error = JobError("Failed", "as it was to be")
+                    await client.finish(job, outcome=Outcome.FAILED, error=error)
                 elif 0.5 < fate < 0.6:
                     await client.finish(job)
                 else:
