@@ -3,6 +3,7 @@
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.errors import (
     Discard,
+    InvalidAddress,
     InvalidJob,
     InvalidSettings,
     JobCanceled,
@@ -57,6 +58,7 @@ __all__ = [
     "HandlerOptions",
     "HistoryEvent",
     "HistoryKind",
+    "InvalidAddress",
     "InvalidJob",
     "InvalidSettings",
     "Job",

@@ -91,6 +91,10 @@ class RecordDamaged(StoreError):
         return RecordDamaged(what, type=type, id=id)
 
 
+class InvalidAddress(StoreError):
+    """An address that can be no store's."""
+
+
 class StoreDamaged(StoreError):
     """A part of the embedded store's file is damaged: what is stored there cannot be read or changed; all else can."""
 

@@ -151,7 +151,7 @@ class JobsService:
         sources: wall-clock time and randomness; None for the machine's.
 
     Raises:
-        StoreError: the address names no store.
+        InvalidAddress: the address names no store.
         InvalidSettings: the environment has a setting out of range.
     """
 

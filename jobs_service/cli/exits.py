@@ -110,7 +110,9 @@ def _code(error: BaseException) -> int:
         return USAGE
     if isinstance(error, AnswerIsNo | TimeoutError):
         return NO
-    if isinstance(error, errors.InvalidJob | errors.JobTooLarge | errors.InvalidSettings | errors.TransactionTooLarge):
+    if isinstance(error, errors.InvalidJob | errors.JobTooLarge | errors.TransactionTooLarge):
+        return USAGE
+    if isinstance(error, errors.InvalidSettings | errors.InvalidAddress):
         return USAGE
     if isinstance(error, errors.StoreError | errors.SupervisorFailed):
         return STORE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.existing import exists
+from jobs_service.cli.existing import require_type
 from jobs_service.cli.names import parse_id, parse_type, printable, priority_text, shown
 from jobs_service.cli.options import IdArgument, JsonOption, OptionalType, StoreOption, TypeArgument
 from jobs_service.cli.tables import Column, Table, table
@@ -69,8 +69,9 @@ def list_jobs(
                 found += len(page)
         if found:
             return ""
-        missing = only is not None and not await jobs.transact(lambda tx: exists(tx, only))
-        return f"no jobs; there is no type {shown(only)}" if missing else "no jobs"
+        if only is not None:
+            await require_type(jobs, only)
+        return "no jobs"
 
     said = session.run(context, store, body)
     if said and not as_json:

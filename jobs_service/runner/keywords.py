@@ -60,7 +60,7 @@ class Keywords:
             InvalidJob: they do not fit.
         """
         if not isinstance(data, dict):
-            raise InvalidJob(f"the payload should be a dict of arguments; it is {shown(data)}")
+            raise InvalidJob(f"the data should be a dict of arguments; it is {shown(data)}")
         return self._each(data, lambda codec, value: codec.decode(value))
 
     def _each(self, values: Mapping[str, Any], convert: Callable[[Codec, Any], Any]) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
     except Exception as error:  # a class body's own code runs as well, and may raise whatever it likes
         why = in_one_line(str(error).partition("\n\n")[0], _LONGEST)
         raise InvalidSettings(
-            f"{called} is nothing that a payload can be: {why}; allowed are dataclasses, TypedDict, pydantic models, "
-            "msgspec.Struct, JSON types and Any"
+            f"{called} is nothing that a job's data can be: {why}; allowed are dataclasses, TypedDict, pydantic "
+            "models, msgspec.Struct, JSON types and Any"
         ) from None
 
 
@@ -112,7 +112,7 @@ class _Plain:
     def decode(self, data: Any) -> Any:
         """Return the data themselves."""
         if not isinstance(data, self._kind):
-            raise InvalidJob(f"the payload should be a {self._kind.__name__}; it is {shown(data)}")
+            raise InvalidJob(f"the data should be a {self._kind.__name__}; it is {shown(data)}")
         return data
 
 
@@ -162,7 +162,7 @@ class _Typed:
         found = difference(args, back)
         if found is not None:
             json_data.encode(data)  # says better what is no JSON at all
-            raise InvalidJob(f"the payload does not fit {self._called}: {found}")
+            raise InvalidJob(f"the data does not fit {self._called}: {found}")
         return data
 
     def decode(self, data: Any) -> Any:
@@ -181,7 +181,7 @@ class _Typed:
             raise
 
     def _refused(self, error: Exception) -> str:
-        return f"the payload does not fit {self._called}: {self._complaint(error)}"
+        return f"the data does not fit {self._called}: {self._complaint(error)}"
 
 
 def _check_count(args: Any) -> bool:
@@ -205,7 +205,7 @@ def _check_count(args: Any) -> bool:
             found = fields.values()
         left -= len(found)
         if left < 0:
-            raise JobTooLarge(f"a payload of more than {json_data.MAX_VALUES} values; no store takes that much")
+            raise JobTooLarge(f"data of more than {json_data.MAX_VALUES} values; no store takes that much")
         values.extend(found)
     return has_sets
 

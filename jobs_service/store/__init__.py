@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.errors import StoreError, shown
+from jobs_service.errors import InvalidAddress, shown
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Store, Transaction, Watch
@@ -22,11 +22,11 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
         sources: wall-clock time and randomness.
 
     Raises:
-        StoreError: the address names no store there is.
+        InvalidAddress: the address names no store there is.
     """
     scheme, colon, rest = address.partition(":")
     if "\0" in address or not _is_encodable(rest) or len(rest) > _LONGEST_PATH:
-        raise StoreError(f"store address {shown(address)}: no file system takes such a path")
+        raise InvalidAddress(f"store address {shown(address)}: no file system takes such a path")
     if colon and scheme == "lmdb" and rest:
         from jobs_service.store.lmdb import LmdbStore
 
@@ -41,7 +41,7 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
 
         file, directory = split_address(rest, settings.fdb_directory)
         return FdbStore(file, settings=settings, sources=sources, directory=directory)
-    raise StoreError(f"store address {shown(address)} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
+    raise InvalidAddress(f"store address {shown(address)} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
 
 
 def _is_encodable(path: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import fdb
 import fdb.tuple
 
-from jobs_service.errors import StoreError, StoreUnavailable, in_one_line, shown
+from jobs_service.errors import InvalidAddress, StoreError, StoreUnavailable, in_one_line, shown
 from jobs_service.store.fdb_errors import DATABASE_LOCKED
 
 DIRECTORY: Final = ("jobs_service",)
@@ -59,11 +59,11 @@ def directory_path(text: str, what: str) -> tuple[str, ...]:
         what: names it in the error.
 
     Raises:
-        StoreError: there can be no such directory.
+        InvalidAddress: there can be no such directory.
     """
     parts = tuple(text.split("/"))
     if not all(parts) or len(text) > _LONGEST_PATH or not text.isprintable():
-        raise StoreError(
+        raise InvalidAddress(
             f"{what}={shown(text)}: allowed are names separated by /, of printable characters, at most "
             f"{_LONGEST_PATH} in all"
         )
@@ -78,13 +78,13 @@ def split_address(rest: str, default: str) -> tuple[str, tuple[str, ...]]:
         default: the path if the address has none.
 
     Raises:
-        StoreError: an address with something else behind the question mark, or of a directory that cannot be.
+        InvalidAddress: an address with something else behind the question mark, or of a directory that cannot be.
     """
     file, mark, parameter = rest.rpartition("?")
     if not mark:
         return rest, directory_path(default, "setting fdb_directory")
     if not parameter.startswith(_PARAMETER):
-        raise StoreError(f"store address {shown(f'fdb:{rest}')}: behind the ? only {_PARAMETER}PATH is allowed")
+        raise InvalidAddress(f"store address {shown(f'fdb:{rest}')}: behind the ? only {_PARAMETER}PATH is allowed")
     return file, directory_path(parameter.removeprefix(_PARAMETER), f"store address fdb:{shown(file)}: directory")
 
 

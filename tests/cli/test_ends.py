@@ -159,9 +159,9 @@ def test_what_is_no_store_is_one_line_and_code_3(
 
 
 @pytest.mark.parametrize("address", ["jobs-data", "redis://localhost", "lmdb:", "memory:x"])
-def test_an_address_that_names_no_store_is_code_3(invoke: Invoke, address: str) -> None:
+def test_an_address_that_names_no_store_is_wrong_usage(invoke: Invoke, address: str) -> None:
     refused = invoke("list", "--store", address)
-    assert refused.code == 3
+    assert refused.code == 2
     assert repr(address) in refused.error
 
 

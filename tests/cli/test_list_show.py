@@ -108,8 +108,13 @@ def test_long_lists_are_laid_out_page_by_page_with_one_heading(invoke: Invoke, s
 def test_nothing_to_list_is_said_to_people_only(invoke: Invoke, email: str) -> None:
     assert invoke("list", "--store", email).out == "no jobs\n"
     assert invoke("list", "email", "--store", email).out == "no jobs\n"
-    assert invoke("list", "typo", "--store", email).out == "no jobs; there is no type typo\n"
-    assert invoke("list", "other", "--store", email, "--json").out == ""
+    assert invoke("list", "email", "--store", email, "--json").out == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_type_that_is_not_there_has_no_list(invoke: Invoke, email: str, options: tuple[str, ...]) -> None:
+    refused = invoke("list", "typo", "--store", email, *options)
+    assert (refused.code, refused.out, refused.error) == (1, "", "there is no type typo")
 
 
 @pytest.mark.parametrize("options", [["--state", "lost"], ["--limit", "0"], ["--limit", "x"], ["json:[", "--json"]])

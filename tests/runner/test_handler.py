@@ -250,8 +250,8 @@ def test_several_parameters_are_given_by_keyword(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ({"to": 3}, "parameter to: the payload should be a str; it is 3"),
-        ({"to": "ada", "parts": ["a"]}, "parameter parts: the payload does not fit list[int] | None: "),
+        ({"to": 3}, "parameter to: the data should be a str; it is 3"),
+        ({"to": "ada", "parts": ["a"]}, "parameter parts: the data does not fit list[int] | None: "),
         ({}, "parameter to is missing"),
         ({"to": "ada", "subjekt": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
         ({"to": "ada", 3: "a"}, "there is no parameter 3; there are to, subject, parts"),
@@ -282,7 +282,7 @@ def test_a_decorator_without_parentheses_is_refused() -> None:
 def test_names_that_a_function_does_not_know_any_more_are_ignored_in_what_is_stored() -> None:
     handler: Handler[Any, Any] = Handler("type", mail)
     assert called(handler, {"to": "ada", "later": 1}) == ("ada", "hi", None)
-    with pytest.raises(InvalidJob, match="the payload should be a dict of arguments; it is None"):
+    with pytest.raises(InvalidJob, match="the data should be a dict of arguments; it is None"):
         handler.codec.decode(None)
 
 
@@ -385,13 +385,13 @@ def wraps_a_coroutine(*args: Any) -> Any:
         (positional_only, "parameter a is positional-only; several are given by keyword"),
         (named_like_an_option, "enqueue has an option delay; call the parameter otherwise"),
         (keyword_job, "parameter job is keyword-only; only the first parameter gets the job"),
-        (no_payloads, "parameter b: ExitStack is nothing that a payload can be: "),
+        (no_payloads, "parameter b: ExitStack is nothing that a job's data can be: "),
         (variadic, "it takes *args; name its parameters"),
         (a_method, "it takes self; register the bound method of an object"),
         (Scaler.method, "it takes self; register the bound method of an object"),
         (unresolved, "annotation 'Nowhere' of parameter args cannot be resolved: name 'Nowhere' is not defined"),
         (broken, "of parameter args cannot be resolved: "),
-        (no_payload, "parameter args: ExitStack is nothing that a payload can be: "),
+        (no_payload, "parameter args: ExitStack is nothing that a job's data can be: "),
         (payload_called_job, "parameter job is annotated Thumbnail but gets the job; call it args"),
         (generator, "it is a generator; a handler returns its result and does not yield"),
         (async_generator, "it is a generator"),

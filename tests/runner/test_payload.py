@@ -344,14 +344,14 @@ def test_an_integer_is_accepted_for_a_float_and_becomes_one() -> None:
 @pytest.mark.parametrize(
     ("annotation", "data", "said"),
     [
-        (int, "3", "the payload does not fit int: input should be a valid integer; it is '3'"),
+        (int, "3", "the data does not fit int: input should be a valid integer; it is '3'"),
         (int, 3.0, "does not fit int: input should be a valid integer; it is 3.0"),
         (int, True, "input should be a valid integer; it is True"),
         (bool, 1, "input should be a valid boolean; it is 1"),
-        (str, 3, "the payload should be a str; it is 3"),
-        (dict, None, "the payload should be a dict; it is None"),
-        (dict[str, Any], [], "the payload should be a dict; it is []"),
-        (list, {}, "the payload should be a list; it is {}"),
+        (str, 3, "the data should be a str; it is 3"),
+        (dict, None, "the data should be a dict; it is None"),
+        (dict[str, Any], [], "the data should be a dict; it is []"),
+        (list, {}, "the data should be a list; it is {}"),
         (Point, {"x": "3", "y": 1}, "does not fit Point: field x: input should be a valid integer; it is '3'"),
         (Point, {"x": 3}, "does not fit Point: field y is missing"),
         (Point, {}, "field x is missing (and 1 more)"),
@@ -428,7 +428,7 @@ CODECS = [codec(annotation) for annotation in ANNOTATIONS]
         (bytes, b"\xff", "UnicodeDecodeError: 'utf-8' codec"),
         (Checked, Checked(1, object()), "does not fit Checked: PydanticSerializationError: Unable to serialize"),
         (Movie, {}, "does not fit Movie: "),
-        (dict, [], "the payload should be a dict; it is []"),
+        (dict, [], "the data should be a dict; it is []"),
     ],
 )  # fmt: skip
 def test_arguments_that_no_handler_could_be_given_are_refused_to_the_producer(
@@ -470,7 +470,7 @@ class LostStruct(msgspec.Struct):
 
 @pytest.mark.parametrize("annotation", [NeedsArguments, 3, Lost, LostStruct, None | NeedsArguments])
 def test_an_annotation_that_no_codec_takes_is_refused_in_one_line(annotation: Any) -> None:
-    with pytest.raises(InvalidSettings, match=r" is nothing that a payload can be: .*; allowed are datac") as caught:
+    with pytest.raises(InvalidSettings, match=r" is nothing that a job's data can be: .*; allowed are datac") as caught:
         codec(annotation)
     assert len(str(caught.value).splitlines()) == 1
 

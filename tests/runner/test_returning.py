@@ -147,7 +147,7 @@ def test_what_would_not_come_back_equal_is_refused_in_one_line_that_names_the_fi
 ) -> None:
     with pytest.raises(InvalidJob, match=re.escape(said)) as caught:
         codec(annotation).encode(args)
-    assert str(caught.value).startswith("the payload does not fit ")
+    assert str(caught.value).startswith("the data does not fit ")
     assert len(str(caught.value).splitlines()) == 1
     assert "'b'" not in str(caught.value)
 

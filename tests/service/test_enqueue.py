@@ -348,7 +348,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "no handler": ((len,), {}, "enqueue takes what @jobs.handler"),
     "no arguments": ((PICTURE,), {}, "picture takes arguments"),
     "arguments too many": ((NOTHING, {1: 2}), {}, "data is not JSON: the key 1 of type int; object keys must be str"),
-    "arguments of another kind": ((PICTURE, {"path": 1}), {}, "the payload does not fit Picture"),
+    "arguments of another kind": ((PICTURE, {"path": 1}), {}, "the data does not fit Picture"),
     "a field of another kind": ((PICTURE, Picture("x", "wide")), {}, "width"),  # type: ignore[arg-type]
     "id and unique": ((PICTURE, CAT), {"id": "x", "unique": True}, "id='x' and unique=True: give one of them"),
     "a number for unique": ((PICTURE, CAT), {"unique": 1}, "unique=1: allowed are None, True, False and a key"),

@@ -90,7 +90,7 @@ async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the
         job = await enqueue("picture", {"path": "cat.png"})
         assert job.data == {"path": "cat.png"}
         assert (await enqueue("picture", CAT)).data == {"path": "cat.png", "width": 320}
-        with pytest.raises(InvalidJob, match="the payload does not fit Picture: field path is missing"):
+        with pytest.raises(InvalidJob, match="the data does not fit Picture: field path is missing"):
             await enqueue("picture", {"paht": "cat.png"})
         with pytest.raises(InvalidJob, match="parameter to is missing"):
             await enqueue("mail", {"subject": "ho"})
