@@ -197,6 +197,8 @@ class JobsService:
         self._periodic: _Periodics = []
         # What the settings have replaced of a handler's options, as it was before.
         self._replaced: dict[JobType, dict[str, Any]] = {}
+        # Types of which was said how long their finished jobs are kept.
+        self._told_of: set[JobType] = set()
         self._runner: Runner | None = None
         self._running: asyncio.Task[Any] | None = None
         # Types whose timeouts transactions have changed, not all of which have committed.
@@ -953,7 +955,7 @@ class JobsService:
         def begun() -> None:
             for type in self._handlers:
                 self._timeout_changed(self._context.keyspace.of(type))
-            tell_of_retention(self._handlers.values())
+            self._tell_of_retention(handlers)
             if started is not None:
                 started()
 
@@ -968,6 +970,12 @@ class JobsService:
             raise
         finally:
             self._runner = self._running = None
+
+    def _tell_of_retention(self, handlers: _Handlers) -> None:
+        """Say once how long finished jobs of these handlers are kept, however often they are run."""
+        fresh = [each for each in handlers if each.type not in self._told_of]
+        self._told_of.update(each.type for each in fresh)
+        tell_of_retention(fresh, [each.handler for each in self._periodic])
 
     def configure(self, type: JobType, **changes: Unpack[Changes]) -> None:
         """Change options of a handler, also while it runs.

@@ -6,19 +6,30 @@ Floor: runner.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
 from jobs_service.runner.handler import Handler
+from jobs_service.runner.options import KEEP_TICKS
+
+_TICKS: Final = (KEEP_TICKS, None)
 
 
-def tell_of_retention(handlers: Iterable[Handler[Any, Any]]) -> None:
-    """Log of which types finished jobs are removed after which time: one line for all that agree on it."""
+def tell_of_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
+    """Log of which types finished jobs are removed after which time: one line for all that agree on it.
+
+    Of periodic ones it is told where they differ from the default: nobody has added their jobs, or looks for old ones.
+
+    Args:
+        handlers: that start.
+        periodic: those whose jobs come by themselves.
+    """
+    ticking = {id(handler) for handler in periodic}
     types: dict[tuple[float | None, float | None], list[JobType]] = {}
     for handler in handlers:
         kept = handler.options.keep, handler.options.keep_failed
-        if kept != (None, None):
+        if kept != (None, None) and not (kept == _TICKS and id(handler) in ticking):
             types.setdefault(kept, []).append(handler.type)
     for (keep, keep_failed), each in types.items():
         log.warning("finished_jobs_expire", types=each, keep=keep, keep_failed=keep_failed)

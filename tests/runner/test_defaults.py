@@ -62,13 +62,18 @@ async def test_it_is_said_once_at_the_start_that_finished_jobs_are_removed() -> 
         async def tick() -> None:
             """Nothing."""
 
+        @jobs.every("1h", type="kept ticks", keep_failed=DAY)
+        async def other_tick() -> None:
+            """Nothing."""
+
         with capture_logs() as logged:
-            async with running(jobs):
-                await asyncio.sleep(100)
+            for _ in range(2):
+                async with running(jobs):
+                    await asyncio.sleep(100)
         said = [entry for entry in logged if entry["event"] == "finished_jobs_expire"]
         assert [(each["types"], each["keep"], each["keep_failed"], each["log_level"]) for each in said] == [
             (["a", "b"], 7 * DAY, None, "warning"),
-            (["ticks"], DAY, None, "warning"),
+            (["kept ticks"], DAY, DAY, "warning"),
         ]
 
 
