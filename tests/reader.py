@@ -369,11 +369,11 @@ def record(raw: bytes) -> Record:
 
 
 def _record(raw: bytes) -> Record:
+    if raw[:1] != bytes((RECORD_VERSION,)):
+        raise Undocumented(f"a record of version {raw[:1].hex() or 'none'}")
     if len(raw) < _HEAD.size:
         raise Undocumented(f"the record is damaged: it has {len(raw)} bytes")
-    version, flags, seq, run_at, size = _HEAD.unpack_from(raw)
-    if version != RECORD_VERSION:
-        raise Undocumented(f"a record of version {version}")
+    _, flags, seq, run_at, size = _HEAD.unpack_from(raw)
     rest = _Rest(raw, _HEAD.size)
     priority = rest.take(size)
     lock = rest.take(_LOCK_BYTES) if flags & 1 else None
@@ -599,6 +599,11 @@ def row(key: bytes, value: bytes) -> Row:
         return Row(family[0], names, packed, family[2](value))
     except ValueError as error:
         raise Undocumented(f"{family[0]} {names}: {error}") from None
+
+
+def names(key: bytes) -> tuple[Any, ...]:
+    """Return the elements of a key, without the store's prefix, behind the number of its family. Raises like `row`."""
+    return _key(key)[1]
 
 
 @lru_cache(8_192)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs_service import Job, JobId, JobType, Removal, json_data
+from jobs_service import Job, JobId, JobType, Removal
 from jobs_service.layer.record import Record
 from jobs_service.testing import SimulatedTransaction
+from tests import reader
 from tests.simulation.journal import Entry
 
 OK = "ok"
@@ -149,7 +150,7 @@ class Calls:
         if isinstance(call.result, Job) and call.record is not None and len(call.effects) == 1:
             answered = (call.result.state, call.result.data, call.result.outcome, bool(call.result.resubmit))
             record = call.record
-            done = (record.state, json_data.decode(record.json), record.outcome, record.resubmit)
+            done = (record.state, reader.value_of(record.json), record.outcome, record.resubmit)
             if answered != done:
                 yield f"answer: {call} was answered {answered}, but did {done}"
         for version, wrote in call.effects:

@@ -11,12 +11,10 @@ from jobs_service.supervision.supervising import Supervising
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.checker import complaints_about
 from tests.simulation.damage import is_damage
+from tests.simulation.rows import PREFIX
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
-
-PREFIX: Final = b"\x02jobs_service\x00"
-"""Of the jobs' keys in the simulated cluster."""
 
 _EVERY: Final = 16
 _MOMENT: Final = 1.0

@@ -5,21 +5,31 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from jobs_service import json_data, notes
+import fdb.tuple
+
 from jobs_service.layer.pending import Terms
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
-from jobs_service.model import UNSET, JobId, JobType, unpack_priority
+from jobs_service.model import UNSET, JobId, JobType, Outcome
+from tests import reader
+from tests.reader import Undocumented
 from tests.simulation.journal import Entry
 from tests.simulation.model import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob, Notes
 
 _STATES: Final = {IS_READY: READY, IS_SCHEDULED: SCHEDULED, 0: FINISHED}
+_OUTCOMES: Final[dict[str | None, Outcome | None]] = {None: None, **{outcome.value: outcome for outcome in Outcome}}
 _OF_INTEREST: Final = ("data", "priority", "run_at", "outcome", "next", "cancel", "lock")
 
 
-def observed(record: Record) -> ModelJob:
-    """Return a record as the model's job; its place and its last activity are unknown."""
+def observed(record: Record | reader.Record) -> ModelJob:
+    """Return a record, of the package or as it was read, as the model's job; place and last activity are unknown."""
+    if isinstance(record, reader.Record):
+        return _read(record)
+    try:
+        told = noted(record.notes)
+    except Undocumented as error:
+        told = Notes(history=((f"{error}", 0.0, ""),))
     return ModelJob(
         RUNNING if record.lock is not None else _STATES.get(record.place, "damaged"),
         record.json,
@@ -29,7 +39,23 @@ def observed(record: Record) -> ModelJob:
         record.next,
         record.cancel,
         record.lock,
-        noted(record.notes),
+        told,
+        0,
+        None,
+    )
+
+
+def _read(record: reader.Record) -> ModelJob:
+    return ModelJob(
+        record.state,
+        record.data,
+        record.priority,
+        record.run_at,
+        _OUTCOMES[record.outcome],
+        record.next,
+        record.cancel,
+        record.lock,
+        told_of(record.notes),
         0,
         None,
     )
@@ -37,17 +63,25 @@ def observed(record: Record) -> ModelJob:
 
 @functools.lru_cache(1024)
 def noted(packed: bytes) -> Notes:
-    """Return packed notes as the model's."""
-    parts = notes._parts(packed)
+    """Return packed notes as the model's.
+
+    Raises:
+        Undocumented: they are none.
+    """
+    return told_of(reader.notes(packed))
+
+
+def told_of(notes: reader.Notes) -> Notes:
+    """Return notes as the model's."""
     return Notes(
-        notes.attempts_of(packed),
-        tuple((str(event.kind), event.at, event.detail) for event in notes.history_of(packed)),
-        parts.get(notes.RESULT) or None,
-        parts.get(notes.ERROR),
-        parts.get(notes.PROGRESS),
-        notes.expires_at(packed),
-        notes.crashes_of(packed),
-        parts.get(notes.LIMITS),
+        notes.attempts,
+        notes.history,
+        notes.result,
+        notes.error,
+        notes.progress,
+        notes.expires,
+        notes.crashes,
+        notes.limits,
     )
 
 
@@ -72,12 +106,12 @@ def _readable(value: Any) -> str:
 def _shown_field(name: str, value: Any) -> str:
     if isinstance(value, bytes):
         if name == "data":
-            return repr(json_data.decode(value))
+            return repr(reader.value_of(value))
         if name == "priority":
-            return repr(unpack_priority(value))
+            return repr(_priority(value))
         return value.hex()
     if name == "next" and value is not None:
-        return f"({unpack_priority(value[0])!r}, {value[1]!r})"
+        return f"({_priority(value[0])!r}, {value[1]!r})"
     return repr(value)
 
 
@@ -87,7 +121,7 @@ def shown(value: Any) -> str:
         return "missing"
     if isinstance(value, type) and issubclass(value, BaseException):
         return value.__name__
-    if isinstance(value, Record):
+    if isinstance(value, Record | reader.Record):
         value = observed(value)
     if not isinstance(value, ModelJob):
         return repr(value)
@@ -95,7 +129,7 @@ def shown(value: Any) -> str:
     return " ".join([value.state, *shown])
 
 
-def differences(job: ModelJob, record: Record) -> str:
+def differences(job: ModelJob, record: Record | reader.Record) -> str:
     """Return which fields of a record are not as they must be; empty when all are."""
     found = zip(ModelJob._fields, job[:OBSERVED], observed(record), strict=False)
     return ", ".join(
@@ -105,7 +139,11 @@ def differences(job: ModelJob, record: Record) -> str:
     )
 
 
+def _priority(packed: bytes) -> Any:
+    return fdb.tuple.unpack(packed)[0]
+
+
 def shown_terms(terms: Terms, due_by: float) -> str:
     """Return which jobs an accept may take."""
-    most = "" if terms.max_priority is None else f", max_priority={unpack_priority(terms.max_priority)!r}"
+    most = "" if terms.max_priority is None else f", max_priority={_priority(terms.max_priority)!r}"
     return f"limit={terms.limit}, spread={terms.spread}, due_by={due_by!r}{most}"

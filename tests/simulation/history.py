@@ -12,19 +12,15 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import fdb.tuple
-
-from jobs_service import json_data
-from jobs_service.errors import StoreError
-from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, DATA, PAUSED, RETENTION, Keyspace, TypeKeys
-from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
-from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Retention
 from jobs_service.model import JobId, JobState, JobType, Outcome
-from tests.simulation.complaints import differences, named, noted, observed, shown
+from tests import reader
+from tests.reader import Record, Undocumented
+from tests.simulation.complaints import differences, named, observed, shown, told_of
 from tests.simulation.damage import is_damage
 from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
+from tests.simulation.rows import PREFIX, rows_of, section
 
 
 class State(NamedTuple):
@@ -54,7 +50,6 @@ class History:
 
     Args:
         time: the loop's clock, seconds.
-        keyspace: where the jobs' keys are.
 
     Attributes:
         model: all jobs and types as they must be now.
@@ -63,17 +58,16 @@ class History:
         silences: the jobs that were taken for lost.
     """
 
-    def __init__(self, time: Callable[[], float], keyspace: Keyspace) -> None:
+    def __init__(self, time: Callable[[], float]) -> None:
         self._operations = Operations(time)
         self.model: Model = self._operations.model
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
         self.silences: list[Silence] = self._operations.silences
         self._time = time
-        self._keyspace = keyspace
-        self._data_section = keyspace.sections[DATA]
-        self._timeout_section = keyspace.sections[ACTIVITY_TIMEOUT]
-        self._rule_sections = (keyspace.sections[PAUSED], keyspace.sections[RETENTION])
+        self._data_section = section("DATA")
+        self._timeout_section = section("ACTIVITY_TIMEOUT")
+        self._rule_sections = (section("PAUSED"), section("RETENTION"))
         self._states: dict[Key, list[tuple[int, float, Record | None]]] = {}
         # Of every commit: its version, how long the model's log was then, and the number of the last move.
         self._versions: list[int] = [-1]
@@ -125,17 +119,15 @@ class History:
         """
         records = {key: raw for key, raw in stored.items() if key.startswith(self._data_section) and not is_damage(key)}
         for key, job in self.model.jobs.items():
-            raw = records.pop(self._operations.keys[key][1], None)
-            differs = "nothing is stored" if raw is None else differences(job, Record.decode(raw))
+            raw = records.pop(self._operations.keys[key], None)
+            record = None if raw is None else self._record(key, raw)
+            differs = "nothing is stored" if raw is None else "" if record is None else differences(job, record)
             if differs:
                 self._operations.complain(f"at the end: {named(*key)} is {shown(job)}: {differs}")
         for data_key in records:
-            keys, id = self._keyspace.split_data_key(data_key)
-            self._operations.complain(f"at the end: {named(keys.type, id)} is stored, but must be gone")
+            self._operations.complain(f"at the end: {named(*_names(data_key))} is stored, but must be gone")
         timeouts = {
-            fdb.tuple.unpack(key[len(self._timeout_section) :])[0]: fdb.tuple.unpack(raw)[0]
-            for key, raw in stored.items()
-            if key.startswith(self._timeout_section)
+            _names(key)[0]: _value(key, raw) for key, raw in stored.items() if key.startswith(self._timeout_section)
         }
         if timeouts != self.model.timeouts:
             self._operations.complain(f"at the end: the types' timeouts are {timeouts}, not {self.model.timeouts}")
@@ -189,7 +181,7 @@ class History:
     def _compare_timeouts(self, written: Mapping[bytes, bytes | None]) -> None:
         section = self._timeout_section
         for type, seconds in self._operations.own_types.items():
-            if seconds != self.model.timeouts.get(type) and section + fdb.tuple.pack((type,)) not in written:
+            if seconds != self.model.timeouts.get(type) and rows_of(type).timeout not in written:
                 self._complain(f"the timeout of {type!r} must be {seconds}, but was not written")
             if seconds is None:
                 self.model.timeouts.pop(type, None)
@@ -198,27 +190,28 @@ class History:
         for data_key, raw in written.items():
             if not data_key.startswith(section):
                 continue
-            (type,) = fdb.tuple.unpack(data_key[len(section) :])
-            stored = None if raw is None else fdb.tuple.unpack(raw)[0]
+            (type,) = _names(data_key)
+            stored = None if raw is None else _value(data_key, raw)
             if stored != self.model.timeouts.get(type):
                 wanted = self.model.timeouts.get(type)
                 self._complain(f"the timeout of {type!r} was written as {stored}, expected {wanted}")
 
     def _compare_rules(self, written: Mapping[bytes, bytes | None]) -> None:
         """Compare which types were paused, and how long their jobs are kept, with what was written."""
-        wanted: dict[bytes, bytes | None] = {}
+        wanted: dict[bytes, Any] = {}
         operations = self._operations
         for type, paused in operations.own_pauses.items():
-            wanted[self._keyspace.sections[PAUSED] + fdb.tuple.pack((type,))] = b"" if paused else None
+            wanted[rows_of(type).paused] = () if paused else None
         for type, retention in operations.own_retentions.items():
-            key = self._keyspace.sections[RETENTION] + fdb.tuple.pack((type,))
-            wanted[key] = fdb.tuple.pack((retention.keep, retention.keep_failed))
+            wanted[rows_of(type).retention] = (retention.keep, retention.keep_failed)
         for key, value in wanted.items():
-            if key not in written or written[key] != value:
-                self._complain(f"{fdb.tuple.unpack(key)[2:]} must be {value!r}, but is {written.get(key)!r}")
+            raw = written.get(key)
+            stored = None if raw is None else _value(key, raw) or ()
+            if key not in written or stored != value:
+                self._complain(f"{_names(key)} must be {value!r}, but is {raw!r}")
         for key in written:
             if key.startswith(self._rule_sections) and key not in wanted:
-                self._complain(f"{fdb.tuple.unpack(key)[2:]} was written for nothing")
+                self._complain(f"{_names(key)} was written for nothing")
 
     def _compare_jobs(self, position: int, version: int, written: Mapping[bytes, bytes | None]) -> None:
         """Compare what was written with what the model's log says since a position."""
@@ -229,7 +222,7 @@ class History:
         moved: list[tuple[int, bytes, Key]] = []
         for key, before in touched.items():
             job = model.jobs.get(key)
-            data_key = self._operations.keys[key][1]
+            data_key = self._operations.keys[key]
             if data_key not in written:
                 if job != before:
                     self._complain(f"{named(*key)} must be {shown(job)}, but was not written")
@@ -238,7 +231,7 @@ class History:
             record = self._record(key, written[data_key])
             self._compare(key, job, record, version)
             if job is not None and record is not None and job.place > self._operations.own_places:
-                moved.append((job.place, record.seq_bytes or b"", key))
+                moved.append((job.place, record.seq, key))
             self._keep(key, version, record)
         self._compare_order(moved)
         self._compare_signals(touched, version, written)
@@ -251,8 +244,8 @@ class History:
 
     def _record(self, key: Key, raw: bytes | None) -> Record | None:
         try:
-            return None if raw is None else Record.decode(raw)
-        except StoreError as error:
+            return None if raw is None else reader.record(raw)
+        except Undocumented as error:
             self._complain(f"the record of {named(*key)}: {error}")
             return None
 
@@ -267,7 +260,7 @@ class History:
             self._complain(f"{named(*key)} must be {shown(job)}: {differences(job, record)}")
             self._adopt(key, record)
             return
-        seq = record.seq_bytes or b""
+        seq = record.seq
         if job.place > self._operations.own_places:
             if int.from_bytes(seq[:8], "big") != version:
                 self._complain(f"{named(*key)} has moved, but its seq is {seq.hex()}")
@@ -288,34 +281,32 @@ class History:
         self, touched: Mapping[Key, ModelJob | None], version: int, written: Mapping[bytes, bytes | None]
     ) -> None:
         """Whoever waits for a change of the type, or of its queue, must be told."""
-        active: dict[TypeKeys, None] = {}
-        woken: dict[TypeKeys, None] = {}
+        active: dict[JobType, None] = {}
+        woken: dict[JobType, None] = {}
         for key, before in touched.items():
             job = self.model.jobs.get(key)
             if job == before:
                 continue
-            keys = self._operations.keys[key][0]
             if job is None or before is None or (job.place, job.data) != (before.place, before.data):
-                active[keys] = None
+                active[key[0]] = None
             if job is not None and job.pending and job.place > self._operations.own_places:
-                woken[keys] = None
-        for keys in active:
+                woken[key[0]] = None
+        for keys in map(rows_of, active):
             stamp = written.get(keys.watch_activity)
             if stamp is None or int.from_bytes(stamp[:8], "big") != version:
                 self._complain(f"jobs of {keys.type!r} have changed, but nobody was told")
-        for keys in woken:
+        for keys in map(rows_of, woken):
             if written.get(keys.watch_pending) is None:
                 self._complain(f"jobs of {keys.type!r} became pending, but nobody was told")
-        for keys in self._operations.resumed:
+        for keys in map(rows_of, self._operations.resumed):
             if written.get(keys.watch_pending) is None:
                 self._complain(f"{keys.type!r} was resumed, but nobody was told")
-        for keys in self._operations.taken_away:
+        for keys in map(rows_of, self._operations.taken_away):
             if written.get(keys.watch_canceled) is None:
                 self._complain(f"running jobs of {keys.type!r} were canceled or taken away, but nobody was told")
 
     def _was_not_to_be_written(self, data_key: bytes, version: int, raw: bytes | None) -> None:
-        keys, id = self._keyspace.split_data_key(data_key)
-        key = self._operations.key(keys, id)
+        key = self._operations.key(*_names(data_key))
         record = self._record(key, raw)
         job = self.model.jobs.get(key)
         if record is None and job is None:
@@ -329,7 +320,7 @@ class History:
     def _adopt(self, key: Key, record: Record | None) -> None:
         """Go on from what is stored: one defect is one complaint."""
         model = self.model
-        if record is None or (record.place == IS_SCHEDULED and record.run_at is None):
+        if record is None or (record.state == "scheduled" and record.run_at is None):
             model.restore(key, None)
             return
         model.places += 1
@@ -348,7 +339,7 @@ class History:
         if record is None:
             self._operations.seqs.pop(key, None)
         else:
-            self._operations.seqs[key] = record.seq_bytes or b""
+            self._operations.seqs[key] = record.seq
 
     def _complain(self, complaint: str) -> None:
         self._operations.complain(f"{self._operations.who()}: {complaint}")
@@ -357,8 +348,22 @@ class History:
 def _state(version: int, time: float, record: Record | None) -> State:
     if record is None:
         return State(version, time, JobState.REMOVED, None, None, None)
-    data = json_data.decode(record.json)
-    return State(version, time, record.state, data, record.outcome, record.seq_bytes, noted(record.notes))
+    data, job = reader.value_of(record.data), observed(record)
+    state = JobState.PENDING if job.pending else JobState(record.state)
+    return State(version, time, state, data, job.outcome, record.seq, told_of(record.notes))
+
+
+def _names(key: bytes) -> tuple[Any, ...]:
+    """Return type and id in a DATA key, or the type in a key of a type."""
+    return reader.names(key[len(PREFIX) :])
+
+
+def _value(key: bytes, raw: bytes) -> Any:
+    """Return the value of a row; what is wrong with it where it is undocumented."""
+    try:
+        return reader.row(key[len(PREFIX) :], raw).value
+    except Undocumented as error:
+        return f"{error}"
 
 
 def _place_of(moved: tuple[int, bytes, Key]) -> int:

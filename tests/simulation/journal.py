@@ -39,7 +39,7 @@ class Entry:
         keys: of the type.
         id: of the job, None for operations on a type or its queue.
         arguments: see the table.
-        now: the transaction's wall-clock time, seconds since the epoch.
+        now: what the clock of its process said when the unit of work began, seconds since the epoch.
         result: see the table; always an exception's class when the operation has raised.
 
     | name              | arguments                                   | result                                       |
@@ -110,6 +110,7 @@ def recording() -> Iterator[None]:
         (activity, "set_type_timeout", lambda original: _on_a_type("set timeout", original)),
         (activity, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
         (Unit, "fitting", _fitting),
+        (Unit, "__init__", _beginning),
     ]
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrappers]
     try:
@@ -176,6 +177,24 @@ def _journal(unit: Unit) -> list[Entry] | None:
     return getattr(unit.transaction, "journal", None)
 
 
+def _beginning(original: Callable[..., None]) -> Callable[..., None]:
+    """Note what the clock says when a unit of work begins, whatever the unit takes for the time."""
+
+    def noted(unit: Unit, transaction: Any, *arguments: Any) -> None:
+        original(unit, transaction, *arguments)
+        process = getattr(transaction, "process", None)
+        if process is not None:
+            transaction.clock = process.clock.wall_time()
+
+    return noted
+
+
+def _now(unit: Unit) -> float:
+    """Return the time of a unit of work by the clock of its process; by the unit's own where there is no process."""
+    now: float = getattr(unit.transaction, "clock", unit.now)
+    return now
+
+
 def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, ...]]) -> Operation:
     async def noted(unit: Unit, place: Place, *arguments: Any) -> Any:
         journal = _journal(unit)
@@ -184,10 +203,10 @@ def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, 
         try:
             given = await original(unit, place, *arguments)
         except Exception as error:
-            journal.append(Entry(name, place[0], place[1], plain(*arguments), unit.now, error.__class__))
+            journal.append(Entry(name, place[0], place[1], plain(*arguments), _now(unit), error.__class__))
             raise
         result = given.record if given.__class__ is Touched else given
-        journal.append(Entry(name, place[0], place[1], plain(*arguments), unit.now, result))
+        journal.append(Entry(name, place[0], place[1], plain(*arguments), _now(unit), result))
         return given
 
     return noted
@@ -203,7 +222,7 @@ def _beat(original: Operation) -> Operation:
                 result = holding if holding is Holding.TAKEN or record is None else record
                 if record is not None and record.cancel != (holding is Holding.CANCELED):
                     result = holding
-                journal.append(Entry("beat", place[0], place[1], (lock,), unit.now, result))
+                journal.append(Entry("beat", place[0], place[1], (lock,), _now(unit), result))
         return found
 
     return noted
@@ -222,7 +241,7 @@ def _remove_expired(original: Operation) -> Operation:
             for entry in unit.entries.values()
             if entry.record is None and (entry in there or (entry not in known and entry.changed))
         ]
-        journal.append(Entry("expire", keys, None, (until, limit), unit.now, result))
+        journal.append(Entry("expire", keys, None, (until, limit), _now(unit), result))
         return removed
 
     return noted
@@ -238,14 +257,14 @@ def _add_many(original: Operation) -> Operation:
         except Exception as error:
             if journal is not None:
                 wanted = [(job[1], _change(spec)) for job, spec in zip(jobs, specs, strict=True)]
-                journal.append(Entry("add many", keys, None, (wanted, if_exists), unit.now, error.__class__))
+                journal.append(Entry("add many", keys, None, (wanted, if_exists), _now(unit), error.__class__))
             raise
         if journal is not None:
             # Of a job that is in the list more than once, only what it is in the end can be seen.
             last = {entry.id: position for position, entry in enumerate(added)}
             for position, (entry, spec) in enumerate(zip(added, specs, strict=True)):
                 seen = entry.record if last[entry.id] == position else UNOBSERVED
-                journal.append(Entry("add", keys, entry.id, (_change(spec), if_exists), unit.now, seen))
+                journal.append(Entry("add", keys, entry.id, (_change(spec), if_exists), _now(unit), seen))
         return added
 
     return noted
@@ -260,7 +279,7 @@ def _make_ready(original: Operation) -> Operation:
         try:
             moved: int = await original(unit, keys, until, limit)
         except Exception as error:
-            journal.append(Entry("make ready", keys, None, (until, limit), unit.now, error.__class__))
+            journal.append(Entry("make ready", keys, None, (until, limit), _now(unit), error.__class__))
             raise
         result = [
             (entry.id, entry.record)
@@ -269,7 +288,7 @@ def _make_ready(original: Operation) -> Operation:
         ]
         if len(result) > 1:
             result.sort(key=_order_in_transaction)
-        journal.append(Entry("make ready", keys, None, (until, limit), unit.now, result))
+        journal.append(Entry("make ready", keys, None, (until, limit), _now(unit), result))
         return moved
 
     return noted
@@ -290,10 +309,10 @@ def _accept(original: Operation) -> Operation:
         try:
             taken, more = await original(unit, keys, terms)
         except Exception as error:
-            journal.append(Entry("accept", keys, None, (terms,), unit.now, error.__class__))
+            journal.append(Entry("accept", keys, None, (terms,), _now(unit), error.__class__))
             raise
         result = [(entry.id, entry.record) for entry in taken]
-        journal.append(Entry("accept", keys, None, (terms,), unit.now, result))
+        journal.append(Entry("accept", keys, None, (terms,), _now(unit), result))
         return taken, more
 
     return noted
@@ -307,11 +326,11 @@ def _re_enqueue(original: Operation) -> Operation:
         try:
             lost: activity.Batch = await original(unit, keys, until, limit)
         except Exception as error:
-            journal.append(Entry("lost", keys, None, (until, limit), unit.now, error.__class__))
+            journal.append(Entry("lost", keys, None, (until, limit), _now(unit), error.__class__))
             raise
         touched = [unit.entries[keys.data + pack_id(id)] for id in lost.ids]
         result = [(entry.id, entry.record) for entry in touched]
-        journal.append(Entry("lost", keys, None, (until, limit), unit.now, result))
+        journal.append(Entry("lost", keys, None, (until, limit), _now(unit), result))
         return lost
 
     return noted
@@ -324,10 +343,10 @@ def _on_a_type(name: str, original: Operation) -> Operation:
             await original(unit, keys, *arguments)
         except Exception as error:
             if journal is not None:
-                journal.append(Entry(name, keys, None, arguments, unit.now, error.__class__))
+                journal.append(Entry(name, keys, None, arguments, _now(unit), error.__class__))
             raise
         if journal is not None:
-            journal.append(Entry(name, keys, None, arguments, unit.now, None))
+            journal.append(Entry(name, keys, None, arguments, _now(unit), None))
 
     return noted
 
@@ -339,7 +358,7 @@ def _fitting(original: Callable[[Unit, list[Touched]], list[Touched]]) -> Callab
             journal = _journal(unit)
             if journal is not None:
                 sizes = (len(entries), len(fitting))
-                journal.append(Entry("cut", entries[0].keys, None, sizes, unit.now, None))
+                journal.append(Entry("cut", entries[0].keys, None, sizes, _now(unit), None))
         return fitting
 
     return noted

@@ -13,18 +13,17 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge, WorkerConflict
-from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.pending import Terms
 from jobs_service.layer.processing import Holding
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.unit import FOR_EVER, Retention
 from jobs_service.model import UNSET, JobId, JobType, Outcome
-from jobs_service.notes import expires_at, history_of
 from jobs_service.store.base import Limits
-from tests.simulation.complaints import called, differences, named, observed, shown, shown_terms
+from tests.simulation.complaints import called, differences, named, noted, observed, shown, shown_terms
 from tests.simulation.damage import is_damage
 from tests.simulation.journal import UNOBSERVED, Entry
 from tests.simulation.model import OBSERVED, RUNNING, SCHEDULED, Change, Key, Model, ModelJob, column
+from tests.simulation.rows import data_key, rows_of
 
 TOLERANCE: Final = 1e-6
 """Seconds by which a sum of times may be off."""
@@ -83,7 +82,7 @@ class Operations:
         cells: how often each cell of the operations table has occurred: (operation, what the job was before).
         silences: the jobs that were taken for lost.
         count: how many operations were done.
-        keys: of every job seen: its type's keys and its DATA key.
+        keys: of every job seen: its DATA key.
         jobs: the same the other way round.
         timeouts: of every type, what its timeout was from which commit on; None when it was cleared.
         seqs: of every job, the seq that is stored.
@@ -93,7 +92,7 @@ class Operations:
         own_retentions: how long finished jobs are kept, where it has changed that.
         pauses: of every type, whether it was paused from which commit on.
         retentions: of every type, how long finished jobs were kept from which commit on.
-        resumed: the types' keys that the present transaction has resumed.
+        resumed: the types that the present transaction has resumed.
         taken_away: those of whose running jobs it has canceled some, or taken from their workers.
     """
 
@@ -103,7 +102,7 @@ class Operations:
         self.cells: Counter[tuple[str, str]] = Counter()
         self.silences: list[Silence] = []
         self.count = 0
-        self.keys: dict[Key, tuple[TypeKeys, bytes]] = {}
+        self.keys: dict[Key, bytes] = {}
         self.jobs: dict[bytes, Key] = {}
         self.timeouts: dict[JobType, list[tuple[int, float | None]]] = {}
         self.seqs: dict[Key, bytes] = {}
@@ -113,8 +112,8 @@ class Operations:
         self.own_retentions: dict[JobType, Retention] = {}
         self.pauses: dict[JobType, list[tuple[int, bool]]] = {}
         self.retentions: dict[JobType, list[tuple[int, Retention]]] = {}
-        self.resumed: dict[TypeKeys, None] = {}
-        self.taken_away: dict[TypeKeys, None] = {}
+        self.resumed: dict[JobType, None] = {}
+        self.taken_away: dict[JobType, None] = {}
         self._time = time
         self._locks: dict[bytes, str] = {}
         self._transaction: Ended
@@ -165,18 +164,17 @@ class Operations:
         self._met_damage = any(map(is_damage, transaction.written))
         handlers = self._handlers
         for entry in transaction.journal:
-            if entry.id is not None and is_damage(pack_id(entry.id)):
+            if entry.id is not None and is_damage(entry.id.encode() if isinstance(entry.id, str) else entry.id):
                 continue
             self.count += 1
             handlers[entry.name](entry)
 
-    def key(self, keys: TypeKeys, id: JobId) -> Key:
+    def key(self, type: JobType, id: JobId) -> Key:
         """Return how the model names a job."""
-        key = (keys.type, id)
+        key = (type, id)
         if key not in self.keys:
-            data_key = keys.data + pack_id(id)
-            self.keys[key] = (keys, data_key)
-            self.jobs[data_key] = key
+            packed = self.keys[key] = data_key(type, id)
+            self.jobs[packed] = key
         return key
 
     def who(self) -> str:
@@ -201,7 +199,7 @@ class Operations:
 
     def _add_one(self, entry: Entry, id: Any, change: Change, if_exists: str, result: Any) -> Any:
         """Add a job, and return what that must give."""
-        key = self.key(entry.keys, id)
+        key = self.key(entry.type, id)
         job = self.model.jobs.get(key)
         name = "add" if if_exists == "error" else f"add {if_exists}"
         if job is None:
@@ -228,11 +226,11 @@ class Operations:
     def _try_to_add_many(self, entry: Entry) -> None:
         wanted, if_exists = entry.arguments
         for id, change in wanted:
-            if entry.result is JobTooLarge and self._may_be_too_large(entry, self.key(entry.keys, id), change):
+            if entry.result is JobTooLarge and self._may_be_too_large(entry, self.key(entry.type, id), change):
                 return
             expected = self._add_one(entry, id, change, if_exists, UNOBSERVED)
             if isinstance(expected, type):
-                self._check(entry, self.key(entry.keys, id), expected, entry.result)
+                self._check(entry, self.key(entry.type, id), expected, entry.result)
                 return
         if not _is_weather(entry.result):
             self.complain(f"{self.who()}: add many to {entry.type!r} gave {shown(entry.result)} for no reason")
@@ -254,7 +252,7 @@ class Operations:
             if force:
                 self._end_lock(entry, key, job.lock)
             if force or not job.cancel:
-                self.taken_away[entry.keys] = None
+                self.taken_away[entry.type] = None
         self._check(entry, key, self.model.remove(key, force), entry.result)
 
     # Workers
@@ -268,7 +266,8 @@ class Operations:
         removed = False
         if job is None:
             exists = self._type_may_exist(entry.type)
-            missing = exists == {False} or (len(exists) > 1 and entry.keys.timeout in self._transaction.written)
+            made = rows_of(entry.type).timeout in self._transaction.written
+            missing = exists == {False} or (len(exists) > 1 and made)
             # One that somebody has removed is not made again.
             removed = missing and any(seconds is not None for _, seconds in self.timeouts.get(entry.type, []))
             removed = entry.result is NoTypeTimeout if len(exists) > 1 else removed
@@ -343,7 +342,7 @@ class Operations:
             self.complain(f"{self.who()}: make ready of {entry.type!r} moved {len(moved)} jobs, {limit} at most")
         latest = -float("inf")
         for id, record in moved:
-            key = self.key(entry.keys, id)
+            key = self.key(entry.type, id)
             job = model.jobs.get(key)
             self.cells["make ready", column(job)] += 1
             if job is None or job.state is not SCHEDULED or job.run_at is None:
@@ -380,7 +379,7 @@ class Operations:
         else:
             self._check_spread(entry, terms, due_by, taken, cut)
         for id, record in taken:
-            key = self.key(entry.keys, id)
+            key = self.key(entry.type, id)
             job = self.model.jobs.get(key)
             if job is not None and job.pending:
                 self._take(entry, key, job, due_by, record, terms)
@@ -456,7 +455,7 @@ class Operations:
         now = self._time()
         timeout = self.model.timeouts.get(entry.type)
         for id, record in lost:
-            key = self.key(entry.keys, id)
+            key = self.key(entry.type, id)
             job = self.model.jobs.get(key)
             if job is None or job.state is not RUNNING or job.lock is None or job.active_at is None:
                 self.complain(f"{self.who()}: {named(*key)} was taken for lost, but is {shown(job)}")
@@ -472,7 +471,7 @@ class Operations:
             if self.seqs.get(key, b"")[: len(until)] > until:
                 self.complain(f"{self.who()}: {named(*key)} was taken for lost, but was active after {until.hex()}")
             self._end_lock(entry, key, job.lock)
-            self.taken_away[entry.keys] = None
+            self.taken_away[entry.type] = None
             self._know_retention(entry.type, record)
             self._check(entry, key, self.model.lose(key, entry.now), record)
 
@@ -484,7 +483,7 @@ class Operations:
         if len(gone) > limit:
             self.complain(f"{self.who()}: {len(gone)} jobs of {entry.type!r} have expired, {limit} at most")
         for id, _ in gone:
-            key = self.key(entry.keys, id)
+            key = self.key(entry.type, id)
             job = self.model.jobs.get(key)
             self.cells["expire", column(job)] += 1
             expires = None if job is None else job.notes.expires
@@ -512,7 +511,7 @@ class Operations:
         if entry.result is None:
             self.own_pauses[entry.type] = entry.name == "pause"
             if entry.name == "resume":
-                self.resumed[entry.keys] = None
+                self.resumed[entry.type] = None
         elif entry.result is not JobTooLarge and not _is_weather(entry.result):
             self.complain(f"{self.who()}: {entry.name} of {entry.type!r} gave {shown(entry.result)}")
 
@@ -540,8 +539,8 @@ class Operations:
         place = bisect_right(past, self._transaction.version, key=_version_of)
         may_be = [retention for _, retention in past[max(place - 1, 0) :]] + ([FOR_EVER] if place == 0 else [])
         if len(may_be) > 1 and result.__class__ is Record and result.outcome is not None:
-            expires, ended = expires_at(result.notes), history_of(result.notes)[:1]
-            kept = None if expires is None or not ended else expires - ended[0].at
+            told = noted(result.notes)
+            kept = None if told.expires is None or not told.history else told.expires - told.history[0][1]
             failed = result.outcome is Outcome.FAILED
             may_be = [each for each in may_be if _close(each[failed], kept)] or may_be
         self.model.retentions[type] = may_be[-1]
@@ -563,7 +562,7 @@ class Operations:
 
     def _job(self, entry: Entry) -> tuple[Key, ModelJob | None]:
         assert entry.id is not None
-        key = self.key(entry.keys, entry.id)
+        key = self.key(entry.type, entry.id)
         return key, self.model.jobs.get(key)
 
     def _was_there(self, job: ModelJob) -> bool:
@@ -616,7 +615,7 @@ class Operations:
                 priority = max(priority, 0 if part.priority is UNSET else len(part.priority))
         if job is not None and job.next is not None:
             priority = max(priority, len(job.next[0]))
-        size = len(self.keys[key][1]) + priority + _ROOM
+        size = len(self.keys[key]) + priority + _ROOM
         return size > limits.key or data + told + 2 * priority + _ROOM > limits.value
 
 

@@ -11,12 +11,11 @@ from random import Random
 from typing import Final
 
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
-from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store.base import Limits, Transaction
 from jobs_service.store.marks import LIFETIME
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
 from tests.simulation.calls import Calls
-from tests.simulation.checks import PREFIX, Bounds, KeyCheck, held_after
+from tests.simulation.checks import Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
@@ -177,7 +176,7 @@ class Run:
         self.earliest_clock = 0.0
         self.violations: list[str] = []
         self.calls = Calls()
-        self.history = History(self.world.loop.time, Keyspace(PREFIX))
+        self.history = History(self.world.loop.time)
         self.key_check = KeyCheck(self)
         self.bounds = Bounds(self)
         self.world.cluster.observers.append(self)

@@ -17,13 +17,14 @@ import pytest
 from jobs_service import JobsError, JobsService, JobState, JobTransaction, NewJob, Outcome, Removal
 from jobs_service.errors import JobExists, JobTooLarge, NoTypeTimeout, StoreError, WorkerConflict
 from jobs_service.layer import activity, creation, pending, processing
-from jobs_service.layer.keyspace import Keyspace, pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Unit
 from jobs_service.model import UNSET
 from jobs_service.store import Transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import FAULTS, Process, SimulatedTransaction, World
+from jobs_service.testing.world import Clock
 from tests.simulation.history import History, State
 from tests.simulation.journal import Entry, recording
 from tests.simulation.model import CELLS, Change
@@ -198,7 +199,7 @@ def recorded() -> Recorded:
 def replayed(run: Recorded) -> History:
     """Show a history a recorded run."""
     time = 0.0
-    history = History(lambda: time, Keyspace(PREFIX))
+    history = History(lambda: time)
     for ending in run.endings:
         time = ending.time
         history.ended(ending)
@@ -225,7 +226,7 @@ TIGHT = Limits(key=120, value=400, transaction=2500)
 )
 def test_what_processes_do_in_a_storm_is_as_if_done_one_after_the_other(seed: int, limits: Limits | None) -> None:
     world = World(seed, rates=dict.fromkeys(FAULTS, 0.03), latency=0.01 * (seed % 2), limits=limits)
-    history = History(world.loop.time, Keyspace(PREFIX))
+    history = History(world.loop.time)
     world.cluster.observers.append(history)
     history.finish(run(world, *[functools.partial(at_random, seed=f"{seed}/{number}") for number in range(3)]))
     assert history.complaints == []
@@ -538,10 +539,10 @@ def a_type_that_cannot_be_cleared(run: Recorded) -> None:
     run.first("clear timeout")[1].result = WorkerConflict
 
 
-@complains("the timeout of 't' was written as 11, expected 10")
+@complains("the timeout of 't' was written as 11.0, expected 10")
 def another_timeout_is_written(run: Recorded) -> None:
     ending, entry = run.first("set timeout")
-    ending.written[entry.keys.timeout] = fdb.tuple.pack((11,))
+    ending.written[entry.keys.timeout] = fdb.tuple.pack((11.0,))
 
 
 @complains("the timeout of 't' must be 10.0, but was not written")
@@ -870,7 +871,7 @@ def test_a_defect_of_the_layer_is_seen_as_what_really_happened(
     module: Any, name: str, defect: Defect, pattern: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(0, disorder=0.0)
-    history = History(world.loop.time, Keyspace(PREFIX))
+    history = History(world.loop.time)
     world.cluster.observers.append(history)
 
     def put_in() -> None:
@@ -890,3 +891,40 @@ def test_a_defect_of_the_layer_is_seen_as_what_really_happened(
         put_in()
     run(world, spoiled)
     assert any(re.search(pattern, complaint) for complaint in history.complaints), history.complaints
+
+
+# Clocks
+
+
+def by_the_loop(process: Process) -> Callable[[], float]:
+    return process.world.loop.time
+
+
+def by_the_world(process: Process) -> Callable[[], float]:
+    return Clock(process.world.loop).wall_time
+
+
+def as_it_was_once(process: Process) -> Callable[[], float]:
+    began = process.clock.wall_time()
+    return lambda: began
+
+
+@pytest.mark.parametrize("wrong", [None, by_the_loop, by_the_world, as_it_was_once])
+def test_the_time_of_an_operation_is_that_of_its_processs_clock(wrong: Callable[[Process], Any] | None) -> None:
+    world = World(0, disorder=0.0)
+    history = History(world.loop.time)
+    world.cluster.observers.append(history)
+
+    async def program(process: Process) -> None:
+        process.clock.ahead = 7.0
+        if wrong is not None:
+            process.sources.wall_time = wrong(process)
+        async with process.service(supervise=False) as jobs:
+            await jobs.set_type_timeout("t", 10.0)
+            await asyncio.sleep(5.0)
+            await jobs.add("t", "a", run_at=process.clock.wall_time() - 1.0)
+            if (job := await jobs.accept("t", timeout=0)) is not None:
+                await job.finish()
+
+    run(world, program)
+    assert any("notes is" in complaint for complaint in history.complaints) is (wrong is not None)

@@ -36,10 +36,10 @@ from jobs_service.notes import crashes_of
 from jobs_service.runner.schedule import MOST_MADE_UP
 from jobs_service.runner.scheduling import consecutive_crashes
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
-from tests.simulation.checks import PREFIX
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.journal import Entry
 from tests.simulation.model import READY
+from tests.simulation.rows import PREFIX
 from tests.simulation.weather import HARMLESS
 from tests.simulation.workloads.base import Workload
 

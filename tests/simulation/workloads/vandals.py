@@ -12,9 +12,9 @@ from typing import ClassVar, Final
 from jobs_service import JobNotFound, JobsError, RecordDamaged, StoreError
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_priority, pack_seconds
 from jobs_service.store.base import Transaction
-from tests.simulation.checks import PREFIX
 from tests.simulation.client import Client
 from tests.simulation.damage import DAMAGED, MARK
+from tests.simulation.rows import PREFIX
 from tests.simulation.workloads.base import Workload
 
 _OLD_SEQ: Final = bytes(11) + b"\x01"

@@ -1,0 +1,55 @@
+"""Where the rows of jobs and types must be: keys made from docs/layout.md, not by the package."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, NamedTuple
+
+import fdb.tuple
+
+from jobs_service.model import JobId, JobType
+
+PREFIX: Final[bytes] = fdb.tuple.pack(("jobs_service",))
+"""Of the jobs' keys in the simulated cluster."""
+
+_NUMBERS: Final = {
+    "DATA": 1,
+    "WATCH_PENDING": 4,
+    "WATCH_ACTIVITY": 5,
+    "ACTIVITY_TIMEOUT": 6,
+    "WATCH_CANCELED": 8,
+    "PAUSED": 9,
+    "RETENTION": 10,
+}
+
+
+def section(family: str) -> bytes:
+    """Return what all keys of a family begin with."""
+    packed: bytes = fdb.tuple.pack((_NUMBERS[family],))
+    return PREFIX + packed
+
+
+def data_key(type: JobType, id: JobId) -> bytes:
+    """Return where a job's record is."""
+    packed: bytes = fdb.tuple.pack((type, id))
+    return section("DATA") + packed
+
+
+class TypeRows(NamedTuple):
+    """The keys of what is told of a type."""
+
+    type: JobType
+    watch_pending: bytes
+    watch_activity: bytes
+    watch_canceled: bytes
+    timeout: bytes
+    paused: bytes
+    retention: bytes
+
+
+@functools.lru_cache(256, typed=True)
+def rows_of(type: JobType) -> TypeRows:
+    """Return the keys of a type."""
+    packed: bytes = fdb.tuple.pack((type,))
+    names = ("WATCH_PENDING", "WATCH_ACTIVITY", "WATCH_CANCELED", "ACTIVITY_TIMEOUT", "PAUSED", "RETENTION")
+    return TypeRows(type, *(section(name) + packed for name in names))
