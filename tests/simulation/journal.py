@@ -146,7 +146,7 @@ def _of_resubmit(spec: Spec) -> tuple[Any, ...]:
     return (_change(spec),)
 
 
-def _of_enqueue(spec: Spec, unique: bool, timeout: float) -> tuple[Any, ...]:
+def _of_enqueue(spec: Spec, unique: bool, timeout: float, unmade: object = None) -> tuple[Any, ...]:
     return _change(spec), unique, timeout
 
 
