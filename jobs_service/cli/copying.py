@@ -175,6 +175,7 @@ def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
         "skipped": copied.skipped,
         "differing": copied.differing,
         **({"unreadable": copied.unreadable} if copied.unreadable else {}),
+        **({"strays": copied.strays} if copied.strays else {}),
     }
 
 
@@ -189,6 +190,9 @@ def _summary(source: str, target: str, copied: Copied) -> str:
         what.append(f"{output.many(copied.skipped, 'job')} stayed as before in {printable(target)}")
     if copied.unreadable:
         what.append(f"{output.many(copied.unreadable, 'unreadable job')} left out")
+    if copied.strays:
+        entries = "1 queue entry" if copied.strays == 1 else f"{copied.strays} queue entries"
+        what.append(f"{entries} of no job left out")
     if copied.differing:
         what.append(f"{output.many(copied.differing, 'job')} not as in {printable(source)}")
     else:

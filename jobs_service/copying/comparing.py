@@ -23,10 +23,12 @@ class Comparison(NamedTuple):
     Attributes:
         differing: jobs that are in one only, or not the same; 1 when the order is not the same.
         first: says of one of them what is wrong; empty when there is none.
+        strays: entries in the queues of the source that belong to no job.
     """
 
     differing: int
     first: str
+    strays: int = 0
 
 
 async def compare(source: Source, target: Target, *, whole: bool, progress: Callable[[int], object]) -> Comparison:
@@ -138,14 +140,23 @@ async def _compare_jobs(source: Source, target: Target, whole: bool, progress: C
 async def _compare_order(source: Source, target: Target) -> Comparison:
     wanted, found = source.stream(READY), target.stream(READY)
     start = len(target.keyspace.sections[READY])
-    while True:
-        ours, theirs = await wanted.next(), await found.next()
-        if ours is None and theirs is None:
-            return Comparison(0, "")
-        if ours is None or theirs is None or not _is_at(theirs[0][start:], *source.place_in_queue(ours[0])):
+    strays = 0
+    ours, theirs = await wanted.next(), await found.next()
+    while ours is not None or theirs is not None:
+        if ours is not None and theirs is not None and _is_at(source, ours[0], theirs[0][start:]):
+            ours, theirs = await wanted.next(), await found.next()
+        elif ours is not None and await source.is_stray(ours[0]):
+            strays += 1
+            ours = await wanted.next()
+        else:
             return Comparison(1, f"the order of the jobs in {target.name} is not that of {source.name}")
+    return Comparison(0, "", strays)
 
 
-def _is_at(rest: bytes, before: bytes, after: bytes) -> bool:
-    """Whether a READY key, behind its section, is this but for the versionstamp in between."""
+def _is_at(source: Source, key: bytes, rest: bytes) -> bool:
+    """Whether a READY key of the target, behind its section, is the source's but for the versionstamp in between."""
+    try:
+        before, after = source.place_in_queue(key)
+    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        return False
     return rest.startswith(before) and rest[len(before) + STAMP_LENGTH :] == after

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from jobs_service.copying.comparing import compare, has_settings
+from jobs_service.copying.comparing import Comparison, compare, has_settings
 from jobs_service.copying.note import Note, Phase
 from jobs_service.copying.results import Copied, CopyRefused, Counts, Progress, Step
 from jobs_service.copying.source import SECTIONS, Look, Source, changed, counted
@@ -94,18 +94,19 @@ class _Copy:
             note = await self._begin()
         elif self._force and not note.forced:
             note = await self._target.force(note)
-        differing = 0
+        found = Comparison(0, "")
         if note.phase is not Phase.SETTINGS:
             note = await self._copy(note)
-            differing = await self._compare(note)
+            found = await self._compare(note)
         await self._require_unchanged(note)
         await self._target.open_types(note, self._look.settings)
         return Copied(
             self._types(),
             resumed=resumed,
             skipped=note.skipped,
-            differing=differing,
+            differing=found.differing,
             unreadable=self._unreadable,
+            strays=found.strays,
         )
 
     async def _unfinished(self, start_over: bool) -> Note | None:
@@ -191,8 +192,8 @@ class _Copy:
             note = await self._target.write(note, following, page.jobs, self._keep)
         return note, page.last if page.more else None
 
-    async def _compare(self, note: Note) -> int:
-        """Compare both stores; return how many jobs differ, which is none unless they may be in use."""
+    async def _compare(self, note: Note) -> Comparison:
+        """Compare both stores; no jobs differ unless they may be in use."""
         total = self._total()
         found = await compare(
             self._source, self._target, whole=not note.forced, progress=partial(self._tell, Step.COMPARING, total)
@@ -204,7 +205,7 @@ class _Copy:
                 f"{self._target.name} differs from {self._source.name}: {found.first}; was it changed meanwhile? "
                 "Copy again with --start-over"
             )
-        return found.differing
+        return found
 
     async def _complete_before(self) -> Copied:
         """Return what a copy into a store comes back with that has all of it already; refuse one with other jobs."""

@@ -76,6 +76,7 @@ class Copied:
         skipped: jobs that were in the target already and stayed as they were there (only with force).
         differing: jobs that are not in the target as they are in the source (only with force).
         unreadable: jobs of the source that are left out, because their records cannot be read (only with force).
+        strays: entries in queues of the source that belong to no job, and are left out (counted without force only).
     """
 
     types: tuple[Counts, ...]
@@ -84,6 +85,7 @@ class Copied:
     skipped: int = 0
     differing: int = 0
     unreadable: int = 0
+    strays: int = 0
 
     @property
     def jobs(self) -> int:

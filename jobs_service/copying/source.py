@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeAlias
 
 import fdb.tuple
 
@@ -25,6 +25,7 @@ from jobs_service.layer.keyspace import (
     PERIODIC,
     READY,
     RETENTION,
+    STAMP_CODE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
     WATCH_PENDING,
@@ -60,6 +61,10 @@ STAMP_LENGTH: Final = 13
 """Bytes of a versionstamp in a key: its code, the stamp, and the order within its transaction."""
 
 _DIGEST_BYTES: Final = 16
+
+
+_Row: TypeAlias = tuple[bytes, bytes, bytes]
+"""The key of the entry that points at a job, the job's DATA key, and its record as stored."""
 
 
 @dataclass(slots=True)
@@ -206,12 +211,12 @@ class Source:
             raise RecordDamaged(what, type=keys.type, id=id) from None
         return Found(keys.packed, id, packed_id, record)
 
-    def _readable(self, rows: Iterable[tuple[bytes, bytes]], unchanged: Look | None) -> list[Found]:
+    def _readable(self, rows: Iterable[_Row], unchanged: Look | None) -> list[tuple[bytes, Found]]:
         """Return the jobs of DATA rows; when the source may be in use, without those that cannot be read."""
-        jobs: list[Found] = []
-        for key, raw in rows:
+        jobs: list[tuple[bytes, Found]] = []
+        for key, data_key, raw in rows:
             try:
-                jobs.append(self.job_at(key, raw))
+                jobs.append((key, self.job_at(data_key, raw)))
             except RecordDamaged:
                 if unchanged is not None:
                     raise
@@ -237,34 +242,40 @@ class Source:
             rows, last = await read_rows(transaction, begin, section + AFTER, size, most_bytes)
             if phase is Phase.REST:
                 read = len(rows)
-                jobs = self._readable(rows, unchanged)
+                jobs = self._readable([(key, key, raw) for key, raw in rows], unchanged)
             else:
                 found, read = await self._indexed(transaction, phase, rows)
                 jobs = self._readable(found, unchanged)
             if unchanged is not None:
-                await self._require_unchanged(transaction, jobs, unchanged)
+                await self._require_unchanged(transaction, [job for _, job in jobs], unchanged)
             more = read < len(rows) or not last
-            belonging = [job for job in jobs if _belongs(job.record, phase, unchanged is not None)]
+            belonging = [
+                job
+                for key, job in jobs
+                if _belongs(job.record, phase, unchanged is not None)
+                and (phase is not Phase.READY or key == self._ready_key(job))
+            ]
             return Page(belonging, rows[read - 1][0][len(section) :] if read else b"", more)
 
         return await self.store.read(read)
 
     async def _indexed(
         self, transaction: Snapshot, phase: Phase, rows: Sequence[tuple[bytes, bytes]]
-    ) -> tuple[list[tuple[bytes, bytes]], int]:
+    ) -> tuple[list[_Row], int]:
         """Return the DATA rows that index entries point at, and how many of the entries these are: as many as fit."""
         room = Room(self._batch.bytes)
-        jobs: list[tuple[bytes, bytes]] = []
+        jobs: list[_Row] = []
         read = 0
         chunk = FIRST_CHUNK
         while read < len(rows):
-            keys = [self._data_key(phase, key, value) for key, value in rows[read : read + chunk]]
-            for key, raw in zip(keys, await transaction.get_many(keys), strict=True):
+            entries = rows[read : read + chunk]
+            keys = [self._data_key(phase, key, value) for key, value in entries]
+            for (index_key, _), key, raw in zip(entries, keys, await transaction.get_many(keys), strict=True):
                 if not room.takes(len(key) + len(raw or b"")):
                     return jobs, read
                 read += 1
                 if raw is not None:
-                    jobs.append((key, raw))
+                    jobs.append((index_key, key, raw))
             chunk = min(2 * chunk, LARGEST_CHUNK)
         return jobs, read
 
@@ -275,6 +286,21 @@ class Source:
             return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
         except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
             return self.keyspace.sections[DATA] + AFTER
+
+    def _ready_key(self, job: Found) -> bytes:
+        record = job.record
+        assert isinstance(record.seq, bytes)
+        return self.keyspace.of_packed(job.type).ready + record.priority + STAMP_CODE + record.seq + job.packed_id
+
+    async def is_stray(self, key: bytes) -> bool:
+        """Whether a READY entry belongs to no job that waits in that place: whoever accepts takes such ones out."""
+        data_key = self._data_key(Phase.READY, key, b"")
+        raw = await self.store.read(lambda transaction: transaction.get(data_key))
+        try:
+            job = None if raw is None else self.job_at(data_key, raw)
+        except RecordDamaged:
+            return True
+        return job is None or job.record.place != IS_READY or key != self._ready_key(job)
 
     def place_in_queue(self, key: bytes) -> tuple[bytes, bytes]:
         """Return what is before and what is after the versionstamp of a READY key, without the section's prefix."""

@@ -333,6 +333,34 @@ async def test_unreadable_jobs_are_left_out_and_counted_with_force() -> None:
         assert await with_jobs(target, look) == [(id, "pending") for id in "023468"]
 
 
+async def test_entries_of_the_queue_that_belong_to_no_job_are_left_out_and_counted() -> None:
+    source, target = memory(), memory()
+    async with opened(source, target):
+
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add_many("t", [NewJob(f"{n}") for n in range(4)])
+            await jobs.add("t", "scheduled", run_at=FAR_AWAY)
+
+        await with_jobs(source, fill)
+        prefix = await source.prefix()
+        ready = prefix + b"\x15\x02\x02t\x00"
+
+        async def stray(tr: Transaction) -> None:
+            earliest = ready + b"\x14" + b"\x33" + bytes(12)
+            for id in (b"nobody", b"3", b"scheduled"):
+                tr.set(earliest + b"\x02" + id + b"\x00", b"")
+            tr.set(ready + b"\x02never ends", b"")
+
+        before = len(await everything(source))
+        await source.transact(stray)
+        assert len(await everything(source)) == before + 4
+        result = await copied(source, target)
+        assert (result.jobs, result.differing, result.strays) == (5, 0, 4)
+        assert await accepted(target, "t") == ["0", "1", "2", "3"]
+        assert (await copied(source, target, force=True)).skipped == 5
+
+
 @pytest.mark.parametrize("size", [-1, 0, 1, 4])
 async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it_begins(size: int) -> None:
     """A cluster takes records of 4 bytes less: it adds an offset to what gets a versionstamp."""
