@@ -26,6 +26,7 @@ from jobs_service.store.base import (
     Limits,
     Snapshot,
     Store,
+    Transaction,
     TransactionFunction,
     Watch,
     no_coroutine,
@@ -412,6 +413,7 @@ class SimulatedTransaction(BufferedTransaction):
         call: number of the call of `transact` or `read` that this is a run of, unique in the cluster; 0 when the
             connection itself has begun it.
         timed_out: whether its commit was told that its time is up.
+        blocking: whether its reads are answered at once, as they are for plain code that waits for each.
     """
 
     def __init__(self, store: SimulatedStore, call: int, *, read_only: bool) -> None:
@@ -426,6 +428,7 @@ class SimulatedTransaction(BufferedTransaction):
         self.call = call
         self.submitted = False
         self.timed_out = False
+        self.blocking = False
         self.ended = False
         self.conflicts = Reads()
         view = View(cluster.versions, self.version)
@@ -458,7 +461,8 @@ class SimulatedTransaction(BufferedTransaction):
 
     async def pause(self) -> None:
         """Wait for the cluster as every read does."""
-        await self.store.cluster.read_pause()
+        if not self.blocking:
+            await self.store.cluster.read_pause()
         if self.too_long:
             raise self.too_old()
         if self.is_overdue:
@@ -586,6 +590,13 @@ class SimulatedStore(Store):
 
     async def read(self, function: TransactionFunction[T]) -> T:
         return await self._call(self._read(function))
+
+    def adopt(self, transaction: object) -> Transaction:
+        """Return the transaction that a function given to this store's `transact` has got, for plain code in it."""
+        if not isinstance(transaction, SimulatedTransaction) or transaction.store is not self or transaction.submitted:
+            raise StoreError(f"store {self.address}: within() takes the transaction of a function that transact runs")
+        transaction.blocking = True
+        return transaction
 
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a transaction within its time limit."""

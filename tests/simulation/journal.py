@@ -20,6 +20,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry as Touched
 from jobs_service.layer.unit import Unit
 from jobs_service.model import UNSET, JobId, JobType, Outcome
+from jobs_service.store.held import HeldBack
 from tests.simulation.model import Change, Said
 
 
@@ -174,7 +175,10 @@ def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:
 
 
 def _journal(unit: Unit) -> list[Entry] | None:
-    return getattr(unit.transaction, "journal", None)
+    transaction = unit.transaction
+    if isinstance(transaction, HeldBack):
+        transaction = transaction._transaction
+    return getattr(transaction, "journal", None)
 
 
 def _beginning(original: Callable[..., None]) -> Callable[..., None]:

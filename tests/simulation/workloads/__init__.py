@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
-from tests.simulation.workloads.composers import Composers
+from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
@@ -43,6 +43,7 @@ ALL: tuple[type[Workload], ...] = (
     Closers,
     Readers,
     Composers,
+    Plain,
 )
 """What goes on in every run."""
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from jobs_service import Job, JobError, JobsError, JobState, JobTransaction, JobType, NewJob, Outcome, RunningJob
+from jobs_service.store.base import Transaction
+from jobs_service.testing import SimulatedTransaction
+from jobs_service.within import WithinTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
@@ -148,13 +151,13 @@ class Composers(Workload):
 
     async def _take(self, client: Client, tx: JobTransaction, draw: float, call: Call, seen: Composed) -> None:
         """Accept a job on any terms, and perhaps go on with it in the same transaction."""
-        due_by = client.process.clock.wall_time() + 6.0 if draw < 0.85 else None
+        due_by = client.process.clock.wall_time() + 6.0 if int(draw * 100) % 2 else None
         priority, spread = (0, 1) if draw < 0.76 else (None, 2)
         call.name = "finish"
         if draw < 0.9:
             job = await tx.accept(call.type, max_priority=priority, due_by=due_by, spread=spread)
         else:
-            found = await tx.accept_many(call.type, 2, due_by=due_by)
+            found = await tx.accept_many(call.type, 2, max_priority=1 if draw < 0.95 else None, due_by=due_by, spread=2)
             job = found.pop() if found else None
             seen.taken += found
             seen.locks += tuple(each.lock for each in found)
@@ -194,6 +197,57 @@ class Composers(Workload):
                 yield f"transaction: {call} was answered, and has not counted"
             if call.outcome not in (OK, UNKNOWN) and entries[call.number] is not None:
                 yield f"transaction: {call} was refused, and has counted"
+
+
+class Plain(Workload):
+    """Plain code with a transaction of its own, in which it does things to jobs in one block or two."""
+
+    name = "plain"
+    weight: ClassVar[int] = 2
+
+    async def step(self, client: Client) -> None:
+        blocks = [self._draw(client) for _ in range(self.random.choice([1, 1, 2]))]
+        raises = self.random.random() < 0.2
+
+        async def function(transaction: Transaction) -> None:
+            assert isinstance(transaction, SimulatedTransaction)
+            for number, block in enumerate(blocks):
+                before = len(transaction.journal)
+                try:
+                    with client.jobs.within(transaction) as tx:
+                        for call, options in block:
+                            self._operate(client, tx, call, options)
+                        if raises and not number:
+                            raise _Unwanted
+                except (JobsError, _Unwanted):
+                    # Nothing of this block is done. A later one cannot read what an earlier one has changed.
+                    del transaction.journal[before:]
+
+        await client.jobs.store.transact(function)
+
+    def _draw(self, client: Client) -> list[tuple[Call, dict[str, Any]]]:
+        names = [self.random.choice(["add", "add", "resubmit", "finish"]) for _ in range(self.random.randint(1, 3))]
+        return [(client.begin(name, self.some_type(), self.some_id()), self.some_options(client)) for name in names]
+
+    def _operate(self, client: Client, tx: WithinTransaction, call: Call, options: dict[str, Any]) -> None:
+        type, id = call.type, call.id
+        assert id is not None
+        if call.name == "add":
+            made = tx.add(type, id, client.data(call), if_exists="resubmit", **options)
+        elif call.name == "resubmit":
+            made = tx.resubmit(type, id, data=client.data(call), **options)
+        else:
+            taken = tx.accept(type)
+            if taken is None:
+                return
+            made = tx.finish(taken, client.data(call))
+        found = tx.get(made.type, made.id)
+        if _shown(found) != _shown(made):
+            self.run.complain(f"within: {client.process} has made {made!r}, and sees {found!r}")
+
+
+class _Unwanted(Exception):
+    """Ends a block."""
 
 
 async def _get(tx: JobTransaction, type: JobType, id: Any) -> Job | None:

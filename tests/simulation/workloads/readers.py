@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final, TypeVar
 
 from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTypeTimeout, Outcome
+from jobs_service.testing import EPOCH
 from tests.simulation.client import Client
 from tests.simulation.history import History, State
 from tests.simulation.model import Key
@@ -24,9 +25,8 @@ class Readers(Workload):
     weight: ClassVar[int] = 3
 
     async def step(self, client: Client) -> None:
-        await self.random.choice(
-            [self._count, self._active, self._list, self._list, self._types, self._rules, self._totals, self._result]
-        )(client)
+        of_jobs = [self._count, self._active, self._list, self._list, self._totals, self._result]
+        await self.random.choice([*of_jobs, self._types, self._rules, self._ticks])(client)
 
     async def _count(self, client: Client) -> None:
         type, limit = self.some_type(), self.random.choice([None, None, 1, 3])
@@ -93,6 +93,12 @@ class Readers(Workload):
         retention = tuple(await client.jobs.get_retention(type))
         kept = [(version, tuple(rule)) for version, rule in history.retentions.get(type, [])]
         self._compare(client, "retention", type, began, retention, kept, (None, None))
+
+    async def _ticks(self, client: Client) -> None:
+        latest = EPOCH + self.run.world.loop.time() + self.run.latest_clock
+        for type, tick in (await client.jobs.last_ticks()).items():
+            if tick > latest:
+                self.run.complain(f"ticks: {client.process} was told that {type!r} has ticked at {tick}")
 
     async def _totals(self, client: Client) -> None:
         """While nothing changes, what is told of a type as a whole fits what its jobs are."""

@@ -46,6 +46,7 @@ from tests.simulation.workloads.base import Workload
 ONE_SHOT: Final[JobType] = "handled"
 CONTINUOUS: Final[JobType] = ("continuous", 1)
 TICKING: Final[JobType] = "ticking"
+MINUTELY: Final[JobType] = "minutely"
 
 _NOTICED: Final = 0.2
 """Seconds within which a handler is told that its job was canceled."""
@@ -513,11 +514,11 @@ class Pausers(Workload):
     name = "pausers"
 
     async def step(self, client: Client) -> None:
-        type = self.random.choice([ONE_SHOT, CONTINUOUS, TICKING])
+        type = self.random.choice([ONE_SHOT, CONTINUOUS, TICKING, MINUTELY])
         if self.random.random() < 0.5:
             await client.jobs.resume(type)
             return
-        if type in client.jobs.handlers and type != TICKING:
+        if type in client.jobs.handlers and type not in (TICKING, MINUTELY):
             # Who accepts it may do so in the very moment in which the type is paused.
             await client.enqueue(client.jobs.handlers[type], Order)
             await asyncio.sleep(self.random.uniform(0.0, 2 * self.run.world.cluster.latency))
@@ -527,7 +528,7 @@ class Pausers(Workload):
         """Have all go on, when no pause is under way any more."""
         cluster = self.run.world.cluster
         await asyncio.sleep(_SHORT + max(0.0, cluster.quiet_at - self.run.world.loop.time()))
-        for type in (ONE_SHOT, CONTINUOUS, TICKING):
+        for type in (ONE_SHOT, CONTINUOUS, TICKING, MINUTELY):
             await _patiently(lambda type=type: client.jobs.resume(type))  # type: ignore[misc]
 
 
@@ -565,9 +566,10 @@ class Tickers(Workload):
         self.period: float = self.random.choice([3.0, 10.0])
         self.missed: str = self.random.choice(["skip", "once", "all"])
         self.keep: float | None = self.random.choice([None, 4.0])
-        self._ticks: dict[Any, float] = {}
+        self._ticks: dict[tuple[JobType, Any], float] = {}
         self._remembered: list[float] = []
-        self._section = Keyspace(PREFIX).sections[PERIODIC]
+        keyspace = Keyspace(PREFIX)
+        self._key = keyspace.sections[PERIODIC] + keyspace.of(TICKING).packed
         run.world.cluster.observers.append(self)
 
     def register(self, process: Process, jobs: JobsService) -> None:
@@ -582,6 +584,10 @@ class Tickers(Workload):
         async def tick(job: RunningJob) -> None:
             await asyncio.sleep(self.random.choice([0.0, 0.0, 1.0]))
 
+        @jobs.cron("* * * * *", timezone="Asia/Kathmandu", type=MINUTELY, missed=self.missed, timeout=5.0)
+        async def minute(job: RunningJob) -> None:
+            pass
+
     async def step(self, client: Client) -> None:
         """Do nothing: what is of interest happens by itself."""
 
@@ -590,7 +596,7 @@ class Tickers(Workload):
         if transaction.commit_version is None:
             return
         for key, raw in transaction.written.items():
-            if key.startswith(self._section) and raw is not None:
+            if key == self._key and raw is not None:
                 (tick,) = fdb.tuple.unpack(raw)
                 if self._remembered and tick <= self._remembered[-1]:
                     self.run.complain(f"ticks: {tick} was remembered after {self._remembered[-1]}")
@@ -598,21 +604,21 @@ class Tickers(Workload):
         ticks = [
             entry
             for entry in transaction.journal
-            if entry.name == "enqueue" and entry.type == TICKING and not isinstance(entry.result, type)
+            if entry.name == "enqueue" and entry.type in (TICKING, MINUTELY) and not isinstance(entry.result, type)
         ]
         for entry in ticks:
-            self._ticked(entry)
-        if ticks and not any(key.startswith(self._section) for key in transaction.written):
+            self._ticked(entry, self.period if entry.type == TICKING else 60.0)
+        if any(entry.type == TICKING for entry in ticks) and self._key not in transaction.written:
             self.run.complain(f"ticks: {[entry.id for entry in ticks]} were enqueued, but not remembered")
 
-    def _ticked(self, entry: Entry) -> None:
+    def _ticked(self, entry: Entry, period: float) -> None:
         run = self.run
-        if entry.id in self._ticks:
-            run.complain(f"ticks: {entry.id!r} was enqueued twice")
+        if (entry.type, entry.id) in self._ticks:
+            run.complain(f"ticks: {entry.id!r} of {entry.type!r} was enqueued twice")
         tick = datetime.fromisoformat(str(entry.id)).timestamp()
-        self._ticks[entry.id] = tick
-        if tick % self.period:
-            run.complain(f"ticks: {entry.id!r} is no tick of every {self.period} s")
+        self._ticks[entry.type, entry.id] = tick
+        if tick % period:
+            run.complain(f"ticks: {entry.id!r} of {entry.type!r} is no tick of every {period} s")
         if tick > entry.now:
             run.complain(f"ticks: {entry.id!r} was enqueued {tick - entry.now} s before its time")
 
@@ -627,7 +633,7 @@ class Tickers(Workload):
                 if following - wanted >= MOST_MADE_UP * self.period:
                     wanted += self.period
                     continue
-                if wanted not in self._ticks.values():
+                if wanted not in [tick for (type, _), tick in self._ticks.items() if type == TICKING]:
                     yield f"ticks: there was no job for {wanted}"
                 wanted += self.period
         now = EPOCH + self.run.world.loop.time() + min(0.0, self.run.earliest_clock)

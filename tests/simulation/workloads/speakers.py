@@ -132,7 +132,11 @@ class Speakers(Workload):
         alone, unique = self._alone(client), self.random.random() < 0.3
 
         async def enqueue(tx: JobTransaction) -> None:
-            await tx.enqueue(SPOKEN, **client.data(calls[0]), how=how, **alone, **options)
+            given = {**client.data(calls[0]), "how": how}
+            if calls[0].number % 2:
+                await tx.enqueue(SPOKEN, given, **alone, **options)
+            else:
+                await tx.enqueue(SPOKEN, **given, **alone, **options)
             many = [{**client.data(call), "how": how} for call in calls[1:]]
             await tx.enqueue_many(SPOKEN, many, unique=unique, **options)
 
