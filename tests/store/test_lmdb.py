@@ -372,6 +372,22 @@ async def test_a_large_group_is_committed_in_parts(path: Path) -> None:
         assert len(await store.read(lambda tr: tr.get_range(b"0", b":"))) == 400
 
 
+async def test_the_result_of_who_is_canceled_in_the_very_turn_of_its_answer_is_told(path: Path) -> None:
+    async def function(tr: Transaction) -> str:
+        tr.set(b"a", b"1")
+        return "result"
+
+    told: list[str] = []
+    async with opened(path) as store:
+        watch = await store.read(watching(b"a"))
+        call = asyncio.create_task(store.transact(function, abandoned=told.append))
+        watch.on_fire(call.cancel)  # after the answer, and before the call goes on
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.sleep(0)
+        assert told == ["result"]
+
+
 async def test_an_abandoned_result_that_makes_trouble_keeps_nobody_from_an_answer(path: Path) -> None:
     def trouble(result: object) -> None:
         raise LookupError(result)

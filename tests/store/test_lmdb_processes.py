@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -91,6 +92,15 @@ async def test_the_only_watch_waits_for_another_process(path: Path) -> None:
             async with patience():
                 await watched.wait()
             assert await other.hear() == "done"
+
+
+async def test_a_commit_within_a_pause_between_two_looks_is_found_after_it(path: Path) -> None:
+    async with opened(path) as store, process(path) as other:
+        watched = await watch(store, b"key")
+        store._next_look = monotonic() + 0.1  # as after a look that took long
+        assert await other.ask("set", "key", 1) == "done"
+        async with patience():
+            await watched.wait()
 
 
 async def test_looks_for_other_processes_do_not_wake_those_who_watch_what_they_have_just_written(path: Path) -> None:

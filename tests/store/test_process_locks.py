@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
+from jobs_service.store import process_locks
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.process_locks import DIRECTORY, INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
 
@@ -119,6 +120,21 @@ def test_who_enters_while_another_takes_the_new_file_for_a_dead_ones_takes_anoth
     assert entering.instance == b"12345678"
     assert looking.dead() == [taken]
     entering.leave()
+
+
+def test_who_enters_while_another_removes_the_new_file_as_a_dead_ones_takes_another(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, lock = locks.enter(), process_locks._lock
+
+    def lock_late(descriptor: int) -> bool:
+        monkeypatch.undo()
+        looking.forget(looking.dead())
+        return lock(descriptor)
+
+    monkeypatch.setattr(process_locks, "_lock", lock_late)
+    entering = locks.enter()
+    assert locks.files == sorted([looking.instance.hex(), entering.instance.hex()])
 
 
 def test_many_living_ones_are_tried_in_turn_and_many_dead_ones_found_at_once(locks: Locks) -> None:
