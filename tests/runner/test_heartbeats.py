@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jobs_service import RunningJob
-from tests.runner.support import TYPE, Gate, Weather, add, all_ended, opened, running, store_of, story
+from tests.runner.support import TYPE, Gate, Weather, add, all_ended, ended, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 HOUR = 3600.0
@@ -46,6 +46,39 @@ async def test_a_job_runs_for_ten_timeouts_without_being_lost() -> None:
             await add(jobs, "a", "b")
             for job in await all_ended(jobs, ["a", "b"]):
                 assert story(job) == ["added", "started", "finished"]
+
+
+@in_virtual_time
+async def test_a_job_whose_handler_was_asked_to_end_is_kept_alive_as_long_as_its_grace_lasts() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, timeout=6, time_limit=10, grace=60, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                await asyncio.sleep(40)
+
+        async with running(jobs):
+            await add(jobs, "a", timeout=6)
+            assert story(await ended(jobs, "a")) == ["added", "started", "crashed", "finished"]
+
+
+@in_virtual_time
+async def test_a_handler_that_has_finished_its_job_itself_goes_on_undisturbed() -> None:
+    async with opened() as jobs:
+        done: list[object] = []
+
+        @jobs.handler(TYPE, timeout=6)
+        async def work(job: RunningJob) -> None:
+            await job.finish()
+            await asyncio.sleep(60)
+            done.append(job.id)
+
+        async with running(jobs):
+            await add(jobs, "a", timeout=6)
+            await asyncio.sleep(61)
+            assert done == ["a"]
 
 
 @in_virtual_time

@@ -51,11 +51,6 @@ def an_end_that_meets_weather_is_given_up() -> Defect:
     return changed(Ends._not_written, ("self._rewrite(run, end)", "self._settle(run)"))
 
 
-def the_runner_does_not_wait_for_ends() -> Defect:
-    """The runner ends without waiting until the ends of its jobs are written, and drops those that are repeated."""
-    return changed(Ends.settle, ("await self._settled.wait()", "await asyncio.sleep(0)"))
-
-
 def the_first_end_of_each_further_batch_is_lost() -> Defect:
     """Of ends that are more than one transaction holds, those are forgotten that begin a new one."""
     return changed(
@@ -65,11 +60,6 @@ def the_first_end_of_each_further_batch_is_lost() -> Defect:
             "room.takes(size)\n            else:\n                part.append((run, end))",
         ),
     )
-
-
-def ends_count_only_what_is_new() -> Defect:
-    """What a transaction of ends rewrites is counted by the new bytes, not by the whole records."""
-    return changed(Ends._send_all, ("size = run.size + end.size", "size = end.size"))
 
 
 def a_run_that_a_handler_has_ended_goes_on_counting() -> Defect:
@@ -294,9 +284,7 @@ ALL = tuple(
             who_was_asked_to_end_has_no_heartbeat,
             heartbeats_end_before_handlers,
             an_end_that_meets_weather_is_given_up,
-            the_runner_does_not_wait_for_ends,
             the_first_end_of_each_further_batch_is_lost,
-            ends_count_only_what_is_new,
             a_run_that_a_handler_has_ended_goes_on_counting,
             an_abandoned_job_is_ended_twice,
             the_seconds_of_a_retry_are_milliseconds,
