@@ -264,6 +264,7 @@ async def test_the_front_of_a_queue_is_not_blocked(
     # They are out of the queue, and not read any more.
     assert await keys_in(quiet, READY) == []
     assert len(await keys_in(quiet, SET_ASIDE)) == 3
+    await assert_sound(quiet.store, damaged=[(T1, id) for id in "014"])
 
 
 async def test_a_transactions_accept_passes_over_unreadable_jobs(quiet: JobsService) -> None:
@@ -274,6 +275,7 @@ async def test_a_transactions_accept_passes_over_unreadable_jobs(quiet: JobsServ
     assert taken is not None
     assert taken.id == "3"
     assert [job.id for job in await quiet.transact(lambda tx: tx.accept_many(T1, 5))] == ["5"]
+    await assert_sound(quiet.store, damaged=[(T1, id) for id in "0124"])
 
 
 async def test_many_waiting_workers_get_what_is_behind_unreadable_jobs(quiet: JobsService) -> None:
@@ -283,6 +285,7 @@ async def test_many_waiting_workers_get_what_is_behind_unreadable_jobs(quiet: Jo
     async with asyncio.timeout(PATIENCE):
         jobs = await asyncio.gather(*(quiet.accept(T1) for _ in range(10)))
     assert sorted(job.id for job in jobs if job) == [f"{number}" for number in range(20, 30)]
+    await assert_sound(quiet.store, damaged=[(T1, f"{number:02}") for number in range(20)])
 
 
 @pytest.mark.parametrize(
@@ -349,6 +352,8 @@ async def test_scheduled_expiring_and_lost_jobs_beside_unreadable_ones_are_looke
         await eventually(all_are_set_aside)
     assert len(set(await drained(jobs)) & {"lost-1", "lost-3", "scheduled-1", "scheduled-3"}) == 4
     assert jobs.supervision()["restarts"] == 0
+    unreadable = [(T1, f"{name}-{number}") for name in ("scheduled", "lost") for number in (0, 2)]
+    await assert_sound(jobs.store, damaged=unreadable)
 
 
 async def test_subscriptions_to_other_jobs_go_on(jobs: JobsService) -> None:
@@ -467,6 +472,7 @@ async def test_a_job_that_was_set_aside_is_put_back_when_its_record_can_be_read(
         assert job is not None
         assert job.id == J1
     assert len(await keys_in(jobs, SET_ASIDE)) == 1
+    await assert_sound(jobs.store, damaged=[(T1, "still")])
 
 
 # who is subscribed to it
@@ -485,6 +491,7 @@ async def test_who_waits_for_a_job_that_is_set_aside_hears_of_it(jobs: JobsServi
             await anext(events)
         assert (await anext(others)).state is RUNNING
         await worker.finish()
+    await assert_sound(jobs.store, damaged=[(T1, J1)])
 
 
 async def test_who_waits_for_a_running_job_that_is_set_aside_hears_of_it(quiet: JobsService) -> None:
@@ -496,6 +503,7 @@ async def test_who_waits_for_a_running_job_that_is_set_aside_hears_of_it(quiet: 
         await damage(jobs)
         with pytest.raises(RecordDamaged, match=J1):
             await anext(events)
+    await assert_sound(quiet.store, damaged=[(T1, J1)])
 
 
 async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(jobs: JobsService) -> None:

@@ -333,3 +333,23 @@ async def test_it_complains_about(every_state: JobsService, what: str) -> None:
 
 def _by_id(head: bytes, pairs: list[tuple[bytes, bytes]]) -> list[tuple[str | bytes, bytes]]:
     return [(fdb.tuple.unpack(key[len(head) :])[0], raw) for key, raw in pairs]
+
+
+async def test_a_job_that_is_damaged_on_purpose_is_in_no_index_once_it_is_set_aside(every_state: JobsService) -> None:
+    store = every_state.store
+    keyspace = Keyspace(await store.prefix())
+    await every_state.add(T1, "damaged")
+
+    async def write(key: bytes) -> None:
+        async def work(tr: Transaction) -> None:
+            tr.set(key, b"")
+
+        await store.transact(work)
+
+    await write(section_key(1, T1, "damaged")(keyspace))
+    named = [(T1, "damaged")]
+    assert [line for line in await check_store(store) if "damaged" in line]
+    await assert_sound(store, damaged=named)
+    await write(section_key(15, T1, "damaged")(keyspace))
+    [complaint] = await check_store(store, damaged=named)
+    assert "belongs to a job that is set aside" in complaint
