@@ -298,6 +298,7 @@ async def finish_all(context: Context, count: int, keep: float) -> None:
     await context.transact(work)
 
 
+@pytest.mark.unmeasured
 @in_virtual_time
 async def test_lost_jobs_are_found_in_time_however_many_come_due_and_expire() -> None:
     """Each commit takes 20 ms: the batches of any single duty would take far longer than the bound allows."""

@@ -209,6 +209,7 @@ async def test_settings_of_the_source_count_and_what_has_ticked_does_not_tick_ag
 # Bounded transactions
 
 
+@pytest.mark.unmeasured
 async def test_thousands_of_jobs_are_copied_in_transactions_that_shrink_until_they_are_small_enough() -> None:
     source, target = memory(), memory()
     target.limits = Limits(transaction=20_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobFailed, JobsService, RunningJob
@@ -77,6 +78,7 @@ async def test_it_is_said_once_at_the_start_that_finished_jobs_are_removed() -> 
         ]
 
 
+@pytest.mark.unmeasured
 @in_virtual_time
 async def test_the_log_tells_once_of_a_run_that_goes_on_for_an_hour() -> None:
     async with opened() as jobs:

@@ -440,6 +440,7 @@ def test_arguments_that_no_handler_could_be_given_are_refused_to_the_producer(
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.unmeasured
 @given(st.floats(), st.text())
 def test_what_a_codec_has_encoded_is_json(number: float, text: str) -> None:
     for annotation, args in ((Checked, Checked(1, [number, text])), (Plain, Plain(text, 1)), (Model, text)):

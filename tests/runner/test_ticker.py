@@ -178,6 +178,7 @@ def test_services_that_come_and_go_miss_no_tick_as_long_as_one_is_there() -> Non
     assert seen.ids == ticks(6)
 
 
+@pytest.mark.unmeasured
 def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
     seen: dict[int, Seen] = {period: Seen() for period in range(5, 45, 3)}
 
@@ -372,6 +373,7 @@ def test_a_clock_that_is_set_forward_is_noticed_within_half_a_minute() -> None:
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("expression", "day", "expected"),
     [

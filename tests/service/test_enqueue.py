@@ -159,6 +159,7 @@ async def _anything(args: Any) -> None:
     """Take anything."""
 
 
+@pytest.mark.unmeasured
 def test_a_set_has_the_same_unique_job_in_every_process() -> None:
     program = (
         "from jobs_service.runner.payload import codec; from jobs_service import json_data;"

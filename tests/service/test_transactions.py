@@ -656,6 +656,7 @@ async def play_both(kind: StoreKind, operations: list[Operation]) -> None:
     assert seen[1] == seen[0]
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("kind", EVERY_STORE)
 @settings(max_examples=60, deadline=None)
 @given(operations=OPERATIONS)

@@ -391,6 +391,7 @@ async def play_both(groups: list[list[Operation]]) -> None:
     assert seen[1] == seen[0]
 
 
+@pytest.mark.unmeasured
 @settings(max_examples=60, deadline=None)
 @given(first=OPERATIONS, second=OPERATIONS)
 def test_any_operations_in_blocks_do_what_they_do_in_the_services_transactions_and_nothing_when_a_block_raises(

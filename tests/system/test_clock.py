@@ -16,6 +16,7 @@ from jobs_service.actors import activity_monitor
 from jobs_service.layer import pending
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
+from tests.service.support import waits
 
 T1 = "t1"
 HOUR = 3600.0
@@ -82,7 +83,7 @@ async def test_a_job_does_not_run_before_its_time_when_the_clock_is_set_back(add
     async with service(address, clock) as jobs:
         await jobs.add(T1, "scheduled", run_at=clock() + 0.2)
         waiting = asyncio.create_task(jobs.accept(T1))
-        await asyncio.sleep(0.05)
+        await waits(jobs)
         clock.set(-HOUR)
         await asyncio.sleep(0.5)  # its time has come, and gone again
         assert await jobs.accept(T1, timeout=0) is None
@@ -102,8 +103,7 @@ async def test_a_worker_that_waits_gets_a_job_whose_time_has_come_because_the_cl
     async with service(address, clock) as jobs:
         await jobs.add(T1, "scheduled", run_at=clock() + HOUR / 2)
         waiting = asyncio.create_task(jobs.accept(T1))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
+        await waits(jobs)
         clock.set(HOUR)
         job = await waiting
         assert job is not None
@@ -310,8 +310,7 @@ async def test_a_worker_gets_a_ready_job_when_the_clock_that_was_set_back_is_set
         await make_ready(jobs, clock)
         clock.set(-HOUR)
         waiting = asyncio.create_task(accepted(jobs))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
+        await waits(jobs)
         clock.set(HOUR)
         assert (await waiting).id == "scheduled"
         await assert_sound(jobs.store, now=clock())
