@@ -297,14 +297,19 @@ async def count(
     Returns:
         How many, and the last key of this page; None when there are no more.
     """
+    counted = 0
     if after is None or after < keys.scheduled:
         begin = keys.ready if after is None else after + b"\x00"
         found = await transaction.get_range(begin, keys.ready + AFTER, limit=limit)
         counted = sum(_due(value, due_by) for _, value in found)
-        return counted, found[-1][0] if len(found) == limit else keys.scheduled
+        if len(found) == limit:
+            return counted, found[-1][0]
+        # In the same state: a job that becomes ready meanwhile would be in neither part.
+        limit -= len(found)
+        after = keys.scheduled
     until = AFTER if due_by is None else pack_seconds(due_by) + AFTER
     found = await transaction.get_range(after + b"\x00", keys.scheduled + until, limit=limit)
-    return len(found), found[-1][0] if len(found) == limit else None
+    return counted + len(found), found[-1][0] if len(found) == limit else None
 
 
 async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: int, max_priority: bytes | None) -> int:

@@ -1466,6 +1466,21 @@ async def test_active_ids_are_those_of_the_running_jobs(quiet: JobsService) -> N
     assert await quiet.active_ids("nosuch") == []
 
 
+async def test_a_job_that_becomes_ready_while_jobs_are_counted_is_counted(
+    quiet: JobsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await quiet.add(T1, J1, run_at=FAR_AWAY)
+    read = quiet.store.read
+
+    async def read_and_make_ready(function: Any) -> Any:
+        result = await read(function)
+        await quiet.resubmit(T1, J1, run_at=None)
+        return result
+
+    monkeypatch.setattr(quiet.store, "read", read_and_make_ready)
+    assert await quiet.pending_count(T1) == 1
+
+
 async def test_pending_count_counts_ready_and_scheduled_jobs(quiet: JobsService) -> None:
     await some_of_each(quiet)
     assert await quiet.pending_count(T1) == 3

@@ -29,7 +29,6 @@ CALLERS: Final = ("tests.", "jobs_service.service")
 LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.reload": "reads configuration, and does what configure does",
-    "JobsService.cron(overlap)": "as of every, whose schedule differs",
     "JobsService.run(types)": "the command line's: every process runs all handlers",
     "JobsService.run(started)": "the command line's",
     "RunningJob.to_dict": "plain data of what is there already",
