@@ -11,7 +11,8 @@ import pytest
 from jobs_service import JobsError, JobsService, JobTransaction, NewJob
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store import Store, open_address
+from jobs_service.store import Store
+from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
 from tests.service.support import J1, T1, T2
 from tests.virtual_time import VirtualTimeLoop, run_virtual
@@ -75,7 +76,20 @@ async def change_type(jobs: JobsService, numbers: Iterator[int]) -> None:
 
 
 def a_memory_store() -> Store:
-    return open_address("memory:", SETTINGS, Sources(0))
+    return MemoryStore(settings=SETTINGS, sources=Sources(0))
+
+
+class Slow(Faults):
+    """Every transaction takes a while, as on a disk."""
+
+    async def before_begin(self) -> None:
+        await asyncio.sleep(0.001)
+
+
+def a_slow_store() -> Store:
+    store = MemoryStore(settings=SETTINGS, sources=Sources(0))
+    store.faults = Slow()
+    return store
 
 
 def a_cluster() -> Store:
@@ -99,7 +113,7 @@ USERS = [
 
 
 @pytest.mark.parametrize("use", USERS)
-@pytest.mark.parametrize("make", [a_memory_store, a_cluster])
+@pytest.mark.parametrize("make", [a_memory_store, a_slow_store, a_cluster])
 def test_who_goes_on_using_a_service_that_is_left_is_told_so(make: Callable[[], Store], use: User) -> None:
     async def leave_after(steps: int) -> str:
         loop = asyncio.get_running_loop()
