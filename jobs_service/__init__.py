@@ -27,6 +27,7 @@ from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit import Retention
 from jobs_service.model import (
+    EndedJob,
     HistoryEvent,
     HistoryKind,
     Job,
@@ -54,6 +55,7 @@ __all__ = [
     "BlockingJob",
     "CommandFailed",
     "Discard",
+    "EndedJob",
     "Handler",
     "HandlerOptions",
     "HistoryEvent",

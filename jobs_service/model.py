@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, overload
 
 import fdb.tuple
 
@@ -19,6 +19,7 @@ from jobs_service.notes import Progress as Progress
 
 T = TypeVar("T")
 V = TypeVar("V")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 JobType: TypeAlias = str | bytes | int | tuple[Any, ...]
 """Names a kind of job."""
@@ -279,6 +280,23 @@ class Job:
         return f"<{type(self).__name__} {self._type!r}/{self._id!r} {self.state.value}{outcome}>"
 
 
+class EndedJob(Job, Generic[ResultT_co]):
+    """A job as its handler has ended it together with the effects of a function, see RunningJob.finish_with.
+
+    A handler that returns it says so, `-> EndedJob[int]`: an int, which the function returns, is its jobs' result.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ not in (Job, EndedJob):
+            return NotImplemented
+        assert isinstance(other, Job)
+        return self._fields() == other._fields()
+
+    __hash__ = Job.__hash__
+
+
 class Worker(Protocol):
     """What a running job's own methods call: the service that accepted it."""
 
@@ -287,7 +305,7 @@ class Worker(Protocol):
     async def _finish(
         self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None
     ) -> Job: ...
-    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job: ...
+    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]: ...
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
     async def _release(self, job: RunningJob) -> Job: ...
     def _ending(self, job: RunningJob) -> None: ...
@@ -445,7 +463,16 @@ class RunningJob(Job):
         """
         return await self._service()._finish(self, data, outcome, result, error)
 
-    async def finish_with(self, function: Callable[[Any], Any]) -> Job:
+    @overload
+    async def finish_with(self, function: Callable[[Any], Awaitable[Job] | Job]) -> EndedJob[None]: ...
+
+    @overload
+    async def finish_with(self, function: Callable[[Any], Awaitable[T]]) -> EndedJob[T]: ...
+
+    @overload
+    async def finish_with(self, function: Callable[[Any], T]) -> EndedJob[T]: ...
+
+    async def finish_with(self, function: Callable[[Any], Any]) -> EndedJob[Any]:
         """Run a function and finish the job in one transaction: its effects are there exactly once, or not at all.
 
         Args:
@@ -453,7 +480,7 @@ class RunningJob(Job):
                 it is a Job, as operations return them.
 
         Returns:
-            The job as it is now.
+            The job as it is now. A handler may return it, and is annotated `-> EndedJob[...]` of the result then.
 
         Raises:
             WorkerConflict: the lock is no longer the caller's; nothing was written.

@@ -80,6 +80,7 @@ from jobs_service.layer.transaction import (
 from jobs_service.layer.unit import Entry, Place, Retention, Unit
 from jobs_service.model import (
     UNSET,
+    EndedJob,
     Job,
     JobError,
     JobEvent,
@@ -574,7 +575,14 @@ class JobsService:
             self._timeout_changed(keys)
 
     @overload
-    async def result(self, type: Enqueued[Any, ResultT], id: JobId, *, timeout: float | None = None) -> ResultT: ...
+    async def result(
+        self, type: Enqueued[Any, EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(
+        self, type: Enqueued[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+    ) -> ResultT: ...
 
     @overload
     async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any: ...
@@ -1284,17 +1292,18 @@ class JobsService:
         work = self._operations.operate(processing.finish, place, job.lock, json, ended, said, size=size, reads=reads)
         return job_of(await work)
 
-    async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> Job:
+    async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> EndedJob[Any]:
         """Run a function and finish the job in the same transaction; what the function returns is the result."""
         if not callable(function):
             raise JobsError(f"{shown(function)}: a {kind_of(function)}; finish_with takes a function of a transaction")
 
-        async def work(tx: JobTransaction) -> Job:
+        async def work(tx: JobTransaction) -> EndedJob[Any]:
             result = function(tx)
             if getattr(type(result), "__await__", None) is not None:
                 result = await result
             # What operations on other jobs return is no result of this one.
-            return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
+            ended = await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
+            return EndedJob(ended.type, ended.id, ended._record)
 
         return await self.transact(work)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jobs_service.errors import JobCanceled, job_name
-from jobs_service.model import UNSET, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
+from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 from jobs_service.runner.calling import from_thread
+
+T = TypeVar("T")
 
 
 class BlockingProgress(ProgressReport):
@@ -123,9 +125,18 @@ class BlockingJob(Job):
         finished: Job = self._do(lambda: self._job.finish(data, outcome=outcome, result=result, error=error))
         return finished
 
-    def finish_with(self, function: Callable[[Any], Any]) -> Job:
+    @overload
+    def finish_with(self, function: Callable[[Any], Awaitable[Job] | Job]) -> EndedJob[None]: ...
+
+    @overload
+    def finish_with(self, function: Callable[[Any], Awaitable[T]]) -> EndedJob[T]: ...
+
+    @overload
+    def finish_with(self, function: Callable[[Any], T]) -> EndedJob[T]: ...
+
+    def finish_with(self, function: Callable[[Any], Any]) -> EndedJob[Any]:
         """Run a function and finish the job in one transaction; see RunningJob.finish_with."""
-        finished: Job = self._do(lambda: self._job.finish_with(function))
+        finished: EndedJob[Any] = self._do(lambda: self._job.finish_with(function))
         return finished
 
     def release(self) -> Job:

@@ -24,6 +24,7 @@ from jobs_service.model import UNSET, Job, JobType
 from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
+from jobs_service.runner.results import unfit_result
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 """Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
@@ -76,6 +77,7 @@ class Handler(Enqueued[ArgsT, ResultT_co]):
         function = _underlying(function)
         told = _kind_of(function)
         shape = _shape_of(function)
+        _check_result(function)
         functools.update_wrapper(self, function, updated=())
         self.type = keep
         self.function: Callable[..., Any] = function
@@ -208,6 +210,24 @@ def _shape_of(function: Any) -> _Shape:
     )
 
 
+def _check_result(function: Any) -> None:
+    """Refuse a function whose annotation says that it returns what no store takes: every one of its jobs would fail."""
+    body = _body(function)
+    if hasattr(body, "__wrapped__"):
+        return  # its annotations are those of another function, whose result a decorator may make something else of
+    annotation = getattr(body, "__annotations__", {}).get("return", Any)
+    try:
+        unfit = unfit_result(_evaluated("return", annotation, _scope_of(body)))
+    except Exception:  # a name that is imported for type checkers only, or user code that fails as it is evaluated
+        return
+    if unfit is not None:
+        raise _refused(
+            function,
+            f"it returns {name_of(unfit)}, which is no JSON, and cannot be kept as a job's result; "
+            "make a dict, list, str, number or bool of it",
+        )
+
+
 def _by_keyword(function: Any, takes_job: bool, parameters: list[inspect.Parameter], scope: _Scope) -> _Shape:
     """Return the shape of a function whose arguments are given by keyword."""
     taken: dict[str, Parameter] = {}
@@ -292,15 +312,19 @@ def _resolved(function: Any, parameter: inspect.Parameter, scope: _Scope) -> Any
     """Return a parameter's annotation, what is a string in it evaluated."""
     if parameter.annotation is parameter.empty:
         return parameter.empty
-    alone = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[parameter.name]
+        return _evaluated(parameter.name, parameter.annotation, scope)
     except Exception as error:  # evaluating an annotation runs the user's code
         raise _refused(
             function,
             f"the annotation {shown(parameter.annotation)} of parameter {parameter.name} cannot be resolved: "
             f"{in_one_line(str(error), 80)}",
         ) from None
+
+
+def _evaluated(name: str, annotation: Any, scope: _Scope) -> Any:
+    alone = types.SimpleNamespace(__annotations__={name: annotation})
+    return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[name]
 
 
 def _scope_of(function: Any) -> _Scope:

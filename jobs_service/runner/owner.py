@@ -6,9 +6,11 @@ Floor: runner.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from jobs_service.model import Job, JobError, Outcome, Progress, RunningJob, Worker
+from jobs_service.model import EndedJob, Job, JobError, Outcome, Progress, RunningJob, Worker
+
+JobT = TypeVar("JobT", bound=Job)
 
 
 class Keeper(Protocol):
@@ -53,7 +55,7 @@ class Owner:
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
         return self._over(job, await self._service._finish(job, data, outcome, result, error))
 
-    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job:
+    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:
         return self._over(job, await self._service._finish_with(job, function))
 
     async def _release(self, job: RunningJob) -> Job:
@@ -66,6 +68,6 @@ class Owner:
         self._keeper.job_changed(job)
         return self.take(job)
 
-    def _over(self, job: RunningJob, ended: Job) -> Job:
+    def _over(self, job: RunningJob, ended: JobT) -> JobT:
         self._keeper.job_over(job, ended)
         return ended

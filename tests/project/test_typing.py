@@ -20,7 +20,7 @@ from typing import Any, Literal, TypedDict, assert_type
 import msgspec
 from pydantic import BaseModel
 
-from jobs_service import BlockingJob, Handler, Job, JobsService, JobTransaction, RunningJob
+from jobs_service import BlockingJob, EndedJob, Handler, Job, JobsService, JobTransaction, RunningJob
 from jobs_service.within import WithinTransaction
 
 jobs = JobsService("memory:")
@@ -176,6 +176,42 @@ async def data(job: RunningJob, args: dict[str, Any]) -> Any:
     return 1
 
 
+@jobs.handler("paid")
+async def paid(job: RunningJob, args: Thumbnail) -> EndedJob[int]:
+    async def pay(tx: JobTransaction) -> int:
+        return 3
+
+    return await job.finish_with(pay)
+
+
+@jobs.handler("paid or not")
+async def paid_or_not(job: RunningJob, args: Thumbnail) -> int | EndedJob[int]:
+    if args.image:
+        return 0
+    return await job.finish_with(lambda tx: 3)
+
+
+@jobs.handler("paid in a thread")
+def paid_in_a_thread(job: BlockingJob, args: Thumbnail) -> EndedJob[str]:
+    async def pay(tx: JobTransaction) -> str:
+        return ""
+
+    return job.finish_with(pay)
+
+
+@jobs.handler("ended")
+async def ended(job: RunningJob) -> Job:
+    return await job.finish(result=3)
+
+
+@jobs.handler("adds another")
+async def adds_another(job: RunningJob) -> EndedJob[None]:
+    async def add(tx: JobTransaction) -> Job:
+        return await tx.enqueue(thumbnail, Thumbnail("a"))
+
+    return await job.finish_with(add)
+
+
 class Shop:
     def __init__(self) -> None:
         self.order_handler = jobs.handler("order")(self.order)
@@ -256,6 +292,10 @@ async def every_shape(anything: Handler[Any, Any], kept: Handler[Thumbnail, int]
     assert_type(await jobs.result(model, "a"), int)
     assert_type(await jobs.result(bill, "a"), str)
     assert_type(await jobs.result(any_job, "a"), int)
+    assert_type(await jobs.result(paid, "a"), int)
+    assert_type(await jobs.result(paid_or_not, "a"), int)
+    assert_type(await jobs.result(paid_in_a_thread, "a"), str)
+    assert_type(await jobs.result(adds_another, "a"), None)
     handlers: list[Handler[Any, Any]] = [thumbnail, bill, optional, tick, data]
     typed: Handler[Thumbnail, int] = order
     print(handlers, typed)
@@ -302,7 +342,9 @@ def block(tx: WithinTransaction) -> None:
 """
 
 MISTAKES = """
-async def wrong(tx: JobTransaction, within: WithinTransaction) -> None:
+async def wrong(tx: JobTransaction, within: WithinTransaction, job: RunningJob) -> None:
+    paid_text: EndedJob[str] = await job.finish_with(lambda tx: 3)
+    number_2: str = await jobs.result(paid, "a")
     await jobs.enqueue(thumbnail, Mail("a"))
     await jobs.enqueue(plain, Mail("a"))
     await jobs.enqueue(only_args, "a")

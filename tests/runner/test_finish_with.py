@@ -6,7 +6,17 @@ import asyncio
 
 import pytest
 
-from jobs_service import Job, JobsService, JobTransaction, NoTypeTimeout, Outcome, RunningJob, WorkerConflict
+from jobs_service import (
+    BlockingJob,
+    EndedJob,
+    Job,
+    JobsService,
+    JobTransaction,
+    NoTypeTimeout,
+    Outcome,
+    RunningJob,
+    WorkerConflict,
+)
 from jobs_service.errors import CommitUnknown, InvalidJob, JobsError, JobTooLarge, TransactionConflict
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction
@@ -64,6 +74,45 @@ async def test_the_effects_and_the_end_are_there_together_and_what_the_function_
             assert (finished[0].state, finished[0].result) == (JobState.FINISHED, {"rows": 7})
             await ended(jobs, "next")
             assert await count(jobs) == 2
+
+
+@in_virtual_time
+async def test_a_handler_may_return_the_job_that_it_has_ended_and_say_so() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> int | EndedJob[int]:
+            if job.id == "free":
+                return 0
+            return await job.finish_with(lambda tx: 7)
+
+        @jobs.handler("in a thread")
+        def work_in_a_thread(job: BlockingJob) -> EndedJob[int]:
+            return job.finish_with(lambda tx: 8)
+
+        async with running(jobs):
+            for handler, id, result in ((work, "free", 0), (work, "a", 7), (work_in_a_thread, "b", 8)):
+                job = await jobs.enqueue(handler, id=id)
+                assert await jobs.result(handler, job.id) == result
+
+
+@in_virtual_time
+async def test_the_job_that_was_ended_equals_what_is_read_of_it() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(TYPE, 60)
+        await jobs.add(TYPE, "a")
+        job = await jobs.accept(TYPE)
+        assert job is not None
+        ended_job = await job.finish_with(lambda tx: 7)
+        read = await jobs.get(TYPE, "a")
+        assert isinstance(ended_job, EndedJob)
+        assert ended_job == read == ended_job
+        assert hash(ended_job) == hash(read)
+        assert ended_job != 7
+        assert ended_job == await jobs.get(TYPE, "a")
+        await jobs.resubmit(TYPE, "a")
+        assert ended_job != await jobs.get(TYPE, "a")
+        assert ended_job != await jobs.accept(TYPE)
 
 
 @in_virtual_time

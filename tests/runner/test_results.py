@@ -1,0 +1,228 @@
+"""What a handler says that it returns: refused when it is registered where no store could ever take it."""
+
+from __future__ import annotations
+
+import abc
+import enum
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Never,
+    NewType,
+    Protocol,
+    TypedDict,
+    TypeVar,
+)
+from uuid import UUID
+
+import msgspec
+import pytest
+import typing_extensions
+from pydantic import BaseModel
+
+from jobs_service import EndedJob, InvalidSettings, Job, JobsService, RunningJob
+
+T = TypeVar("T")
+
+
+@dataclass
+class Thumbnail:
+    """A custom class."""
+
+    file: str
+
+
+class Box(Generic[T]):
+    """A generic one."""
+
+
+class Model(BaseModel):
+    """A model of pydantic."""
+
+
+class Struct(msgspec.Struct):
+    """One of msgspec."""
+
+
+class Color(enum.Enum):
+    """No member of it is JSON."""
+
+    RED = 1
+
+
+class Name(enum.StrEnum):
+    """Its members are texts."""
+
+    ADA = "ada"
+
+
+class Movie(TypedDict):
+    """A dict."""
+
+    title: str
+
+
+class Pair(NamedTuple):
+    """A tuple."""
+
+    one: int
+    other: int
+
+
+class Base:
+    """A class that is no JSON, with a subclass that is."""
+
+
+class Derived(Base, dict[str, int]):
+    """A dict as well."""
+
+
+class Shape(abc.ABC):
+    """What subclasses are, they say themselves."""
+
+    @abc.abstractmethod
+    def area(self) -> int:
+        """Return the area."""
+
+
+class Sized(Protocol):
+    """Whatever has a length."""
+
+    def __len__(self) -> int: ...
+
+
+Ids = NewType("Ids", set[int])
+Text = NewType("Text", str)
+Sets = typing_extensions.TypeAliasType("Sets", set[int] | frozenset[int])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "called"),
+    [
+        (set[int], "set[int]"),
+        ("set[int]", "set[int]"),
+        (frozenset, "frozenset"),
+        (bytes, "bytes"),
+        (datetime, "datetime"),
+        (Decimal, "Decimal"),
+        (UUID, "UUID"),
+        (Thumbnail, "Thumbnail"),
+        ("Thumbnail", "Thumbnail"),
+        (Box[int], "Box[int]"),
+        (Model, "Model"),
+        (Struct, "Struct"),
+        (Color, "Color"),
+        (type[int], "type[int]"),
+        (set[int] | bytes, "set[int] | bytes"),
+        (Annotated[set[int], "ids"], "set[int]"),
+        (tuple[int, set[int]], "set[int]"),
+        (EndedJob[set[int]], "set[int]"),
+        (Ids, "set[int]"),
+        (Sets, "set[int] | frozenset[int]"),
+    ],
+)
+def test_a_handler_that_says_that_it_returns_what_no_store_takes_is_refused(annotation: Any, called: str) -> None:
+    jobs = JobsService("memory:")
+
+    async def coroutine(args: int) -> Any: ...
+
+    def plain(args: int) -> Any: ...
+
+    for function in (coroutine, plain):
+        function.__annotations__["return"] = annotation
+        for register in (jobs.handler("t"), jobs.every(5, type="u")):
+            with pytest.raises(InvalidSettings) as caught:
+                register(function)
+            assert f"{function.__name__} cannot be a handler: it returns " in str(caught.value)
+            assert f"{called}, which is no JSON" in str(caught.value)
+            assert len(str(caught.value).splitlines()) == 1
+    assert not jobs.handlers
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Any,
+        None,
+        object,
+        Never,
+        T,
+        int,
+        float,
+        dict,
+        dict[str, Any],
+        dict[int, set[int]],
+        list[set[int]],
+        tuple[set[int], ...],
+        tuple[()],
+        Movie,
+        Pair,
+        Name,
+        enum.Enum,
+        Literal["a", 1],
+        set[int] | None,
+        "set[int] | int",
+        Mapping[str, int],
+        Sequence[int],
+        Callable[[], int],
+        Derived,
+        Base,
+        Shape,
+        Sized,
+        Text,
+        Job,
+        EndedJob[int],
+        EndedJob[int] | int,
+        "Unknown",
+        "1 / 0",
+    ],
+)
+def test_a_handler_that_may_return_what_a_store_takes_is_not(annotation: Any) -> None:
+    jobs = JobsService("memory:")
+
+    async def function(job: RunningJob) -> Any: ...
+
+    function.__annotations__["return"] = annotation
+    jobs.handler("t")(function)
+    assert list(jobs.handlers) == ["t"]
+
+
+def test_a_decorator_may_make_something_else_of_the_result() -> None:
+    jobs = JobsService("memory:")
+
+    def names(function: Callable[[], set[str]]) -> Callable[[], list[str]]:
+        @functools.wraps(function)
+        def sorted_names() -> list[str]:
+            return sorted(function())
+
+        return sorted_names
+
+    @jobs.handler("names")
+    @names
+    def found() -> set[str]:
+        return {"ada"}
+
+    assert list(jobs.handlers) == ["names"]
+
+
+def test_methods_and_objects_say_what_they_return_as_well() -> None:
+    jobs = JobsService("memory:")
+
+    class Shop:
+        async def order(self, args: int) -> set[int]:
+            return {args}
+
+        def __call__(self) -> set[int]:
+            return set()
+
+    for function in (Shop().order, Shop(), functools.partial(Shop().order, args=1)):
+        with pytest.raises(InvalidSettings, match=r"it returns set\[int\], which is no JSON"):
+            jobs.handler("order")(function)
