@@ -109,7 +109,8 @@ def _integer(packed: bytes, code: int, place: int) -> tuple[int, int]:
     if code in (0x0B, 0x1D):
         size = packed[place] ^ (0xFF if negative else 0)
         place += 1
-        shortest = 9
+        # Python's tuple layer, alone among its like, writes the farthest numbers of 8 bytes so as well.
+        shortest = 8 if packed[place : place + 8] == (b"\x00" if negative else b"\xff") * 8 else 9
     else:
         size = shortest = abs(code - 0x14)
     raw = _taken(packed, place, size)
