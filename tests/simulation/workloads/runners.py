@@ -584,7 +584,7 @@ class Tickers(Workload):
         async def tick(job: RunningJob) -> None:
             await asyncio.sleep(self.random.choice([0.0, 0.0, 1.0]))
 
-        @jobs.cron("* * * * *", timezone="Asia/Kathmandu", type=MINUTELY, missed=self.missed, timeout=5.0)
+        @jobs.cron("* * * * *", timezone="Asia/Kathmandu", type=MINUTELY, missed=self.missed, overlap=True, timeout=5.0)
         async def minute(job: RunningJob) -> None:
             pass
 
