@@ -23,6 +23,7 @@ from jobs_service.errors import TransactionTooLarge
 from jobs_service.runner.handler import Handler
 from jobs_service.testing import Process
 from tests.simulation.calls import OK, UNKNOWN, Call
+from tests.simulation.refusals import unfounded
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -63,7 +64,7 @@ class Client:
         Raises:
             JobsError, TimeoutError: whatever the service raised.
         """
-        outcome, result = UNKNOWN, None
+        outcome, result, began = UNKNOWN, None, self.run.world.loop.time()
         try:
             answer = await work
             outcome, result = OK, answer
@@ -72,7 +73,9 @@ class Client:
             raise  # It may still take effect.
         except (JobsError, TimeoutError) as error:
             outcome = _class_of(error)
-            self._check_refusal(error, call)
+            complaint = unfounded(self.run, call, error, began)
+            if complaint is not None:
+                self.run.complain(complaint)
             raise
         finally:
             self.run.calls.end(call, outcome, self.version, result)

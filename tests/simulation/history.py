@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ class State(NamedTuple):
         outcome: None unless finished.
         seq: the record's 12 bytes, None when it is gone.
         told: what is told of its runs, None when it is gone.
+        lock: of its worker, None unless running.
+        canceled: whether its removal was asked for while it ran.
     """
 
     version: int
@@ -43,6 +45,8 @@ class State(NamedTuple):
     outcome: Outcome | None
     seq: bytes | None
     told: Notes | None = None
+    lock: bytes | None = None
+    canceled: bool = False
 
 
 class History:
@@ -345,12 +349,20 @@ class History:
         self._operations.complain(f"{self._operations.who()}: {complaint}")
 
 
+def meanwhile(history: History, key: Key, began: int) -> Iterator[State | None]:
+    """Yield what a job has been since a version, the first as of that version; None for what was not there yet."""
+    states = history.states(*key)
+    before = [state for state in states if state.version <= began]
+    yield before[-1] if before else None
+    yield from (state for state in states if state.version > began)
+
+
 def _state(version: int, time: float, record: Record | None) -> State:
     if record is None:
         return State(version, time, JobState.REMOVED, None, None, None)
     data, job = reader.value_of(record.data), observed(record)
     state = JobState.PENDING if job.pending else JobState(record.state)
-    return State(version, time, state, data, job.outcome, record.seq, told_of(record.notes))
+    return State(version, time, state, data, job.outcome, record.seq, told_of(record.notes), job.lock, job.cancel)
 
 
 def _names(key: bytes) -> tuple[Any, ...]:

@@ -277,6 +277,11 @@ class Run:
         return any(isinstance(each, Vandals) for each in self.workloads)
 
     @property
+    def is_over(self) -> bool:
+        """Whether all processes are asked to stop."""
+        return self._over
+
+    @property
     def is_calm(self) -> bool:
         """Whether the storm is over."""
         return self._calm.is_set()

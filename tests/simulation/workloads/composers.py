@@ -13,8 +13,8 @@ from jobs_service.testing import SimulatedTransaction
 from jobs_service.within import WithinTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
 from tests.simulation.client import Client
+from tests.simulation.history import meanwhile
 from tests.simulation.workloads.base import Workload
-from tests.simulation.workloads.readers import meanwhile
 
 _COUNTER: Final = b"counter"
 _ENTRIES: Final = b"entries/"

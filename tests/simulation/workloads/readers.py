@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import ClassVar, Final, TypeVar
 
 from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTypeTimeout, Outcome
 from jobs_service.testing import EPOCH
 from tests.simulation.client import Client
-from tests.simulation.history import History, State
-from tests.simulation.model import Key
+from tests.simulation.history import meanwhile
 from tests.simulation.workloads.base import Workload
 
 V = TypeVar("V")
@@ -175,11 +173,3 @@ class Readers(Workload):
             key[1]: [each for each in self.run.history.states(*key) if each.version <= version][-1:] for key in keys
         }
         return {id for id, states in last.items() if states and states[0].state is state}
-
-
-def meanwhile(history: History, key: Key, began: int) -> Iterator[State | None]:
-    """Yield what a job has been since a version, the first as of that version; None for what was not there yet."""
-    states = history.states(*key)
-    before = [state for state in states if state.version <= began]
-    yield before[-1] if before else None
-    yield from (state for state in states if state.version > began)

@@ -1,0 +1,91 @@
+"""Which errors an operation may end with: by what it is, what its job and type were meanwhile, and the weather."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobs_service import (
+    JobCanceled,
+    JobExists,
+    JobNotFound,
+    JobState,
+    JobTooLarge,
+    NoTypeTimeout,
+    StoreError,
+    WorkerConflict,
+)
+from jobs_service.errors import TransactionTooLarge
+from tests.simulation.calls import Call
+from tests.simulation.history import meanwhile
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+_WORKER: Final = (WorkerConflict, JobTooLarge)
+
+TABLE: Final[dict[str, tuple[type[Exception], ...]]] = {
+    "add": (JobExists, NoTypeTimeout, JobTooLarge),
+    "enqueue": (JobExists, NoTypeTimeout, JobTooLarge),
+    "resubmit": (JobNotFound, JobTooLarge),
+    "remove": (JobNotFound,),
+    "accept": (),
+    "update": (*_WORKER, JobCanceled),
+    "worker resubmit": (*_WORKER, JobCanceled),
+    "finish": _WORKER,
+    "release": _WORKER,
+}
+"""The errors of each operation, beside those of the store, which any may end with where something takes time."""
+
+
+def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | None:
+    """Return what is wrong with an error that a call has ended with; None when there is a reason for it.
+
+    Args:
+        began: when the call did, on the loop's clock, seconds.
+    """
+    if isinstance(error, TransactionTooLarge):
+        return f"too large: {call} was refused: {error}"
+    if isinstance(error, StoreError):
+        # One that is left refuses what is begun.
+        if run.quick_since() > began or run.is_over or not call_is_of_the_living(run, call):
+            return None
+        return f"error: {call} ended with {error!r}, and nothing takes time since {run.quick_since():.3f}"
+    if call.name not in TABLE or type(error).__module__ != "jobs_service.errors" or "left" in str(error):
+        return None
+    if not isinstance(error, TABLE[call.name]):
+        return None if not _is_of_jobs(error) else f"error: {call} ended with {error!r}, as it never may"
+    reason = _has_reason(run, call, error)
+    return None if reason else f"refused: {call} ended with {error!r} for no reason"
+
+
+def call_is_of_the_living(run: Run, call: Call) -> bool:
+    """Whether the process of a call is to go on."""
+    return any(str(process) == call.process and process.running for process in run.processes)
+
+
+def _is_of_jobs(error: Exception) -> bool:
+    """Whether an error says something of a job, not of the service."""
+    return isinstance(error, (JobExists, JobNotFound, NoTypeTimeout, WorkerConflict, JobCanceled))
+
+
+def _has_reason(run: Run, call: Call, error: Exception) -> bool:
+    """Whether the job or the type was so at some moment of the call that the error is true."""
+    if isinstance(error, JobTooLarge):
+        return run.sizes.large
+    if isinstance(error, NoTypeTimeout):
+        changes = run.history.timeouts.get(call.type, [])
+        before = [seconds for version, seconds in changes if version <= call.version]
+        since = [seconds for version, seconds in changes if version > call.version]
+        return None in [*(before[-1:] or [None]), *since]
+    if call.id is None:
+        return True
+    was_so = list(meanwhile(run.history, (call.type, call.id), call.version))
+    gone = any(state is None or state.state is JobState.REMOVED for state in was_so)
+    there = [state for state in was_so if state is not None and state.state is not JobState.REMOVED]
+    if isinstance(error, JobNotFound):
+        return gone
+    if isinstance(error, JobExists):
+        return bool(there)
+    if isinstance(error, JobCanceled):
+        return any(state.canceled for state in there)
+    return gone or any(state.lock != call.locks[0] for state in there)
