@@ -70,7 +70,7 @@ def records_are_read_by_snapshot() -> Defect:
     return together(
         changed(
             Unit._read_one,
-            ("self.transaction.get(", "self.transaction.snapshot.get("),
+            ("raw = await self.transaction.get(", "raw = await self.transaction.snapshot.get("),
             ("self.transaction.get_many(", "self.transaction.snapshot.get_many("),
         ),
         changed(Unit.prefetch, ("self.transaction.get_many(", "self.transaction.snapshot.get_many(")),
