@@ -8,15 +8,20 @@ waited: that makes the history strictly serializable, and every effect exactly o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import fdb.tuple
 
 from jobs_service import Job, JobId, JobType, Removal
 from jobs_service.layer.record import Record
+from jobs_service.model import UNSET, JobState
 from jobs_service.testing import SimulatedTransaction
 from tests import reader
 from tests.simulation.journal import Entry
+from tests.simulation.model import Change
 
 OK = "ok"
 UNKNOWN = "unknown"
@@ -25,6 +30,8 @@ UNKNOWN = "unknown"
 STOP_AND_REMOVE = "stop and remove"
 """The name of calls that remove a job as often as it takes."""
 
+_PLACE_OF_CHANGE = {"worker resubmit": 1}
+_USUAL_PRIORITY = b"\x14"
 _NUMBER = b'{"call":'
 _NUMBERED = frozenset({"add", "enqueue", "resubmit", "update", "finish", "worker resubmit"})
 
@@ -44,6 +51,8 @@ class Call:
         result: what was answered.
         locks: the locks that it used or got.
         record: what the job was after the operation, as far as it is known.
+        asked: the priority and run_at that its options name, as a Change; None when they are not known.
+        given: the same as the service has understood it.
         effects: (version, whether anything was written) of the transactions in which it was carried out.
     """
 
@@ -59,6 +68,8 @@ class Call:
     locks: tuple[bytes, ...] = ()
     record: Record | None = None
     effects: list[tuple[int, bool]] = field(default_factory=list)
+    asked: Change | None = None
+    given: Change | None = None
 
     def __str__(self) -> str:
         return f"call {self.number} of {self.process}, {self.name} {self.type!r}/{self.id!r} ({self.outcome})"
@@ -108,6 +119,8 @@ class Calls:
                     call = self.all[number]
                     call.effects.append((version, wrote))
                     call.record = entry.result if isinstance(entry.result, Record) else None
+                    change = entry.arguments[_PLACE_OF_CHANGE.get(entry.name, 0)]
+                    call.given = change if isinstance(change, Change) else None
             elif entry.name == "remove":
                 self._removals.setdefault((entry.type, entry.id), []).append((version, wrote, entry.result))
             elif entry.name == "stop":
@@ -148,11 +161,14 @@ class Calls:
         if call.outcome not in (OK, UNKNOWN) and any(wrote for _, wrote in call.effects):
             yield f"refused: {call} failed, but was carried out at {call.effects}"
         if isinstance(call.result, Job) and call.record is not None and len(call.effects) == 1:
-            answered = (call.result.state, call.result.data, call.result.outcome, bool(call.result.resubmit))
-            record = call.record
-            done = (record.state, reader.value_of(record.json), record.outcome, record.resubmit)
+            answered, done = _answered(call.result), _done(call.record)
             if answered != done:
                 yield f"answer: {call} was answered {answered}, but did {done}"
+        if call.asked is not None and call.given is not None:
+            for what in ("priority", "run_at"):
+                wanted, given = getattr(call.asked, what), getattr(call.given, what)
+                if given != wanted and not (wanted is UNSET and given in (_USUAL_PRIORITY, None)):
+                    yield f"asked: {call} asked for {what} {wanted!r}, and the service has understood {given!r}"
         for version, wrote in call.effects:
             if not call.could_be(version, wrote):
                 yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
@@ -177,6 +193,60 @@ class Calls:
         for lock, id in self._lost.items():
             if quick and lock not in holders:
                 yield f"stranded: {id!r} was accepted with the lock {lock.hex()} for nobody, until it was lost"
+
+
+def asked(options: Mapping[str, Any], now: float) -> Change:
+    """Return what the options of a call ask for, of the next run of its job.
+
+    Args:
+        options: of the call.
+        now: by the clock of the caller's process as it calls, seconds since the epoch.
+    """
+    priority, run_at, delay = options.get("priority", UNSET), options.get("run_at", UNSET), options.get("delay")
+    if delay is not None:
+        run_at = now + (delay.total_seconds() if isinstance(delay, timedelta) else delay)
+    if isinstance(run_at, datetime):
+        run_at = run_at.timestamp()
+    return Change(UNSET, priority if priority is UNSET else fdb.tuple.pack((priority,)), run_at)
+
+
+def _answered(job: Job) -> tuple[Any, ...]:
+    """Return what an answer says of a job."""
+    error = job.error
+    return (
+        job.state,
+        job.data,
+        job.outcome,
+        bool(job.resubmit),
+        job.cancel,
+        fdb.tuple.pack((job.priority,)),
+        job.run_at,
+        job.attempts,
+        tuple((event.kind.value, event.at, event.detail) for event in job.history),
+        job.result,
+        None if error is None else [error.type, error.message, error.traceback],
+        job.max_attempts,
+        job.time_limit,
+    )
+
+
+def _done(record: Record) -> tuple[Any, ...]:
+    """Return the same of a record."""
+    told = reader.notes(record.notes)
+    return (
+        JobState.RUNNING if record.lock is not None else JobState.PENDING if record.place else JobState.FINISHED,
+        reader.value_of(record.json),
+        record.outcome,
+        record.next is not None,
+        record.cancel,
+        record.priority,
+        None if record.run_at is None else datetime.fromtimestamp(record.run_at, UTC),
+        told.attempts,
+        told.history,
+        reader.value_of(told.result or b""),
+        reader.value_of(told.error or b""),
+        *reader.value_of(told.limits or b"[null,null]"),
+    )
 
 
 def _number(entry: Entry) -> int | None:

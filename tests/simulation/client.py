@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from jobs_service import (
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.runner.handler import Handler
 from jobs_service.testing import Process
-from tests.simulation.calls import OK, UNKNOWN, Call
+from tests.simulation.calls import OK, UNKNOWN, Call, asked
 from tests.simulation.refusals import unfounded
 
 if TYPE_CHECKING:
@@ -54,9 +54,12 @@ class Client:
         """The cluster's newest version."""
         return self.run.world.cluster.versions.version
 
-    def begin(self, name: str, type: JobType, id: JobId | None) -> Call:
-        """Note that a call begins."""
-        return self.run.calls.begin(name, type, id, self.process, self.version)
+    def begin(self, name: str, type: JobType, id: JobId | None, options: Mapping[str, Any] | None = None) -> Call:
+        """Note that a call begins; with its options, if they are known."""
+        call = self.run.calls.begin(name, type, id, self.process, self.version)
+        if options is not None:
+            call.asked = asked(options, self.process.clock.wall_time())
+        return call
 
     async def call(self, call: Call, work: Awaitable[T]) -> T:
         """Wait for the answer of a call, and note it.
@@ -91,14 +94,14 @@ class Client:
 
     async def add(self, type: JobType, id: JobId, **options: Any) -> Job:
         """See JobsService.add."""
-        call = self.begin("add", type, id)
+        call = self.begin("add", type, id, options)
         return await self.call(call, self.jobs.add(type, id, self.data(call), **options))
 
     async def add_many(
         self, type: JobType, ids: Sequence[JobId], run_at: float | None = None, **options: Any
     ) -> list[Job]:
         """See JobsService.add_many; every job is a call of its own."""
-        calls = [self.begin("add", type, id) for id in ids]
+        calls = [self.begin("add", type, id, {"run_at": run_at}) for id in ids]
         outcome = UNKNOWN
         try:
             jobs = [NewJob(call.id or "", self.data(call), run_at=run_at) for call in calls]
@@ -134,12 +137,12 @@ class Client:
 
     async def enqueue(self, handler: Handler[Any, Any], args: Callable[[int], object], **options: Any) -> Job:
         """See JobsService.enqueue; `args` makes the arguments of the call's number."""
-        call = self.begin("enqueue", handler.type, options.get("id"))
+        call = self.begin("enqueue", handler.type, options.get("id"), options)
         return await self.call(call, self.jobs.enqueue(handler, args(call.number), **options))
 
     async def resubmit(self, type: JobType, id: JobId, **options: Any) -> Job:
         """See JobsService.resubmit."""
-        call = self.begin("resubmit", type, id)
+        call = self.begin("resubmit", type, id, options)
         return await self.call(call, self.jobs.resubmit(type, id, data=self.data(call), **options))
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
@@ -171,7 +174,7 @@ class Client:
 
     async def again(self, job: RunningJob, **options: Any) -> RunningJob:
         """See RunningJob.resubmit."""
-        call = self._on("worker resubmit", job)
+        call = self._on("worker resubmit", job, options)
         return await self.call(call, job.resubmit(data=self.data(call), **options))
 
     async def finish(self, job: RunningJob, **options: Any) -> Job:
@@ -220,8 +223,8 @@ class Client:
         if isinstance(error, TransactionTooLarge):
             self.run.complain(f"too large: {what} was refused: {error}")
 
-    def _on(self, name: str, job: RunningJob) -> Call:
-        call = self.begin(name, job.type, job.id)
+    def _on(self, name: str, job: RunningJob, options: Mapping[str, Any] | None = None) -> Call:
+        call = self.begin(name, job.type, job.id, options)
         call.locks = (job.lock,)
         return call
 

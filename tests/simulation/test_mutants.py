@@ -49,6 +49,10 @@ KNOWN_SEEDS = {
     "pause is read by snapshot": 115,
     "a missed tick is not made up for": 34,
     "a mark that was removed says that nothing happened": 79,
+    "parts of the notes are in another order": 16,
+    "retries count from the start of the run": 16,
+    "delays go by the loops clock": 19,
+    "snoozes count from the start of the run": 60,
 }
 """Seeds that have shown those mutants that the first seeds do not show, or slowly. They only save time: one that does
 so no longer, after a change of the service, is passed over for all seeds in turn (a mutant's test prints the one that

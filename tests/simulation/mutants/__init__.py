@@ -6,6 +6,7 @@ from tests.simulation.mutants import (
     actors,
     bounds,
     layer,
+    model_slips,
     runner,
     service,
     slips_actors,
@@ -26,6 +27,7 @@ ALL: tuple[Mutant, ...] = (
     *supervision.ALL,
     *stores.ALL,
     *runner.ALL,
+    *model_slips.ALL,
 )
 """Every mutant there is, but for those below."""
 

@@ -32,10 +32,10 @@ from jobs_service import (
 )
 from jobs_service.layer.keyspace import PERIODIC, Keyspace
 from jobs_service.layer.record import Record
-from jobs_service.notes import crashes_of
 from jobs_service.runner.schedule import MOST_MADE_UP
 from jobs_service.runner.scheduling import consecutive_crashes
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
+from tests import reader
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.journal import Entry
 from tests.simulation.model import READY
@@ -439,6 +439,15 @@ class Handlers(Workload):
 
     def _after_stop(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         self._locks.pop((entry.type, entry.id), None)
+        lock, run_at, _ = entry.arguments
+        held = self._held.get(lock)
+        if held is None or held.failed is None or not isinstance(held.error, Snooze) or run_at is None:
+            return
+        wanted = held.failed + held.error.seconds
+        if abs(run_at - wanted) > _TOLERANCE:
+            self.run.complain(
+                f"snooze: {entry.type!r}/{entry.id!r} was put off at {held.failed} until {run_at}, not {wanted}"
+            )
 
     def _after_finish(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         self._locks.pop((entry.type, entry.id), None)
@@ -654,7 +663,7 @@ def _retries(held: Held, options: dict[str, Any]) -> tuple[float, float]:
     crashed = (HistoryEvent(HistoryKind.CRASHED, held.failed), *held.job.history)
     # The first crash after a healthy run is the first of a row; how long that is, is counted beside the history.
     began = held.job.history[0].at if held.job.history else held.failed
-    before = 0 if held.failed - began > options["health_threshold"] else crashes_of(held.job._record.notes)
+    before = 0 if held.failed - began > options["health_threshold"] else reader.notes(held.job._record.notes).crashes
     crashes = max(consecutive_crashes(crashed, options["health_threshold"]), before + 1)
     pause = options["backoff"] * 2 ** min(crashes - 1, 10)
     return held.failed + pause, held.failed + pause * (1 + options["jitter"])

@@ -111,7 +111,7 @@ class Speakers(Workload):
             # Those that run go on.
             self._slots[client.process] = max(slots, self._busy[client.process])
         elif what < 0.5:
-            call = client.begin("enqueue", SPOKEN, None)
+            call = client.begin("enqueue", SPOKEN, None, options)
             self._wish(client, [call], options)
             given = client.data(call)
             await client.call(call, jobs.enqueue(SPOKEN, **given, how=how, **self._alone(client), **options))
