@@ -192,7 +192,7 @@ class Execution:
             return self.asked(job, run.why)
         if result is _GIVEN_BACK:
             return self.asked(job, run.why or Why.STOPPED)
-        if run.written and isinstance(result, Job):
+        if (run.written or run.ending) and isinstance(result, Job):
             result = None  # what the operation that has ended the job returned
         try:
             json = b"" if result is None else creation.json_of(job.type, job.id, result)

@@ -215,8 +215,8 @@ def _check_result(function: Any) -> None:
     body = _body(function)
     if hasattr(body, "__wrapped__"):
         return  # its annotations are those of another function, whose result a decorator may make something else of
-    annotation = getattr(body, "__annotations__", {}).get("return", Any)
     try:
+        annotation = getattr(body, "__annotations__", {}).get("return", Any)
         unfit = unfit_result(_evaluated("return", annotation, _scope_of(body)))
     except Exception:  # a name that is imported for type checkers only, or user code that fails as it is evaluated
         return

@@ -17,6 +17,8 @@ from jobs_service.model import EndedJob, Job
 
 _JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
 _DEEPEST: Final = 20
+_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
+"""What `type X = ...` makes, and its backport: newer versions of typing_extensions keep a class of their own."""
 
 
 def unfit_result(annotation: Any) -> Any:
@@ -33,7 +35,7 @@ def _unfit(annotation: Any, depth: int) -> Any:
         return None
     if isinstance(annotation, typing.NewType):
         return _unfit(annotation.__supertype__, depth - 1)
-    if isinstance(annotation, typing_extensions.TypeAliasType):
+    if isinstance(annotation, _ALIASES):
         return _unfit(annotation.__value__, depth - 1)
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated or origin is EndedJob:

@@ -10,7 +10,7 @@ import pytest
 from structlog.contextvars import get_contextvars
 from structlog.testing import capture_logs
 
-from jobs_service import Discard, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
+from jobs_service import Discard, Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
 from jobs_service.model import JobState
 from tests.runner.support import TYPE, add, ended, lose, opened, running, story, warned
 from tests.virtual_time import in_virtual_time
@@ -120,6 +120,22 @@ async def test_what_it_returns_afterwards_is_told_of_as_not_stored() -> None:
                 await asyncio.sleep(1)
             [event] = warned(events)
             assert (event["event"], event["id"]) == ("result_not_stored", "a")
+
+
+@in_virtual_time
+async def test_the_job_that_its_own_transaction_returns_is_no_result() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> Job:
+            return await jobs.transact(lambda tx: tx.finish(job, result="billed"))
+
+        async with running(jobs):
+            with capture_logs() as events:
+                await add(jobs, "a")
+                assert (await ended(jobs, "a")).result == "billed"
+                await asyncio.sleep(1)
+            assert warned(events) == []
 
 
 @pytest.mark.parametrize("own_transaction", [True, False])
