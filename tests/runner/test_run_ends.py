@@ -282,6 +282,27 @@ async def test_what_is_raised_inside_a_task_group_counts_as_if_it_were_raised_by
             assert error == (None if job.error is None else (job.error.type, job.error.message))
 
 
+# Results
+
+
+@in_virtual_time
+async def test_a_run_that_returns_nothing_leaves_no_result_of_the_one_before() -> None:
+    async with opened() as jobs:
+        results: list[Any] = ["first", None]
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> Any:
+            if len(results) > 1:
+                await job.resubmit()
+            return results.pop(0)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+    assert results == []
+    assert job.result is None
+
+
 # What the log says
 
 
