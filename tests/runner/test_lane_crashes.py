@@ -123,6 +123,26 @@ async def test_a_lane_that_fails_again_and_again_concerns_no_other_and_pauses_lo
 
 
 @in_virtual_time
+async def test_a_lane_that_fails_as_it_accepts_gives_back_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, lanes = Runner._lane, list[Lane]()
+
+    def make_first_broken(self: Runner, runs: Any) -> Lane:
+        lane = make(self, runs)
+        if not lanes:
+            lane.__class__ = BrokenLane
+        lanes.append(lane)
+        return lane
+
+    monkeypatch.setattr(Runner, "_lane", make_first_broken)
+    async with opened() as jobs:
+        register(jobs, 1, timeout=6)
+        async with running(jobs, max_jobs=1), asyncio.timeout(100):
+            await add(jobs, "a", timeout=6)
+            assert story(await ended(jobs, "a")) == ["added", "started", "lost", "started", "finished"]
+    assert len(lanes) == 2
+
+
+@in_virtual_time
 async def test_what_a_failing_lane_has_begun_is_given_back_when_the_runner_stops() -> None:
     async with opened() as jobs:
         canceled = register(jobs, DAY, grace=10, timeout=6)

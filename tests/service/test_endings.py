@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from jobs_service import (
 from jobs_service.layer.transaction import Listing
 from jobs_service.store import Transaction
 from jobs_service.store.lmdb import LmdbStore
+from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
 from tests.service.support import (
     FAR_AWAY,
@@ -40,6 +41,53 @@ from tests.service.support import (
 )
 
 PENDING, RUNNING = JobState.PENDING, JobState.RUNNING
+
+
+# jobs that run again
+
+
+class Meanwhile(Faults):
+    """Has something done just before a transaction commits.
+
+    Args:
+        number: of the transaction, from 1 on.
+        work: what is done.
+    """
+
+    def __init__(self, number: int, work: Callable[[], Awaitable[None]]) -> None:
+        self._left = number
+        self._work = work
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        self._left -= 1
+        if not self._left:
+            await self._work()
+
+
+async def test_stop_and_remove_waits_for_the_next_worker_if_the_job_runs_again_before_it_is_removed() -> None:
+    async with JobsService("memory:", supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, 60)
+        worker = await running(jobs)
+        again: asyncio.Future[RunningJob] = asyncio.get_running_loop().create_future()
+
+        async def run_again() -> None:
+            await jobs.resubmit(T1, J1)
+            again.set_result(await accepted(jobs))
+
+        async def is_canceled() -> bool:
+            return (await jobs.get(T1, J1)).cancel
+
+        removing = asyncio.create_task(jobs.stop_and_remove(T1, J1, timeout=PATIENCE))
+        await eventually(is_canceled)
+        assert isinstance(jobs.store, MemoryStore)
+        # The first transaction ends the job, the second is to remove it.
+        jobs.store.faults = Meanwhile(2, run_again)
+        await worker.finish()
+        next_worker = await again
+        await eventually(is_canceled)
+        await next_worker.finish()
+        await removing
+        assert await listed(jobs) == []
 
 
 # operations on many jobs in a transaction

@@ -1491,6 +1491,8 @@ async def test_pending_count_counts_ready_and_scheduled_jobs(quiet: JobsService)
 async def test_pending_count_counts_up_to_a_limit(quiet: JobsService) -> None:
     await some_of_each(quiet)
     assert [await quiet.pending_count(T1, limit=limit) for limit in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    await quiet.add_many(T1, [NewJob(f"later-{number}", run_at=FAR_AWAY) for number in range(3)])
+    assert [await quiet.pending_count(T1, limit=limit) for limit in (3, 4, 5, 6, 7)] == [3, 4, 5, 6, 6]
 
 
 async def test_pending_count_counts_those_due_by_a_moment(quiet: JobsService) -> None:

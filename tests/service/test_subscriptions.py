@@ -536,6 +536,11 @@ async def test_wait_without_states_does_not_return_the_current_state(jobs: JobsS
         await jobs.wait(T1, J1, timeout=0.1)
 
 
+async def test_wait_without_states_returns_at_once_for_a_job_that_has_finished(jobs: JobsService) -> None:
+    await finished(jobs)
+    assert (await jobs.wait(T1, J1)).state is JobState.FINISHED
+
+
 async def test_wait_for_a_state_that_does_not_come_times_out(jobs: JobsService) -> None:
     await jobs.add(T1, J1)
     with pytest.raises(TimeoutError, match=r"^job .*/.* was not finished within 0\.05 s; it is pending$"):
