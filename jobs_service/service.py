@@ -1243,6 +1243,7 @@ class JobsService:
         Raises:
             TimeoutError: not in time.
             JobNotFound: there is no such job.
+            RecordDamaged: its record cannot be read, or not any more.
             JobsError: the job ended without reaching any of the states.
         """
         wanted = {_event_state(state) for state in states}

@@ -225,6 +225,7 @@ class Subscription:
 
     Raises while iterating:
         JobNotFound: there is no such job.
+        RecordDamaged: the job's record cannot be read, or not any more.
         JobsError: the service was closed or failed.
     """
 
