@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -72,6 +73,7 @@ UNMEASURED = tuple(
         "service/test_leaving.py",
         "service/test_reruns.py",
         "simulation",
+        "store/test_lmdb_processes.py",
         "store/test_memory_interleaving.py",
         "supervision/test_cancellation.py",
         "supervision/test_otp_model.py",
@@ -87,6 +89,7 @@ UNMEASURED = tuple(
         "system/test_unsure_commits.py",
         "system/test_waiting_workers.py",
         "test_events.py",
+        "test_fdb_place.py",
         "testing/storms",
     )
 )
@@ -97,34 +100,45 @@ Single ones are marked as unmeasured where they stand.
 LONG = tuple(
     TESTS / name
     for name in (
-        "cli/test_copy.py",
-        "cli/test_quickstart.py",
-        "copying",
-        "hostile",
-        "project",
-        "service/test_full_store.py",
         "simulation",
-        "store/test_lmdb_damaged.py",
-        "store/test_lmdb_processes.py",
+        "cli/test_quickstart.py",
         "system",
+        "project",
+        "hostile",
+        "store/test_lmdb_processes.py",
+        "store/test_lmdb_damaged.py",
+        "service/test_full_store.py",
+        "copying",
+        "cli/test_copy.py",
+        "testing",
+        "test_fdb_place.py",
+        "test_events.py",
     )
 )
-"""Where the tests are that take seconds."""
+"""Where the tests are that take seconds, the longest first."""
 MEASURED_PROCESSES = "COVERAGE_PROCESS_CONFIG"
 """Tells the Python processes that tests start that they are measured."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave coverage out of tests where it would cost the most; begin with the long ones, so that none is the last.
-
-    Whichever process has done its part takes over half of what another still has to do: from the end.
-    """
-    items.sort(key=lambda item: not any(item.path.is_relative_to(path) for path in LONG))
+    """Leave coverage out of tests where it would cost the most, and begin with the long ones, so that none is last."""
+    items.sort(key=lambda item: _place(item.path))
     for item in items:
         # A suite of the service runs the same lines on every store; the suites of the stores themselves are measured.
-        again = "simulated" in item.name or ("lmdb" in item.name and item.path.is_relative_to(TESTS / "service"))
-        if again or any(item.path.is_relative_to(path) for path in UNMEASURED):
+        again = "simulated" in item.name or ("lmdb" in item.name and item.path.parent == TESTS / "service")
+        if again or _is_unmeasured(item.path):
             item.add_marker("unmeasured")
+
+
+@functools.cache
+def _place(file: Path) -> int:
+    """Return where a file's tests stand: all that are at the same place keep the order that they have."""
+    return next((place for place, path in enumerate(LONG) if file.is_relative_to(path)), len(LONG))
+
+
+@functools.cache
+def _is_unmeasured(file: Path) -> bool:
+    return any(file.is_relative_to(path) for path in UNMEASURED)
 
 
 @pytest.fixture(autouse=True)
