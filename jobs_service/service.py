@@ -1298,15 +1298,15 @@ class JobsService:
         if not callable(function):
             raise JobsError(f"{shown(function)}: a {kind_of(function)}; finish_with takes a function of a transaction")
 
-        async def work(tx: JobTransaction) -> EndedJob[Any]:
+        async def work(tx: JobTransaction) -> Job:
             result = function(tx)
             if getattr(type(result), "__await__", None) is not None:
                 result = await result
             # What operations on other jobs return is no result of this one.
-            ended = await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
-            return EndedJob(ended.type, ended.id, ended._record)
+            return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
 
-        return await self.transact(work)
+        ended = await self.transact(work)
+        return EndedJob(ended.type, ended.id, ended._record)
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         place = self._place(job.type, job.id)
