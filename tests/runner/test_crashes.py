@@ -45,6 +45,17 @@ async def pauses(jobs: JobsService, id: str = "a") -> list[float]:
 
 
 @in_virtual_time
+async def test_a_crashed_job_that_waits_for_its_next_attempt_is_counted_as_one() -> None:
+    async with opened() as jobs:
+        crashing(jobs)
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(1)
+            counted = (await jobs.stats())[TYPE]
+    assert [counted[state] for state in ("pending", "scheduled", "running", "crashed")] == [0, 0, 0, 1]
+
+
+@in_virtual_time
 async def test_the_pause_doubles_with_each_crash_in_a_row() -> None:
     async with opened() as jobs:
         crashing(jobs, max_attempts=9)

@@ -8,7 +8,20 @@ import pytest
 
 from jobs_service import RunningJob
 from jobs_service.model import HistoryKind, JobState, JobType
-from tests.runner.support import TYPE, Gate, add, all_ended, ended, moments, now, opened, running, store_of, story
+from tests.runner.support import (
+    TYPE,
+    Gate,
+    add,
+    all_ended,
+    ended,
+    moments,
+    now,
+    opened,
+    running,
+    stopped,
+    store_of,
+    story,
+)
 from tests.virtual_time import in_virtual_time
 
 HOUR = 3600.0
@@ -36,6 +49,21 @@ async def test_never_more_jobs_run_than_there_are_slots_and_none_stays_empty() -
             await all_ended(jobs, ids)
     assert max(seen) == 3
     assert seen[2:] == [3] * 10, "a slot stayed empty while jobs waited"
+
+
+@in_virtual_time
+async def test_who_runs_several_handlers_is_told_once_when_all_have_started() -> None:
+    told: list[float] = []
+    async with opened() as jobs:
+        for type in ("a", "b", "c"):
+
+            @jobs.handler(type)
+            async def work(job: RunningJob) -> None: ...
+
+        run = asyncio.create_task(jobs.run(started=lambda: told.append(now())))
+        await asyncio.sleep(1)
+        assert len(told) == 1
+        await stopped(run)
 
 
 @in_virtual_time

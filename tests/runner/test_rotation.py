@@ -281,6 +281,19 @@ async def test_oneshot_will_hog_the_scheduler() -> None:
 
 
 @in_virtual_time
+async def test_a_continuous_job_does_not_give_way_to_jobs_of_a_higher_number_of_priority() -> None:
+    async with opened() as jobs:
+        stage = Stage(jobs, continuous=True, slots=1)
+        async with running(jobs):
+            await jobs.set_type_timeout(TYPE, INTERVAL)
+            await jobs.add(TYPE, "first")
+            await jobs.add(TYPE, "later", priority=5)
+            await asyncio.sleep(5 * INTERVAL)
+            assert stage.running() == ["first"]
+            assert stage.stops() == 0
+
+
+@in_virtual_time
 async def test_if_excess_is_trimmed_rotation_doesnt_happen() -> None:
     async with table(continuous(1), continuous_running(2), continuous_running(3)) as stage:
         await stage.change(slots=1)
