@@ -113,7 +113,8 @@ class Client:
             raise  # Those before it may have taken effect.
         except JobsError as error:
             # All or nothing in one transaction: small ones fit into one.
-            outcome = UNKNOWN if self.run.sizes.large else _class_of(error)
+            several = self.run.sizes.large or len(ids) > self.jobs.settings.add_batch
+            outcome = UNKNOWN if several else _class_of(error)
             raise
         finally:
             for call in calls:

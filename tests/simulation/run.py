@@ -19,7 +19,7 @@ from tests.simulation.checks import Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
-from tests.simulation.sizes import draw_sizes
+from tests.simulation.sizes import draw_sizes, small_pages
 from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, draw_weather, nemesis
 from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
 from tests.simulation.workloads.runners import Handlers
@@ -142,7 +142,7 @@ class Run:
         rates: Mapping[str, float] | None = None,
     ) -> None:
         random = Choices(plan).stream("setup")
-        later = Choices(plan).stream("later setup")
+        self._later = later = Choices(plan).stream("later setup")
         weather = draw_weather(random, later, profile)
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
@@ -204,7 +204,7 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording():
+            with recording(), small_pages(world.choices.stream("pages")):
                 world.run(lambda _: self._main())
         except (Deadlock, Livelock) as error:
             self.complain(f"{type(error).__name__.lower()}: {error}")
@@ -334,6 +334,7 @@ class Run:
             # Many jobs that change together are told of one by one only where that takes no time to speak of.
             "notifier_batch": choose([1, 3, 1000] if not self.sizes.large else [10, 50, 1000]),
             "pending_batch": choose([1, 3, 100]),
+            "add_batch": self._later.choice([1, 3, 1000, 1000]),
             "transaction_timeout": choose([3.0, 10.0]),
         }
         return Settings.model_construct(None, **changed)

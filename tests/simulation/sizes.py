@@ -6,11 +6,14 @@ and a transaction holds only a few of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from jobs_service.actors import group_commit, notifier, type_server
+from jobs_service.layer import listing, pending, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.store.base import Limits
 
@@ -23,6 +26,22 @@ _ROOM: Final = 400
 _HANDLED: Final = 4
 """How many of the largest records every transaction has room for."""
 
+
+_SMALL_PAGES: Final = 0.3
+"""The share of runs whose pages hold a few keys."""
+
+_PAGES: Final = (
+    (pending, "_PAGE"),
+    (pending, "_LONG_PAGE"),
+    (type_server, "_PAGE"),
+    (notifier, "_CHANGES_PAGE"),
+    (group_commit, "_MOST_OPERATIONS"),
+    (group_commit, "_MOST_JOBS"),
+    (strays, "_LOOKED_AT"),
+    (listing, "LARGEST_CHUNK"),
+    (transaction, "COUNT_PAGE"),
+)
+"""How much is read at once, module by module."""
 
 _MIX: Final = 2_654_435_761
 """Spreads neighbouring numbers (Knuth, The Art of Computer Programming, 6.4)."""
@@ -74,6 +93,23 @@ def draw_sizes(random: Random) -> Sizes:
     name = random.choice([0, 0, 60, key // 2 if key < value else 60])
     priorities: Sequence[Priority] = random.choice([(), (), ("p" * 60, "q" * 120)])
     return Sizes(Limits(key=key, value=value, transaction=transaction), padding, name, priorities)
+
+
+@contextmanager
+def small_pages(random: Random) -> Iterator[None]:
+    """In some runs, have every page hold a few keys only until left: so the second one is read as well."""
+    sizes = [random.choice([2, 3, 7]) for _ in _PAGES]
+    if random.random() >= _SMALL_PAGES:
+        yield
+        return
+    before = [getattr(module, name) for module, name in _PAGES]
+    try:
+        for (module, name), size in zip(_PAGES, sizes, strict=True):
+            setattr(module, name, size)
+        yield
+    finally:
+        for (module, name), size in zip(_PAGES, before, strict=True):
+            setattr(module, name, size)
 
 
 def _elements(type: JobType) -> tuple[JobType, ...]:
