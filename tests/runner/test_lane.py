@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jobs_service import RunningJob
+from jobs_service import JobsService, RunningJob
 from jobs_service.model import HistoryKind, JobState, JobType
 from tests.runner.support import (
     TYPE,
@@ -63,6 +63,43 @@ async def test_who_runs_several_handlers_is_told_once_when_all_have_started() ->
         run = asyncio.create_task(jobs.run(started=lambda: told.append(now())))
         await asyncio.sleep(1)
         assert len(told) == 1
+        await stopped(run)
+
+
+@in_virtual_time
+async def test_who_runs_some_types_only_adds_no_ticks_of_others() -> None:
+    async with opened() as jobs:
+
+        @jobs.every(10, type="periodic")
+        async def tick() -> None: ...
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None: ...
+
+        await jobs.set_type_timeout("periodic", 60)
+        run = asyncio.create_task(jobs.run(types=[TYPE]))
+        await asyncio.sleep(100)
+        assert [job async for job in jobs.list("periodic")] == []
+        await stopped(run)
+
+
+@in_virtual_time
+async def test_a_run_that_opens_the_service_itself_keeps_to_max_jobs() -> None:
+    gate = Gate()
+    async with opened() as founder:
+        await add(founder, *map(str, range(5)))
+        jobs = JobsService(founder.store, supervise=False)
+
+        @jobs.handler(TYPE, slots=5)
+        async def work(job: RunningJob) -> None:
+            await gate.pass_through()
+
+        run = asyncio.create_task(jobs.run(max_jobs=2))
+        await asyncio.sleep(1)
+        assert gate.inside == 2
+        gate.open()
+        await all_ended(founder, map(str, range(5)))
+        assert gate.most == 2
         await stopped(run)
 
 

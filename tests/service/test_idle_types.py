@@ -128,6 +128,19 @@ async def test_a_job_that_another_process_took_is_found_in_time_however_short_it
 
 
 @in_virtual_time
+async def test_a_timeout_that_a_transaction_makes_shorter_counts_at_once() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, 3600)
+        await jobs.add(T1, "a")
+        assert await jobs.accept(T1) is not None
+        await asyncio.sleep(30)
+        await jobs.transact(lambda tx: tx.set_type_timeout(T1, 2))
+        changed = asyncio.get_running_loop().time()
+        assert await jobs.accept(T1) is not None
+        assert asyncio.get_running_loop().time() - changed < 1.5 * 2 + 1
+
+
+@in_virtual_time
 async def test_a_type_whose_jobs_are_scheduled_for_later_sleeps_until_then() -> None:
     async with opened(expiry_check_period=1.0) as jobs:
         await jobs.set_type_timeout(T1, TIMEOUT)
