@@ -137,14 +137,16 @@ def _score(options: argparse.Namespace) -> int:
     first, seeds = _first_seed(options), options.seeds or SEEDS
 
     def tell(one: Score) -> None:
-        shown = f"survives {seeds} seeds" if one.seed is None else f"seed {one.seed}: {one.violation}"
+        shown = f"seed {one.seed}" if one.seed is not None else f"survives {seeds} seeds"
+        shown += f", is shown by seed {one.focused} in its own runs" if one.focused is not None else ""
+        shown += f": {one.violation}" if one.violation else ""
         print(f"{one.name}: {shown}"[:200], flush=True)
 
     scores = score(names, first=first, seeds=seeds, jobs=options.jobs, seen=tell)
     print()
     for line in summary(scores, first, sorted({min(SEEDS, seeds), seeds})):
         print(line)
-    if not options.mutants and not first:
+    if not first:
         keep(scores)
     return 0
 

@@ -1,16 +1,17 @@
 """How many of the deliberate defects the simulation finds by itself: in its usual mix, one seed after the other.
 
-Nothing is chosen for a defect: no weather, no workloads, no seed that is known to show it.
+Nothing is chosen for a defect: no weather, no workloads, no seed that is known to show it. Some of those that survive
+name the runs in which they are to show; of these the first seed is looked for beside, and does not count.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
-from logging import CRITICAL
+from logging import WARNING
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from tests.simulation.mutants import EVERY, Mutant
 from tests.simulation.run import Report, Run
 
 FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
-"""The first seed of each mutant, as it was measured last; null for those that survived."""
+"""The seeds that showed mutants when they were measured last: in the usual mix, and in the runs that mutants name."""
 
 BROKEN: Final = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
@@ -42,11 +43,13 @@ class Score:
         name: of the mutant.
         seed: the first one that showed it; None if none did.
         violation: what was wrong in that run.
+        focused: if none did, the first that showed it in the runs that it names; None if none did, or it names none.
     """
 
     name: str
     seed: int | None
     violation: str = ""
+    focused: int | None = None
 
 
 def first_failure(mutant: Mutant, seeds: Iterable[int], *, focused: bool = False) -> Report | None:
@@ -59,7 +62,7 @@ def first_failure(mutant: Mutant, seeds: Iterable[int], *, focused: bool = False
     profile, workloads, rates = (mutant.profile, mutant.workloads, mutant.rates) if focused else (None, None, None)
     with mutant.defect():
         for seed in seeds:
-            report = UntilFailure(Plan(seed), profile, workloads, CRITICAL, rates).report()
+            report = UntilFailure(Plan(seed), profile, workloads, WARNING, rates).report()
             if report.violations:
                 return report
     return None
@@ -89,7 +92,12 @@ def score(
 def _score_one(name: str, *, first: int, seeds: int) -> Score:
     mutant = next(each for each in EVERY if each.name == name)
     report = first_failure(mutant, range(first, first + seeds))
-    return Score(name, None) if report is None else Score(name, report.plan.seed, report.violations[0])
+    if report is not None:
+        return Score(name, report.plan.seed, report.violations[0])
+    if mutant == Mutant(mutant.defect):
+        return Score(name, None)
+    report = first_failure(mutant, range(first, first + seeds), focused=True)
+    return Score(name, None) if report is None else Score(name, None, report.violations[0], report.plan.seed)
 
 
 def summary(scores: Sequence[Score], first: int, limits: Sequence[int]) -> Iterator[str]:
@@ -99,13 +107,18 @@ def summary(scores: Sequence[Score], first: int, limits: Sequence[int]) -> Itera
         yield f"{limit} seeds show {caught} of {len(scores)} mutants, {caught / len(scores):.0%}"
 
 
-def known_seeds() -> Mapping[str, int | None]:
-    """Return the first seed of each mutant, as it was measured last."""
-    scores: dict[str, int | None] = json.loads(FILE.read_text())
-    return scores
+def known_seeds() -> dict[str, dict[str, int]]:
+    """Return the seeds that showed mutants when they were measured last, by name: "usual" and "focused" ones."""
+    seeds: dict[str, dict[str, int]] = json.loads(FILE.read_text())
+    return seeds
 
 
-def keep(scores: Iterable[Score]) -> None:
-    """Write the first seeds to the file."""
-    seeds = {each.name: each.seed for each in scores}
-    FILE.write_text(json.dumps(dict(sorted(seeds.items())), indent=0) + "\n")
+def keep(scores: Sequence[Score]) -> None:
+    """Write the seeds to the file, in place of what it says of these mutants."""
+    known = known_seeds()
+    for seeds in known.values():
+        for each in scores:
+            seeds.pop(each.name, None)
+    known["usual"] |= {each.name: each.seed for each in scores if each.seed is not None}
+    known["focused"] |= {each.name: each.focused for each in scores if each.focused is not None}
+    FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
