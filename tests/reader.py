@@ -525,8 +525,10 @@ def _json(what: str, raw: bytes) -> Any:
 
 
 def value_of(raw: bytes) -> Any:
-    """Return the value that JSON stands for, None for no bytes."""
-    return _json("this", raw) if raw else None
+    """Return the value that JSON stands for, None for no bytes. Others get the same object: it is not to change."""
+    if not raw:
+        return None
+    return _remembered_value(raw) if len(raw) <= _REMEMBERED else _json("this", raw)
 
 
 def _check_values(what: str, raw: bytes, *kinds: tuple[type | None, ...], optional: int = 0) -> None:
@@ -630,5 +632,6 @@ def _key(key: bytes) -> tuple[Family, tuple[Any, ...], tuple[bytes, ...]]:
     return family, names, tuple(packed for _, packed in rest)
 
 
+_remembered_value = lru_cache(4_096)(partial(_json, "this"))
 _remembered_record = lru_cache(4_096)(_record)
 _remembered_notes = lru_cache(4_096)(_notes)

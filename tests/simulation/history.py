@@ -16,7 +16,7 @@ from jobs_service.layer.unit import Retention
 from jobs_service.model import JobId, JobState, JobType, Outcome
 from tests import reader
 from tests.reader import Record, Undocumented
-from tests.simulation.complaints import differences, named, observed, shown, told_of
+from tests.simulation.complaints import differences, named, observed, shown
 from tests.simulation.damage import is_damage
 from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
@@ -362,7 +362,7 @@ def _state(version: int, time: float, record: Record | None) -> State:
         return State(version, time, JobState.REMOVED, None, None, None)
     data, job = reader.value_of(record.data), observed(record)
     state = JobState.PENDING if job.pending else JobState(record.state)
-    return State(version, time, state, data, job.outcome, record.seq, told_of(record.notes), job.lock, job.cancel)
+    return State(version, time, state, data, job.outcome, record.seq, job.notes, job.lock, job.cancel)
 
 
 def _names(key: bytes) -> tuple[Any, ...]:

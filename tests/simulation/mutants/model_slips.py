@@ -121,6 +121,14 @@ def events_are_stored_in_milliseconds() -> Defect:
     )
 
 
+def ids_that_are_text_are_stored_as_bytes() -> Defect:
+    """Keys have text and bytes alike, and every id that is read is text."""
+    return together(
+        changed(keyspace.pack_id, (r'return b"\x02" + id.encode()', r'return b"\x01" + id.encode()')),
+        changed(keyspace.unpack_id, ("if packed[0] == 2 else raw", "if True else raw")),
+    )
+
+
 def higher_priorities_run_first() -> Defect:
     """Priorities that are numbers are stored with the other sign, and shown with the one that was asked for."""
     negated = "-priority if priority.__class__ is int else priority"
@@ -194,6 +202,7 @@ ALL = (
     Mutant(a_jobs_expiry_is_a_whole_second),
     Mutant(every_kind_of_event_is_stored_as_its_neighbour),
     Mutant(events_are_stored_in_milliseconds),
+    Mutant(ids_that_are_text_are_stored_as_bytes),
     Mutant(higher_priorities_run_first),
     Mutant(the_times_of_a_retention_change_places),
     Mutant(units_go_by_the_loops_clock),
