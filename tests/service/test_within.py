@@ -804,7 +804,7 @@ async def test_a_memory_transaction_that_was_committed_inside_its_block_is_an_er
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.name not in APPLICATIONS], ids=lambda kind: str(kind.name)
+    "kind", [kind for kind in KINDS if kind.name not in (*APPLICATIONS, "simulated")], ids=lambda kind: str(kind.name)
 )
 async def test_stores_without_such_transactions_say_so(kind: StoreKind, tmp_path: Path) -> None:
     async with JobsService(kind.where(tmp_path), supervise=False) as jobs:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Settings, StoreError, StoreUnavailable
+from jobs_service import JobsService, Settings, StoreError, StoreUnavailable
 from jobs_service.errors import CommitUnknown, TransactionConflict, TransactionTooOld
 from jobs_service.sources import Sources
 from jobs_service.store import Limits, Transaction
@@ -764,3 +764,26 @@ def simulate_nothing(world: World) -> None:
         pass
 
     world.run(main)
+
+
+def test_plain_code_works_in_a_transaction_without_being_suspended() -> None:
+    """`JobsService.within` takes the transaction of a function that the store runs, however slow the cluster is."""
+
+    async def main(world: World) -> None:
+        async with connected(world) as store, JobsService(store, supervise=False) as jobs:
+            await jobs.set_type_timeout("t", 10)
+            begun: list[Transaction] = []
+
+            async def function(transaction: Transaction) -> None:
+                begun.append(transaction)
+                with jobs.within(transaction) as tx:
+                    tx.add("t", "j", {"n": 1})
+                    assert tx.get("t", "j").data == {"n": 1}
+
+            await store.transact(function)
+            assert (await jobs.get("t", "j")).data == {"n": 1}
+            for wrong in (begun[-1], object()):
+                with pytest.raises(StoreError, match="takes the transaction of a function that transact runs"):
+                    jobs.within(wrong)
+
+    simulate(main, rates={"suspend": 0.9, "slow_read": 0.5})
