@@ -183,6 +183,21 @@ async def test_lines_for_different_jobs_do_not_hold_each_other_up() -> None:
 
 
 @in_virtual_time
+async def test_who_goes_just_as_their_turn_comes_passes_it_on() -> None:
+    queue, waiting = Queue(), Waiting[int]()
+    workers = Workers(queue, waiting)
+    await workers.enter(4)
+    queue.add(1, 2)
+    while not workers.got:  # noqa: ASYNC110 - in the very turn of the loop in which the first one wakes the next two
+        await asyncio.sleep(0)
+    workers.tasks[1].cancel()
+    workers.tasks[2].cancel()
+    await settled()
+    assert workers.got == [(0, 1), (3, 2)]
+    assert lines(waiting) == 0
+
+
+@in_virtual_time
 async def test_the_next_watches_when_the_first_in_line_goes() -> None:
     queue, waiting = Queue(), Waiting[int]()
     workers = Workers(queue, waiting)

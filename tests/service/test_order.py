@@ -175,6 +175,17 @@ async def test_a_scheduled_job_that_comes_due_goes_before_those_of_a_higher_prio
     assert await drained(quiet, due_by=FAR_AWAY) == ["scheduled", "a", "b"]
 
 
+async def test_of_scheduled_jobs_that_are_due_by_a_time_the_best_priority_comes_first(quiet: JobsService) -> None:
+    await quiet.add(T1, "sooner", priority=1, run_at=FAR_AWAY)
+    await quiet.add(T1, "better", priority=0, run_at=FAR_AWAY + 1)
+    assert await quiet.transact(lambda tx: tx.accept(T1, max_priority=-1, due_by=FAR_AWAY + 1)) is None
+    job = await quiet.transact(lambda tx: tx.accept(T1, max_priority=0, due_by=FAR_AWAY + 1))
+    assert job is not None
+    assert job.id == "better"
+    await job.release()
+    assert await drained(quiet, due_by=FAR_AWAY + 1) == ["better", "sooner"]
+
+
 async def test_scheduled_jobs_come_due_in_the_order_of_their_times(quiet: JobsService) -> None:
     times = {"third": FAR_AWAY, "first": LONG_AGO + 4e8, "second": FAR_AWAY - 0.5}
     moment = FAR_AWAY - 1e9

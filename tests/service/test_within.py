@@ -334,6 +334,16 @@ async def test_a_job_that_another_has_taken_meanwhile_is_a_conflict(quiet: JobsS
     await other.finish()
 
 
+async def test_a_better_job_that_is_scheduled_meanwhile_is_a_conflict(quiet: JobsService) -> None:
+    await quiet.add(T1, J1, priority=1, run_at=FAR_AWAY)
+    application = begun(quiet)
+    with quiet.within(application.tr) as tx:
+        assert tx.accept(T1, due_by=FAR_AWAY) is not None
+    await quiet.add(T1, J2, priority=0, run_at=FAR_AWAY)
+    with pytest.raises(application.conflict):
+        application.commit()
+
+
 async def test_a_stale_worker_and_one_whose_job_was_canceled_are_told(quiet: JobsService) -> None:
     stale = await finished(quiet, J1)
     told = await canceled(quiet, J2)
