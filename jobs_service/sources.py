@@ -15,13 +15,20 @@ from collections.abc import Callable
 _MOST_OF_A_HOST = 100
 
 
+def go_on(point: str) -> None:
+    """Do nothing at a named point: what the threads of a store do there, but in tests."""
+
+
 class Sources:
     """Wall-clock time, randomness and unique tokens.
 
     Args:
         seed: None for the operating system's randomness; anything else makes every draw repeatable.
         wall_time: returns seconds since the epoch.
+        monotonic: returns seconds on a clock that never goes back, which threads measure by.
         worker: what this process is called in the history of the jobs that it runs; None for host name and process id.
+        at: called by a store's threads with the name of each point between whose two sides something else may happen;
+            a test stops them there, or kills the process.
     """
 
     def __init__(
@@ -29,13 +36,17 @@ class Sources:
         seed: int | str | None = None,
         *,
         wall_time: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         worker: str | None = None,
+        at: Callable[[str], object] = go_on,
     ) -> None:
         self._worker = worker
         self._process = 0
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._jitter = random.Random(seed)
         self.wall_time = wall_time
+        self.monotonic = monotonic
+        self.at = at
 
     @property
     def worker(self) -> str:

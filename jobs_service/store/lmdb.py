@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import Any, Final, TypeVar
 
 import fdb.tuple
@@ -66,7 +65,7 @@ class LmdbStore(Store):
     Args:
         path: a directory; made when missing.
         settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
-        sources: randomness; None for the machine's.
+        sources: randomness, the clock and the points at which threads may be stopped; None for the machine's.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, settings: Settings, sources: Sources | None = None) -> None:
@@ -75,13 +74,15 @@ class LmdbStore(Store):
         self.limits = Limits(key=511)
         self._settings = settings
         self._sources = Sources() if sources is None else sources
+        self._monotonic = self._sources.monotonic
+        self._at = self._sources.at
         self._directory: Path | None = None
         self._environment: lmdb.Environment | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
         self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
-        self._watches = Watches()
+        self._watches = Watches(self._at)
         self._damage = Damage()
         self._own_commits: deque[int] = deque()
         self._seen_commit = 0
@@ -219,7 +220,7 @@ class LmdbStore(Store):
         loop = self._usable()
         environment = self._environment
         assert environment is not None
-        copying = loop.run_in_executor(None, copy_environment, environment, Path(path))
+        copying = loop.run_in_executor(None, copy_environment, environment, Path(path), self._at)
         self._copying.add(copying)
         copying.add_done_callback(self._copying.discard)
         return await asyncio.shield(copying)
@@ -241,7 +242,7 @@ class LmdbStore(Store):
 
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
         try:
-            self._environment = environment = open_environment(self.path, self._settings)
+            self._environment = environment = open_environment(self.path, self._settings, self._at)
         except StoreError as error:
             self._tell(_fail, opened, error)
             return
@@ -251,7 +252,11 @@ class LmdbStore(Store):
         self._enter_processes()
         self._tell(_succeed, opened)
         writes = self._writes
-        while (request := writes.get()) is not None:
+        while True:
+            self._at("writer: waits")
+            request = writes.get()
+            if request is None:
+                break
             batch = deque([request])
             try:
                 while len(batch) < _MAX_BATCH:
@@ -264,6 +269,7 @@ class LmdbStore(Store):
                 pass
             self._write(environment, batch)
         # The environment is the writer's: it is closed when no reader can be in it any more.
+        self._at("writer: ends")
         if self._reader.ident is not None:
             self._reader.join()
         environment.close()
@@ -295,11 +301,14 @@ class LmdbStore(Store):
                     self._tell(self._answer, self._write_deadlines, failed(batch, failure), [])
                     return
             else:
+                self._at("writer: answers")
                 self._tell(self._answer, self._write_deadlines, answers, fired)
 
     def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
         """Run requests from the front of the batch in one LMDB transaction, commit it, and return whom to wake."""
+        self._at("writer: begins")
         transaction = environment.begin(write=True)
+        self._at("writer: has begun")
         if transaction.id() % _READER_CHECK_PERIOD == 0:
             environment.reader_check()
         watched: list[Watch] = []
@@ -335,13 +344,18 @@ class LmdbStore(Store):
                     apply_log(transaction, own, stamp, written)
                     if state.is_careful:
                         self._damage.forget_all(written)
+            self._at("writer: has run all")
             if watched:
                 self._watches.register(watched, number if place else number - 1)
+                self._at("writer: has registered watches")
             if place:
                 transaction.put(_STAMP_KEY, stamp_head)
+                self._at("writer: commits")
                 transaction.commit()
+                self._at("writer: has committed")
                 if self._watches:  # otherwise the reader, which takes them out, is asleep
                     self._own_commits.append(number)
+                self._at("writer: has noted its commit")
             else:
                 transaction.abort()
         except BaseException:
@@ -356,6 +370,7 @@ class LmdbStore(Store):
                     answer.transaction.end()
         if watched:
             self._reads.put(_look)
+            self._at("writer: has woken the reader")
         for answer in answers:
             if answer.stamp is not None and answer.transaction is not None:
                 answer.transaction.stamp.value = answer.stamp
@@ -364,12 +379,12 @@ class LmdbStore(Store):
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and note its result or its error: those of its last run."""
         answer.error = None
-        began = monotonic()
+        began = self._monotonic()
         try:
             answer.result = drive(answer.request.function(own))
             if own.writes:
                 self._room.admit(own)
-            took = monotonic() - began
+            took = self._monotonic() - began
             if took > self.limits.seconds:
                 raise TransactionTooOld(
                     f"transaction_too_old (1007): a transaction function ran for {took:.1f} s; "
@@ -416,13 +431,15 @@ class LmdbStore(Store):
         reads = self._reads
         poll = self._settings.watch_poll
         stopping = False
-        self._seen_at = monotonic()
+        self._seen_at = self._monotonic()
         while not stopping:
             batch: list[Request[Any]] = []
             try:
                 # Each look costs a wake-up of the thread, and most of a day nothing happens.
-                rest = poll if monotonic() - self._seen_at < _QUIET else _RARER * poll
-                item = reads.get(timeout=rest if self._watches else None)
+                rest = poll if self._monotonic() - self._seen_at < _QUIET else _RARER * poll
+                timeout = rest if self._watches else None
+                self._at("reader: waits" if timeout is None else "reader: rests")
+                item = reads.get(timeout=timeout)
                 while True:
                     if item is None:
                         stopping = True
@@ -435,16 +452,20 @@ class LmdbStore(Store):
                 self._read(environment, batch)
             except Exception as error:
                 self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
+        self._at("reader: ends")
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
         """Look for other processes' commits, run a batch of reads in one state, and answer."""
+        self._at("reader: begins")
         transaction = environment.begin()
+        self._at("reader: has begun")
         try:
             number = transaction.id()
             if not batch and number == self._seen_commit:
                 return  # so most looks end
             state = State(transaction, self._damage)
             fired = self._changed_elsewhere(state, number)
+            self._at("reader: has looked for commits")
             answers = []
             watched: list[Watch] = []
             for request in batch:
@@ -467,12 +488,15 @@ class LmdbStore(Store):
                     watched += own.watches
                 if own is not None:
                     own.end()
+            self._at("reader: has run all")
             self._watches.register(watched, number)
+            self._at("reader: has registered watches")
         finally:
             transaction.abort()
         if watched:
             fired += self._changed_since(environment, number, watched)
         if answers or fired:
+            self._at("reader: answers")
             self._tell(self._answer, self._read_deadlines, answers, fired)
 
     def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
@@ -480,14 +504,16 @@ class LmdbStore(Store):
         seen = self._seen_commit
         if number == seen:
             return []
-        now = monotonic()
+        now = self._monotonic()
         if now < self._next_look:
             return []  # the next one finds it
+        self._at("reader: looks for commits")
         self._seen_commit = number
         self._seen_at = now
         own = 0
         while self._own_commits and self._own_commits[0] <= number:
             own += self._own_commits.popleft() > seen
+        self._at("reader: has counted its own")
         # This process's own commits woke their watches directly. One that is not noted yet counts as foreign:
         # that look is for nothing, and harmless.
         if number - seen <= own or not self._watches:
@@ -498,7 +524,7 @@ class LmdbStore(Store):
             state.spoil()
             return []
         # With thousands of watches a look takes milliseconds. While others commit all the time there are fewer then.
-        ended = monotonic()
+        ended = self._monotonic()
         self._next_look = ended + _LOOKS_REST * (ended - now)
         return fired
 
@@ -507,6 +533,7 @@ class LmdbStore(Store):
         transaction = environment.begin()
         try:
             newer = transaction.id()
+            self._at("reader: looks again")
             if newer == number:
                 return []
             state = State(transaction, self._damage)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +14,7 @@ import lmdb
 
 from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
+from jobs_service.sources import go_on
 from jobs_service.store.base import SYSTEM_KEYS
 from jobs_service.store.lmdb_errors import is_out_of_room, store_error
 from jobs_service.store.lmdb_file import DATA_FILE, check_meta_pages, check_pages
@@ -28,17 +32,29 @@ _MOST_LOOKS: Final = 1000
 """How often other processes may commit twice while one looks at the file."""
 
 
-def open_environment(path: Path, settings: Settings) -> lmdb.Environment:
+def open_environment(path: Path, settings: Settings, at: Callable[[str], object] = go_on) -> lmdb.Environment:
     """Open or make the LMDB environment, check that nothing of it is missing, and check or write its format version.
 
     An empty data file is taken for a new one: it is what is left when there was no room to make it.
+
+    Args:
+        path: of its directory.
+        settings: durable, lmdb_map_size.
+        at: called with the names of points at which a test may stop or kill.
     """
     if path.is_file():
         raise StoreError(f"{path} is a file; an embedded store is a directory")
     try:
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         path.mkdir(parents=True, exist_ok=True)
+        at("opening: has made the directory")
         check_meta_pages(path / DATA_FILE)
-        _make_lock_file(path)
+        if not (path / DATA_FILE).exists():
+            _make_file(path / DATA_FILE, _write_data_file, at)
+            flush_directories(path, *{directory.parent for directory in (path, *missing)})
+        if not (path / _LOCK_FILE).exists():
+            _make_file(path / _LOCK_FILE, _write_lock_file, at)
+        at("opening: has made the files")
         environment = lmdb.open(
             str(path),
             map_size=map_size(settings.lmdb_map_size),
@@ -51,9 +67,11 @@ def open_environment(path: Path, settings: Settings) -> lmdb.Environment:
     except (OSError, lmdb.Error) as error:
         raise _refusal(path, error) from error
     try:
+        at("opening: has opened")
         environment.reader_check()
         _check_pages(environment, path)
         _check_format(environment, path)
+        at("opening: has checked the format")
     except (OSError, lmdb.Error) as error:
         environment.close()
         raise store_error(f"lmdb:{path}", error) from error
@@ -78,20 +96,14 @@ def _refusal(path: Path, error: Exception) -> StoreError:
     return StoreError(f"{path} cannot be opened: {reason or str(error).removeprefix(f'{path}: ')}")
 
 
-def _make_lock_file(path: Path) -> None:
-    """Make the lock file if there is none, every byte of it on disk.
-
-    LMDB would make one that is all hole and map it; on a full disk touching such a page kills the process (SIGBUS). It
-    gets its name when it is complete: this process may use the one that is there, and would lose its locks by closing
-    another descriptor of it.
-    """
-    lock_file = path / _LOCK_FILE
-    if lock_file.exists():
-        return
-    temporary = path / f"{_LOCK_FILE}.{os.getpid()}.{threading.get_ident()}"
+def _make_file(path: Path, write: Callable[[Path], object], at: Callable[[str], object]) -> None:
+    """Make a file if there is none: it gets its name when it is complete."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        temporary.write_bytes(bytes(_LOCK_BYTES))
-        os.link(temporary, lock_file)
+        write(temporary)
+        at(f"opening: has written {path.name}")
+        os.link(temporary, path)
+        at(f"opening: has made {path.name}")
     except OSError as error:
         # Another process was faster; or this file system has no links, and it is left to LMDB after all.
         if temporary.exists() and not is_out_of_room(error):
@@ -99,6 +111,43 @@ def _make_lock_file(path: Path) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _write_data_file(path: Path) -> None:
+    """Write a store with nothing in it, and have it on disk.
+
+    LMDB's own way of making a file, in its place, flushes nothing before the first commit: after a power cut meanwhile
+    nobody could tell it from one that was damaged.
+    """
+    directory = path.with_name(f"{path.name}.new")  # LMDB notes in the file whether it has a directory of its own
+    try:
+        directory.mkdir()
+        with lmdb.open(str(directory), lock=False) as environment, environment.begin(write=True) as transaction:
+            transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
+        os.rename(directory / DATA_FILE, path)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _write_lock_file(path: Path) -> None:
+    """Write a lock file, every byte of it.
+
+    LMDB would make one that is all hole and map it; on a full disk touching such a page kills the process (SIGBUS). It
+    is complete when it gets its name: this process may use the one that is there, and would lose its locks by closing
+    another descriptor of it.
+    """
+    path.write_bytes(bytes(_LOCK_BYTES))
+
+
+def flush_directories(*paths: Path) -> None:
+    """Have the names in these directories on disk, where the file system can."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _check_pages(environment: lmdb.Environment, path: Path) -> None:
@@ -135,8 +184,14 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
         )
 
 
-def copy_environment(environment: lmdb.Environment, path: Path) -> int:
-    """Write a compacted copy to a new file: to a temporary one first, so that a half-written one never has its name."""
+def copy_environment(environment: lmdb.Environment, path: Path, at: Callable[[str], object] = go_on) -> int:
+    """Write a compacted copy to a new file: to a temporary one first, so that a half-written one never has its name.
+
+    Args:
+        environment: what is copied.
+        path: of the new file.
+        at: as for `open_environment`.
+    """
     if path.exists():
         raise StoreError(f"{path} exists already; name a new file")
     temporary = path.with_name(path.name + ".part")
@@ -146,7 +201,9 @@ def copy_environment(environment: lmdb.Environment, path: Path) -> int:
                 environment.copyfd(file.fileno(), compact=True)
                 os.fsync(file.fileno())
                 size = os.fstat(file.fileno()).st_size
+                at("backup: is written")
                 os.rename(temporary, path)
+                flush_directories(path.parent)
             except BaseException:
                 temporary.unlink()
                 raise

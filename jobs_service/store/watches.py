@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
+from jobs_service.sources import go_on
 from jobs_service.store.base import Watch
 from jobs_service.store.buffer import BaseState
 
@@ -20,9 +22,14 @@ _SEVERAL: Final = _Several()
 
 
 class Watches:
-    """The watches that are alive, by key; shared by both threads and the loop."""
+    """The watches that are alive, by key; shared by both threads and the loop.
 
-    def __init__(self) -> None:
+    Args:
+        at: called with the names of points at which the caller's thread may be stopped.
+    """
+
+    def __init__(self, at: Callable[[str], object] = go_on) -> None:
+        self._at = at
         self._lock = threading.Lock()
         # key -> watch -> the LMDB transaction whose state its baseline is from
         self._by_key: dict[bytes, dict[Watch, int]] = {}
@@ -62,6 +69,7 @@ class Watches:
     def changed_in(self, state: BaseState, number: int, keys: list[bytes] | None = None) -> list[Watch]:
         """Take out and return the watches (on these keys, or all) whose keys have another value in this state."""
         values = self._unexpected(state) if keys is None else {key: state.get(key) for key in keys}
+        self._at("reader: has looked up watched keys")
         with self._lock:
             return self._take({key: value for key, value in values.items() if key in self._by_key}, number)
 

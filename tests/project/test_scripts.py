@@ -274,6 +274,7 @@ def test_an_unknown_profile_is_wrong_usage(copy: Copy) -> None:
 def test_continuous_integration_installs_python_where_there_is_none_and_then_checks(copy: Copy) -> None:
     copy.add_python("python-from-apt")
     copy.add_command("id", "echo 0")
+    copy.add_command("strace", "true")
     copy.add_command("apt-get", f'echo "$@" >>"{copy.root}/apt"; cd "{copy.path}"; cp python-from-apt python3.12')
     copy.write("scripts/test", '#!/bin/sh\nscripts/setup-env dev && echo "checked with $(.venv/bin/pip --version)"\n')
     done = copy.run(".ci/run")
