@@ -175,10 +175,13 @@ def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:
 
 
 def _journal(unit: Unit) -> list[Entry] | None:
+    return getattr(_underlying(unit), "journal", None)
+
+
+def _underlying(unit: Unit) -> Any:
+    """Return the transaction that a unit's writes end in."""
     transaction = unit.transaction
-    if isinstance(transaction, HeldBack):
-        transaction = transaction._transaction
-    return getattr(transaction, "journal", None)
+    return transaction._transaction if isinstance(transaction, HeldBack) else transaction
 
 
 def _beginning(original: Callable[..., None]) -> Callable[..., None]:
@@ -186,16 +189,21 @@ def _beginning(original: Callable[..., None]) -> Callable[..., None]:
 
     def noted(unit: Unit, transaction: Any, *arguments: Any) -> None:
         original(unit, transaction, *arguments)
-        process = getattr(transaction, "process", None)
+        noted_on = _underlying(unit)
+        process = getattr(noted_on, "process", None)
         if process is not None:
-            transaction.clock = process.clock.wall_time()
+            # A transaction of an application may have several units, one after the other or one in another.
+            noted_on.__dict__.setdefault("clocks", {})[id(unit)] = process.clock.wall_time()
 
     return noted
 
 
 def _now(unit: Unit) -> float:
     """Return the time of a unit of work by the clock of its process; by the unit's own where there is no process."""
-    now: float = getattr(unit.transaction, "clock", unit.now)
+    noted_on = _underlying(unit)
+    if getattr(noted_on, "process", None) is None:
+        return unit.now
+    now: float = noted_on.clocks[id(unit)]
     return now
 
 

@@ -909,8 +909,11 @@ def as_it_was_once(process: Process) -> Callable[[], float]:
     return lambda: began
 
 
+@pytest.mark.parametrize("in_a_block", [False, True])
 @pytest.mark.parametrize("wrong", [None, by_the_loop, by_the_world, as_it_was_once])
-def test_the_time_of_an_operation_is_that_of_its_processs_clock(wrong: Callable[[Process], Any] | None) -> None:
+def test_the_time_of_an_operation_is_that_of_its_processs_clock(
+    wrong: Callable[[Process], Any] | None, in_a_block: bool
+) -> None:
     world = World(0, disorder=0.0)
     history = History(world.loop.time)
     world.cluster.observers.append(history)
@@ -922,9 +925,16 @@ def test_the_time_of_an_operation_is_that_of_its_processs_clock(wrong: Callable[
         async with process.service(supervise=False) as jobs:
             await jobs.set_type_timeout("t", 10.0)
             await asyncio.sleep(5.0)
-            await jobs.add("t", "a", run_at=process.clock.wall_time() - 1.0)
-            if (job := await jobs.accept("t", timeout=0)) is not None:
-                await job.finish()
+            run_at = process.clock.wall_time() - 1.0
+            if not in_a_block:
+                await jobs.add("t", "a", run_at=run_at)
+                return
+
+            async def add(transaction: Transaction) -> None:
+                with jobs.within(transaction) as tx:
+                    tx.add("t", "a", run_at=run_at)
+
+            await jobs.store.transact(add)
 
     run(world, program)
     assert any("notes is" in complaint for complaint in history.complaints) is (wrong is not None)
