@@ -120,6 +120,7 @@ def _write_data_file(path: Path) -> None:
     nobody could tell it from one that was damaged.
     """
     directory = path.with_name(f"{path.name}.new")  # LMDB notes in the file whether it has a directory of its own
+    shutil.rmtree(directory, ignore_errors=True)
     try:
         directory.mkdir()
         with lmdb.open(str(directory), lock=False) as environment, environment.begin(write=True) as transaction:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -65,3 +67,12 @@ def test_a_kill_at_any_point_loses_nothing_that_was_answered() -> None:
                 (directory / f"{number}.directory").mkdir()
                 copy.rename(directory / f"{number}.directory" / "data.mdb")
                 check(directory / f"{number}.directory", journal)
+
+
+def test_what_a_kill_left_of_a_new_store_is_in_nobodys_way(tmp_path: Path) -> None:
+    """In a container the next process may have the same ids, and choose the same name."""
+    left = tmp_path / f"data.mdb.{os.getpid()}.{threading.get_ident()}.new"
+    left.mkdir()
+    (left / "data.mdb").write_bytes(b"half of a page")
+    ThreadlessStore(tmp_path).environment.close()
+    assert not left.exists()
