@@ -28,6 +28,17 @@ from tests.simulation.workloads.vandals import Vandals
 
 _MOST_STEPS: Final = 200_000
 _LONGEST_STORM: Final = 90.0
+_LONG_STORM: Final = 20_000.0
+_LONG_CALM: Final = 8_000.0
+"""Seconds of the storm, and of the calm, in a long run, in which little happens, but clocks are off by an hour."""
+
+_LONG: Final = 0.05
+"""The share of runs that are long."""
+
+_LONG_PACES: Final = (0.01, 0.002)
+_OFF: Final = 20.0
+_FAR_OFF: Final = 1800.0
+"""Seconds by which a process's clock is wrong when it starts; in a long run."""
 _LONGEST_CALM: Final = 240.0
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
@@ -131,6 +142,7 @@ class Run:
         latest_clock, earliest_clock: how far ahead, in seconds, any process's wall clock has been: most, and least.
         violations: what was wrong so far.
         lasting: how many steps are under way for whose end the storm waits.
+        long: whether hours pass, in which little happens.
     """
 
     def __init__(
@@ -167,6 +179,9 @@ class Run:
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (3 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
+        self.long = Choices(plan).stream("length").random() < _LONG
+        if self.long:
+            self.pace = later.choice(_LONG_PACES)
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
         self.lanes: list[Lane] = []
@@ -325,7 +340,7 @@ class Run:
         choose = self.random.choice
         changed = {
             "notify_holdoff": choose([0.0, 0.05]),
-            "type_check_period": choose([5.0, 15.0]),
+            "type_check_period": choose([5.0, 15.0]) if not self.long else 15.0,
             "type_check_max_jitter": 1.0,
             "expiry_check_period": 3.0,
             "type_idle_after": choose([0.5, 2.0, 10.0]),
@@ -351,7 +366,7 @@ class Run:
         ]
         enemy = asyncio.create_task(nemesis(self), name="nemesis")
         try:
-            async with asyncio.timeout(_LONGEST_STORM):
+            async with asyncio.timeout(_LONG_STORM if self.long else _LONGEST_STORM):
                 await self._storm_over.wait()
                 while self.lasting:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(_MOMENT)
@@ -393,7 +408,8 @@ class Run:
         world = self.world
         random = world.choices.stream(f"home {name}")
         while not self._over:
-            ahead, supervise = random.choice([0.0, 0.0, -20.0, 20.0]), random.random() < 0.8
+            off = _FAR_OFF if self.long else _OFF
+            ahead, supervise = random.choice([0.0, 0.0, -off, off]), random.random() < 0.8
             pause = random.uniform(0, 3)
             self._know_clock(ahead)
             supervise = supervise or name == "p0"
@@ -493,12 +509,13 @@ class Run:
         self.bounds.calm(world.loop.time())
         await world.start("founder", self._found).ended()
         try:
-            async with asyncio.timeout(_LONGEST_CALM):
+            longest = _LONG_CALM if self.long else _LONGEST_CALM
+            async with asyncio.timeout(longest):
                 while self._open():  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0.5)
         except TimeoutError:
             for left in self._open():
-                self.complain(f"stuck: {left} after {_LONGEST_CALM:.0f} s of calm")
+                self.complain(f"stuck: {left} after {longest:.0f} s of calm")
 
     def _open(self) -> list[str]:
         """Return what must still end."""

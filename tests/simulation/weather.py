@@ -77,6 +77,8 @@ _OFTEN = {
 _LATER = ("commit_timed_out", "clone", "options", "sweep")
 """Kinds of fault that are drawn apart, so that a seed has of the others what it had before there were these."""
 _LONGEST_PAUSE = 20.0
+RARELY: Final = 60
+"""How much rarer faults that hit processes, ticks and turns are in a long run."""
 _LONGEST_AWAY = 15.0
 _LARGEST_JUMP = 30.0
 
@@ -118,7 +120,7 @@ async def nemesis(run: Run) -> None:
     world = run.world
     random = world.choices.stream("nemesis")
     while True:
-        await asyncio.sleep(random.uniform(0.1, 1.0))
+        await asyncio.sleep(random.uniform(0.1, 1.0) * (RARELY if run.long else 1))
         for kind in PROCESS_FAULTS:
             victim = random.random()
             hard = world.choices.fault(kind)
@@ -145,7 +147,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         process.pause()
         world.loop.call_later(_LONGEST_PAUSE * hard, process.go_on)
     elif kind == "clock":
-        run.move_clock(process, (2 * hard - 1) * _LARGEST_JUMP)
+        run.move_clock(process, (2 * hard - 1) * (_LARGEST_JUMP * RARELY if run.long else _LARGEST_JUMP))
         world.note(f"the clock is {process.clock.ahead:.1f} s ahead", process)
     elif kind == "crash":
         _crash(run, process, hard)

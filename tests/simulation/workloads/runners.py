@@ -40,7 +40,7 @@ from tests.simulation.client import EFFECTS, Client
 from tests.simulation.journal import Entry
 from tests.simulation.model import READY
 from tests.simulation.rows import PREFIX
-from tests.simulation.weather import HARMLESS
+from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload
 
 ONE_SHOT: Final[JobType] = "handled"
@@ -150,7 +150,7 @@ class Handlers(Workload):
                 **common,
                 "slots": choose([1, 2] if not run.sizes.large else [2, 16]),
                 "max_attempts": None,
-                "interval": choose([1.0, 3.0]),
+                "interval": choose([1.0, 3.0]) * (RARELY if run.long else 1),
                 "max_churn": choose([1, 20]),
                 "continuous": choose([True, lambda job: True]),
             },
@@ -572,7 +572,7 @@ class Tickers(Workload):
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
-        self.period: float = self.random.choice([3.0, 10.0])
+        self.period: float = self.random.choice([3.0, 10.0]) * (RARELY if run.long else 1)
         self.missed: str = self.random.choice(["skip", "once", "all"])
         self.keep: float | None = self.random.choice([None, 4.0])
         self._ticks: dict[tuple[JobType, Any], float] = {}

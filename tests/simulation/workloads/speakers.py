@@ -25,7 +25,7 @@ class Wish:
 
     Attributes:
         max_attempts, time_limit: for this job; None for those of its handler.
-        not_before: the world's time, in seconds, before which it must not run, however the clocks go.
+        not_before: the caller's time, in seconds, before which it must not run, but for what clocks differ.
     """
 
     max_attempts: int | None
@@ -87,7 +87,7 @@ class Speakers(Workload):
         most = _MOST if job.max_attempts is None else job.max_attempts
         if job.attempts > most:
             run.complain(f"attempts: {job.id!r} of {SPOKEN!r} runs as number {job.attempts}, {most} at most")
-        if run.world.loop.time() < wish.not_before - _TOLERANCE:
+        if run.world.loop.time() < wish.not_before - run.latest_clock + run.earliest_clock - _TOLERANCE:
             run.complain(f"early: {job.id!r} of {SPOKEN!r} runs before {wish.not_before}")
 
     async def step(self, client: Client) -> None:
@@ -154,14 +154,10 @@ class Speakers(Workload):
         """Note what is wanted; whoever runs the job may have a clock that is ahead of the caller's."""
         due = client.process.clock.wall_time() + options.get("delay", 0.0)
         for call in calls:
-            self._wishes[call.number] = Wish(options["max_attempts"], options["time_limit"], due - EPOCH - _FAR)
+            self._wishes[call.number] = Wish(options["max_attempts"], options["time_limit"], due - EPOCH)
 
     def check(self) -> Iterator[str]:
         """No lock was given to two runs."""
         for lock, starts in self._starts.items():
             if starts > 1:
                 yield f"twice: the lock {lock.hex()[:6]} of {SPOKEN!r} was run {starts} times"
-
-
-_FAR: Final = 60.0
-"""Seconds by which clocks differ at most."""
