@@ -45,6 +45,21 @@ async def pauses(jobs: JobsService, id: str = "a") -> list[float]:
 
 
 @in_virtual_time
+async def test_the_row_of_crashes_begins_anew_with_one_after_a_healthy_run() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, timeout=3600, jitter=0, backoff=8, health_threshold=100)
+        async def work(job: RunningJob) -> None:
+            await asyncio.sleep(200 if job.attempts == 3 else 1)
+            raise OSError
+
+        async with running(jobs):
+            await add(jobs, "a", timeout=3600)
+            await asyncio.sleep(300)
+            assert (await pauses(jobs))[:4] == [8, 16, 8, 16]
+
+
+@in_virtual_time
 async def test_a_crashed_job_that_waits_for_its_next_attempt_is_counted_as_one() -> None:
     async with opened() as jobs:
         crashing(jobs)

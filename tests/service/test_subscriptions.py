@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import (
+    JobError,
     JobEvent,
     JobNotFound,
     JobsError,
@@ -24,6 +25,7 @@ from tests.service.support import (
     J1,
     J2,
     LOST,
+    PATIENCE,
     T1,
     T2,
     TIMEOUT,
@@ -496,6 +498,35 @@ async def test_subscribing_to_none_ends_at_once(jobs: JobsService) -> None:
 
 
 # wait
+
+
+async def test_progress_alone_is_an_event(jobs: JobsService) -> None:
+    worker = await running(jobs)
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
+        assert (await anext(events)).progress is None
+        for done in (1, 2):
+            await worker.progress(done, 10, "on it")
+            progress = (await anext(events)).progress
+            assert progress is not None
+            assert (progress.done, progress.total, progress.message) == (done, 10, "on it")
+
+
+async def test_a_new_time_alone_is_an_event(jobs: JobsService) -> None:
+    await jobs.add(T1, J1, run_at=FAR_AWAY)
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
+        await anext(events)
+        await jobs.resubmit(T1, J1, run_at=FAR_AWAY + 1)
+        run_at = (await anext(events)).run_at
+        assert run_at is not None
+        assert run_at.timestamp() == FAR_AWAY + 1
+
+
+async def test_an_event_has_result_error_and_data_of_the_job(jobs: JobsService) -> None:
+    worker = await running(jobs, data="data")
+    error = JobError("Refused", "no such address")
+    await worker.finish(outcome=Outcome.FAILED, result="result", error=error)
+    event = await jobs.wait(T1, J1, FINISHED)
+    assert (event.data, event.result, event.error, event.attempts) == ("data", "result", error, 1)
 
 
 async def test_wait_for_a_state_that_the_job_is_in_returns_at_once(jobs: JobsService) -> None:
