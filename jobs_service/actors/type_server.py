@@ -72,6 +72,8 @@ class TypeServer(Actor):
         self._check_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
+        # Whether a message says so already.
+        self._is_woken = False
 
     async def init(self) -> None:
         self._time = asyncio.get_running_loop().time
@@ -106,6 +108,14 @@ class TypeServer(Actor):
             raise JobsError(f"{message.process.name} ended unexpectedly") from message.cause
         if message != _WAKE_UP:
             await super().handle(message)
+            return
+        self._is_woken = False
+
+    def _wake_up(self) -> None:
+        """Have a turn taken: once, however often that is asked for while the store takes its time."""
+        if self.is_alive and not self._is_woken:
+            self._is_woken = True
+            self.cast(_WAKE_UP)
 
     def look_again(self, keys: TypeKeys) -> None:
         """Have a type's timeout looked at, which may have changed. A type that is idle has no need of that."""
@@ -179,7 +189,7 @@ class TypeServer(Actor):
         now = self._time()
         # The loss of a watch is an ordinary event, but one that may come again at once.
         self._look_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)
-        self.cast(_WAKE_UP)
+        self._wake_up()
 
     async def _serve(self, found: dict[bytes, None]) -> None:
         """Stop the monitors of types that are idle, and start those that are missing."""
@@ -210,7 +220,7 @@ class TypeServer(Actor):
 
     def _note_idle(self, keys: TypeKeys) -> None:
         self._idle[keys] = None
-        self.cast(_WAKE_UP)
+        self._wake_up()
 
     async def _settle(self) -> None:
         """Have types settle that are idle; those that are not say so again later."""
@@ -294,7 +304,7 @@ class TypeServer(Actor):
 
     def _note_subscribed(self, keys: TypeKeys) -> None:
         self._subscribed[keys] = None
-        self.cast(_WAKE_UP)
+        self._wake_up()
 
     async def _start_notifiers(self) -> None:
         wanted, self._subscribed = self._subscribed, {}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, JobTransaction, Settings, StoreUnavailable
+from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
@@ -298,3 +299,16 @@ async def test_many_types_awake_at_once_fall_asleep_again() -> None:
         await eventually(all_sleep)
         assert node(jobs, "type server")["restarts"] == 0
         await assert_sound(jobs.store)
+
+
+@in_virtual_time
+async def test_a_type_server_that_is_busy_is_woken_once_however_much_there_is_to_do() -> None:
+    async with opened() as jobs:
+        assert jobs._tree is not None
+        [server] = [child for child in jobs._tree.children if isinstance(child, TypeServer)]
+        for _ in range(2):
+            for _ in range(30):
+                server._awake_changed(lost=False)
+            assert len(server._inbox) == 1
+            await asyncio.sleep(1)
+            assert not server._inbox
