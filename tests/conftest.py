@@ -70,7 +70,6 @@ UNMEASURED = tuple(
         "service/test_damaged_pages.py",
         "service/test_full_store.py",
         "service/test_idle_types.py",
-        "service/test_leaving.py",
         "service/test_reruns.py",
         "simulation",
         "store/test_lmdb_processes.py",

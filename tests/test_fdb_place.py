@@ -58,7 +58,13 @@ def run_tests(program: str, place: str, directory: Path) -> None:
     (directory / "test_these.py").write_text(program)
     (directory / "pytest.ini").write_text("[pytest]\n")
     root = str(Path(__file__).parent.parent)
-    environment = {**os.environ, FDB_VARIABLE: place, "HERE": str(directory), "PYTHONPATH": root}
+    environment = {
+        **os.environ,
+        FDB_VARIABLE: place,
+        "HERE": str(directory),
+        "PYTHONPATH": root,
+        "TMPDIR": str(directory),
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "each", "-p", "no:cacheprovider", "."]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
