@@ -511,6 +511,21 @@ async def test_progress_alone_is_an_event(jobs: JobsService) -> None:
             assert (progress.done, progress.total, progress.message) == (done, 10, "on it")
 
 
+async def test_what_replaces_an_untaken_event_of_the_same_state_is_told(jobs: JobsService) -> None:
+    worker = await running(jobs, data=1)
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
+        assert (await anext(events)).data == 1
+        [target] = events._targets
+        for data in (2, 3):
+            await worker.update(data)
+
+            async def is_told(data: int = data) -> bool:
+                return target.told is not None and target.told.data == data
+
+            await eventually(is_told)
+        assert (await anext(events)).data == 3
+
+
 async def test_a_new_time_alone_is_an_event(jobs: JobsService) -> None:
     await jobs.add(T1, J1, run_at=FAR_AWAY)
     async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
