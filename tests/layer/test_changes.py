@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs_service.layer import changes
 from jobs_service.layer.changes import Found, Position
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
@@ -41,3 +41,9 @@ async def test_who_has_seen_a_part_of_a_transaction_whose_rows_others_remove_loo
     assert await since(part.position, 10) is None
     assert await since(seen, 10) is not None
     await store.close()
+
+
+def test_the_ids_of_a_row_are_told_apart_whatever_bytes_they_have() -> None:
+    packed_ids = [pack_id(id) for id in ("a", "a\x00b", b"\x00", b"\x00\xff", "", "\x00\x00")]
+    [row] = changes.write(packed_ids)
+    assert [*changes._ids(row)] == packed_ids

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, JobTransaction, Settings, StoreUnavailable
+from jobs_service import JobsService, JobState, JobTransaction, NewJob, Settings, StoreUnavailable
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
 from jobs_service.sources import Sources
@@ -189,6 +189,17 @@ async def test_a_sleeping_type_is_woken_by_a_job_that_comes_sooner() -> None:
         await asyncio.sleep(EPOCH + 103.05 - jobs._sources.wall_time())
         assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
         await assert_sound(jobs.store, now=jobs._sources.wall_time())
+
+
+@in_virtual_time
+async def test_a_sleeping_type_is_woken_by_the_earliest_of_several_jobs() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, "asleep until then", run_at=EPOCH + 1500)
+        await asyncio.sleep(100)
+        await jobs.add_many(T1, [NewJob("soon", run_at=EPOCH + 1000), NewJob("late", run_at=EPOCH + 2000)])
+        await asyncio.sleep(EPOCH + 1000.05 - jobs._sources.wall_time())
+        assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
 
 
 @in_virtual_time
