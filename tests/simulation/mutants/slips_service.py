@@ -163,11 +163,6 @@ def leaving_does_not_end_subscriptions() -> Defect:
     return changed(JobsService._leave, ('        self._hub.close(JobsError("the service was closed"))\n', ""))
 
 
-def those_who_wait_do_not_hear_of_the_failure() -> Defect:
-    """Workers that wait for jobs go on waiting when the service has failed."""
-    return changed(JobsService._fail, ("        self._waiting.wake_all()\n", ""))
-
-
 def the_failure_of_the_service_is_not_raised() -> Defect:
     """A service that has failed is left as if it had not, when its body was canceled because of that."""
     return changed(JobsService.__aexit__, (" or issubclass(kind, asyncio.CancelledError)", ""))
@@ -277,7 +272,6 @@ ALL = tuple(
             a_worker_that_fails_does_not_pass_the_turn_on,
             who_was_woken_in_vain_goes_to_the_end_of_the_line,
             leaving_does_not_end_subscriptions,
-            those_who_wait_do_not_hear_of_the_failure,
             the_failure_of_the_service_is_not_raised,
             a_second_block_counts_moves_from_zero,
             a_block_that_raises_is_written,
