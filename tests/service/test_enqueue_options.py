@@ -127,7 +127,7 @@ async def test_arguments_by_keyword_or_as_a_dict_are_the_same(quiet: JobsService
         (mail, (), {"to": "ada", "subjekt": "a", "id": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
         (mail, (), {"priority": 3}, "mail takes arguments: give them after the handler (to)"),
         (mail, (), {"subject": "a", "unique": True}, "parameter to is missing"),
-        (mail, (), {"to": 3, "max_attempts": 3}, "parameter to: the payload should be a str; it is 3"),
+        (mail, (), {"to": 3, "max_attempts": 3}, "parameter to: the data should be a str; it is 3"),
         (mail, ("ada",), {}, "arguments by keyword, or a dict of them, should be given; it is 'ada'"),
         (nothing, (), {"to": "ada"}, "is not given to= by keyword: it takes no arguments; the options of enqueue are"),
         (
