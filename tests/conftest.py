@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import coverage
 import fdb.six
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests import fdb_place
@@ -138,6 +140,21 @@ def _place(file: Path) -> int:
 @functools.cache
 def _is_unmeasured(file: Path) -> bool:
     return any(file.is_relative_to(path) for path in UNMEASURED)
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Undo what the command line does to logging, for tests that run it in their own process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configured = structlog.get_config() if structlog.is_configured() else None
+    yield
+    structlog.reset_defaults()
+    if configured is not None:
+        structlog.configure(**configured)
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import io
-import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
-import structlog
 import typer
 
 from jobs_service.cli import main
@@ -26,16 +24,8 @@ class Invoke(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_configured() -> Iterator[None]:
+def _nothing_configured(own_logging: None) -> None:
     """Undo what the program does to the process's logging."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    configured = structlog.get_config()
-    yield
-    structlog.configure(**configured)
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

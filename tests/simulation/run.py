@@ -20,7 +20,7 @@ from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
 from tests.simulation.sizes import draw_sizes, small_pages
-from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, draw_weather, nemesis
+from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, RARELY, draw_weather, nemesis
 from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
@@ -182,6 +182,7 @@ class Run:
         self.long = Choices(plan).stream("length").random() < _LONG
         if self.long:
             self.pace = later.choice(_LONG_PACES)
+            self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
         self.lanes: list[Lane] = []

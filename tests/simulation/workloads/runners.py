@@ -129,7 +129,7 @@ class Handlers(Workload):
         choose = self.random.choice
         self.max_jobs = choose([None, None, 2])
         common = {
-            "timeout": choose([3.0, 6.0, 15.0]),
+            "timeout": choose([3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
             "grace": choose([0.5, 2.0]),
             "max_history": choose([2, 20]),
             "health_threshold": choose([1.0, 120.0]),
