@@ -142,6 +142,14 @@ def _is_unmeasured(file: Path) -> bool:
     return any(file.is_relative_to(path) for path in UNMEASURED)
 
 
+@pytest.fixture(autouse=True)
+def _no_logging_left_behind() -> Iterator[None]:
+    """What one test does to logging is no other's concern."""
+    before = structlog.get_config()["wrapper_class"]
+    yield
+    assert structlog.get_config()["wrapper_class"] is before, "use the fixture own_logging"
+
+
 @pytest.fixture
 def own_logging() -> Iterator[None]:
     """Undo what the command line does to logging, for tests that run it in their own process."""

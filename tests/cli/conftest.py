@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 

@@ -17,6 +17,8 @@ from jobs_service.cli import main
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import write
 
+pytestmark = pytest.mark.usefixtures("own_logging")
+
 Flags = dict[str, Any]
 FLUSHES = {"sync": True, "metasync": True, "writemap": False, "map_async": False, "readonly": False}
 """What makes an answered commit survive a power cut: its pages are flushed before its meta page is written, and that
