@@ -33,6 +33,7 @@ STOP_AND_REMOVE = "stop and remove"
 _PLACE_OF_CHANGE = {"worker resubmit": 1}
 _USUAL_PRIORITY = b"\x14"
 _NUMBER = b'{"call":'
+_ADDING = frozenset({"add", "enqueue", "resubmit"})
 _NUMBERED = frozenset({"add", "enqueue", "resubmit", "update", "finish", "worker resubmit"})
 
 
@@ -131,6 +132,15 @@ class Calls:
                     self._held[entry.type, id] = record.lock
             elif entry.name == "lost":
                 self._lost.update({self._held[entry.type, id]: id for id, _ in entry.result})
+
+    def removed(self, type: JobType, id: JobId) -> list[int]:
+        """Return the versions at which a job was removed, or asked to end."""
+        return [version for version, wrote, _ in self._removals.get((type, id), ()) if wrote]
+
+    def added(self, type: JobType, id: JobId) -> list[int]:
+        """Return the versions at which a job was added, or asked to run again."""
+        calls = [call for call in self.all if (call.type, call.id) == (type, id) and call.name in _ADDING]
+        return [version for call in calls for version, wrote in call.effects if wrote]
 
     def complaints(self, *, quick: bool) -> Iterator[str]:
         """Yield what does not fit.

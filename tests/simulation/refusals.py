@@ -82,10 +82,14 @@ def _has_reason(run: Run, call: Call, error: Exception) -> bool:
     was_so = list(meanwhile(run.history, (call.type, call.id), call.version))
     gone = any(state is None or state.state is JobState.REMOVED for state in was_so)
     there = [state for state in was_so if state is not None and state.state is not JobState.REMOVED]
+    # Calls of one moment share a transaction: what one of them does another may undo before anybody else sees it.
+    key = call.type, call.id
+    removed = any(version > call.version for version in run.calls.removed(*key))
+    added = any(version > call.version for version in run.calls.added(*key))
     if isinstance(error, JobNotFound):
-        return gone
+        return gone or removed
     if isinstance(error, JobExists):
-        return bool(there)
+        return bool(there) or added
     if isinstance(error, JobCanceled):
-        return any(state.canceled for state in there)
-    return gone or any(state.lock != call.locks[0] for state in there)
+        return removed or any(state.canceled for state in there)
+    return gone or removed or any(state.lock != call.locks[0] for state in there)

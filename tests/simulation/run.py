@@ -35,6 +35,7 @@ _LONG_CALM: Final = 8_000.0
 _LONG: Final = 0.05
 """The share of runs that are long."""
 
+_LONGER: Final = 5
 _LONG_PACES: Final = (0.01, 0.002)
 _OFF: Final = 20.0
 _FAR_OFF: Final = 1800.0
@@ -156,6 +157,7 @@ class Run:
         random = Choices(plan).stream("setup")
         self._later = later = Choices(plan).stream("later setup")
         weather = draw_weather(random, later, profile)
+        long = Choices(plan).stream("length").random() < _LONG
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
         limits = self.sizes.limits or limits
@@ -165,7 +167,7 @@ class Run:
             disorder=weather.disorder,
             latency=weather.latency,
             limits=limits,
-            most_steps=_MOST_STEPS,
+            most_steps=_MOST_STEPS * (_LONGER if long else 1),
             log_level=log_level,
             kept_events=None if log_level < _WARNINGS else _KEPT_EVENTS,
         )
@@ -179,7 +181,7 @@ class Run:
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (3 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
-        self.long = Choices(plan).stream("length").random() < _LONG
+        self.long = long
         if self.long:
             self.pace = later.choice(_LONG_PACES)
             self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}

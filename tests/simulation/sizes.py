@@ -32,7 +32,6 @@ _SMALL_PAGES: Final = 0.3
 
 _PAGES: Final = (
     (pending, "_PAGE"),
-    (pending, "_LONG_PAGE"),
     (type_server, "_PAGE"),
     (notifier, "_CHANGES_PAGE"),
     (group_commit, "_MOST_OPERATIONS"),

@@ -7,7 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from jobs_service import Job, JobError, JobsError, JobState, JobTransaction, JobType, NewJob, Outcome, RunningJob
+from jobs_service import (
+    Job,
+    JobError,
+    JobNotFound,
+    JobsError,
+    JobState,
+    JobTransaction,
+    JobType,
+    NewJob,
+    NoTypeTimeout,
+    Outcome,
+    RecordDamaged,
+    RunningJob,
+    StoreError,
+)
 from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
 from jobs_service.within import WithinTransaction
@@ -66,8 +80,12 @@ class Composers(Workload):
             for position, (draw, type, id) in enumerate(draws):
                 if len(calls) <= position:
                     calls.append(client.begin("", type, id))
-                with contextlib.suppress(JobsError):
+                try:
                     await self._operate(client, tx, draw, calls[position], options[position], last)
+                except JobsError as error:
+                    # What is wrong with a job is no reason to give up; with the store it is.
+                    if isinstance(error, StoreError) and not isinstance(error, RecordDamaged):
+                        raise
             for job in last.taken:
                 # What becomes of them is the callers' business, who may forget them.
                 if position % 2:
@@ -251,13 +269,13 @@ class _Unwanted(Exception):
 
 
 async def _get(tx: JobTransaction, type: JobType, id: Any) -> Job | None:
-    with contextlib.suppress(JobsError):
+    with contextlib.suppress(JobNotFound, RecordDamaged):
         return await tx.get(type, id)
     return None
 
 
 async def _timeout(tx: JobTransaction, type: JobType) -> float | None:
-    with contextlib.suppress(JobsError):
+    with contextlib.suppress(NoTypeTimeout):
         return await tx.get_type_timeout(type)
     return None
 

@@ -93,8 +93,9 @@ class Readers(Workload):
         self._compare(client, "retention", type, began, retention, kept, (None, None))
 
     async def _ticks(self, client: Client) -> None:
+        ticks = await client.jobs.last_ticks()
         latest = EPOCH + self.run.world.loop.time() + self.run.latest_clock
-        for type, tick in (await client.jobs.last_ticks()).items():
+        for type, tick in ticks.items():
             if tick > latest:
                 self.run.complain(f"ticks: {client.process} was told that {type!r} has ticked at {tick}")
 
