@@ -22,7 +22,7 @@ from tests.simulation.journal import recording
 from tests.simulation.sizes import draw_sizes, small_pages
 from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, RARELY, draw_weather, nemesis
 from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
-from tests.simulation.workloads.runners import Handlers
+from tests.simulation.workloads.runners import Handlers, Tickers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.vandals import Vandals
 
@@ -35,7 +35,9 @@ _LONG_CALM: Final = 8_000.0
 _LONG: Final = 0.05
 """The share of runs that are long."""
 
-_LONGER: Final = 5
+_LONGER: Final = 2
+_TIRED: Final = 60_000
+"""Callbacks after which a storm ends."""
 _LONG_PACES: Final = (0.01, 0.002)
 _OFF: Final = 20.0
 _FAR_OFF: Final = 1800.0
@@ -205,7 +207,8 @@ class Run:
         kinds = (
             *ALL,
             *(OF_LARGE if self.sizes.large or workloads is not None else ()),
-            *(OF_RUNNERS if more or workloads is not None else ()),
+            # Hours of handlers take a minute; those that come by themselves have hours to wait for.
+            *(OF_RUNNERS if (more and not long) or workloads is not None else (Tickers,) if more else ()),
             *(OF_DAMAGE if damaged or workloads is not None else ()),
         )
         self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
@@ -469,7 +472,7 @@ class Run:
             if isinstance(workload, Subscribers) and not supervise:
                 continue
             self.budget -= 1
-            if self.budget <= 0:
+            if self.budget <= 0 or self.world.loop.steps > _TIRED:
                 self._storm_over.set()
             if self.budget < 0 or not self.world.choices.operation():
                 continue
