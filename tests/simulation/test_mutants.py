@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from jobs_service.layer.unit import Unit
-from tests.simulation.mutants import EVERY, Mutant
+from tests.simulation.mutants import ALL, EVERY, Mutant
 from tests.simulation.mutants.mutant import changed
 from tests.simulation.run import simulate
 from tests.simulation.score import BROKEN, first_failure, known_seeds
@@ -19,6 +19,12 @@ MORE_SEEDS = 40
 
 KNOWN = known_seeds()
 SHOWN = [mutant for mutant in EVERY if mutant.name in KNOWN["usual"] or mutant.name in KNOWN["focused"]]
+
+UNSEEN = {
+    "a type is taken for idle without a conflict",
+    "accepted jobs have no bound in bytes",
+}
+"""Defects by those who wrote the checks that no known seed shows any more: to be found again, not to be forgotten."""
 
 pytestmark = pytest.mark.timeout(HANG)
 
@@ -38,6 +44,11 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
     else:
         again = simulate(report.plan)
     assert again.violations == []
+
+
+def test_no_mutant_is_dropped_silently() -> None:
+    shown = KNOWN["usual"].keys() | KNOWN["focused"].keys()
+    assert {mutant.name for mutant in ALL if mutant.name not in shown} == UNSEEN
 
 
 def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
