@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Final, TypeAlias
-
-import fdb.tuple
 
 from jobs_service import notes
 from jobs_service.copying.note import Phase, note_key
@@ -176,18 +175,14 @@ class Source:
         return look
 
     async def running_job(self) -> str | None:
-        """Return the name of a running job, None when none runs."""
-
-        async def first(transaction: Transaction) -> list[tuple[bytes, bytes]]:
-            section = self.keyspace.sections[ACTIVITY]
-            return await transaction.get_range(section, section + AFTER, limit=1)
-
-        for key, packed_id in await self.store.read(first):
-            try:
-                type = fdb.tuple.unpack(key[len(self.keyspace.sections[ACTIVITY]) :])[0]
-                return job_name(type, unpack_id(packed_id))
-            except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
-                return f"{shown(packed_id)} of a type that cannot be read"
+        """Return the name of a running job, None when none runs; an ACTIVITY entry alone makes no job run."""
+        pace = Pace(self._batch)
+        after, more = b"", True
+        while more:
+            page = await pace.fitting(partial(self.page, Phase.RUNNING, after, unchanged=None))
+            for job in page.jobs:
+                return job_name(self.keyspace.of_packed(job.type).type, job.id)
+            after, more = page.last, page.more
         return None
 
     def job_at(self, key: bytes, raw: bytes) -> Found:

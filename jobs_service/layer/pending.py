@@ -313,7 +313,10 @@ async def count(
 
 
 async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: int, max_priority: bytes | None) -> int:
-    """Count jobs that are due, up to a limit.
+    """Count jobs that are due, up to a limit, as far as a bounded look at the queue finds them.
+
+    Scheduled jobs that have come due are in the order of their times: of those whose priority is not wanted, or that a
+    clock ahead of this one has made ready, 16,000 are passed over. What is behind them is counted when they are ready.
 
     Args:
         now: seconds since the epoch.
@@ -335,13 +338,14 @@ async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: in
 
 
 async def _count(transaction: Snapshot, begin: bytes, end: bytes, limit: int, counts: Callable[[bytes], bool]) -> int:
-    """Count the values between two keys that count, up to a limit, however many there are that do not."""
-    counted = 0
-    page = max(limit, _PAGE)
+    """Count the values between two keys that count, up to a limit; of those that do not a bounded number is read."""
+    counted = looked_at = 0
+    page = min(max(limit, _PAGE), _LONG_PAGE)
     while True:
         found = await transaction.get_range(begin, end, limit=page)
         counted += sum(counts(value) for _, value in found)
-        if counted >= limit or len(found) < page:
+        looked_at += len(found)
+        if counted >= limit or len(found) < page or looked_at - counted >= _MOST_TAKEN:
             return min(counted, limit)
         begin = found[-1][0] + b"\x00"
 

@@ -334,6 +334,24 @@ async def test_unreadable_jobs_are_left_out_and_counted_with_force() -> None:
         assert await with_jobs(target, look) == [(id, "pending") for id in "023468"]
 
 
+async def test_entries_of_activity_whose_jobs_do_not_run_are_no_reason_to_refuse_a_copy() -> None:
+    source, target = memory(), memory()
+    async with opened(source, target):
+        await populate(source)
+        prefix = await source.prefix()
+
+        async def stray(tr: Transaction) -> None:
+            activity = prefix + b"\x15\x07"
+            tr.set(activity + b"\x02email\x00\x33" + b"\x01" * 12, b"\x02large\x00")  # it is pending
+            tr.set(activity + b"\x02email\x00\x33" + b"\x02" * 12, b"\x02succeeded\x00")
+            for number in range(20):
+                tr.set(activity + b"\x02no such type\x00\x33" + bytes([number]) * 12, b"\x02a\x00")
+            tr.set(activity + b"\xfe no tuple", b"\x02a\x00")
+
+        await source.transact(stray)
+        assert (await copied(source, target, batch=SMALL)).running == 0
+
+
 async def test_entries_of_the_queue_that_belong_to_no_job_are_left_out_and_counted() -> None:
     source, target = memory(), memory()
     async with opened(source, target):

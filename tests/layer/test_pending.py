@@ -15,6 +15,7 @@ from jobs_service.layer import pending
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
 from jobs_service.layer.pending import More, Terms
 from jobs_service.layer.unit import Unit
+from jobs_service.store.base import Snapshot, Transaction
 from tests.layer.support import Layer, add, layer
 from tests.layer.tuples import IDS, NAMES
 from tests.virtual_time import EPOCH, in_virtual_time, run_virtual
@@ -262,3 +263,52 @@ async def test_what_is_not_counted_does_not_hide_what_is(limit: int) -> None:
         assert await counting(EPOCH, None) == 1, "those in front of it are not due yet"
         assert await counting(EPOCH, 6) == 0
         assert await counting(EPOCH + 30, None) == limit
+
+
+class _Counting(Snapshot):
+    """A snapshot that knows how many rows were read, and how many at once."""
+
+    def __init__(self, reads: Snapshot) -> None:
+        self._reads = reads
+        self.rows: list[int] = []
+
+    async def get(self, key: bytes) -> bytes | None:
+        return await self._reads.get(key)
+
+    async def get_many(self, keys: Any) -> list[bytes | None]:
+        return await self._reads.get_many(keys)
+
+    async def get_range(self, begin: Any, end: Any, *, limit: int = 0, reverse: bool = False) -> Any:
+        found = await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
+        self.rows.append(len(found))
+        return found
+
+
+@pytest.mark.parametrize("limit", [1, 30_000])
+@in_virtual_time
+async def test_counting_what_is_due_reads_a_bounded_number_of_jobs_whose_priority_is_not_wanted(limit: int) -> None:
+    async with layer() as found:
+        scheduled = found.keys.scheduled + pack_seconds(EPOCH)
+
+        async def fill(transaction: Transaction) -> None:
+            for number in range(40_000):
+                transaction.set(scheduled + pack_id(number.to_bytes(4)), pack_priority(int(number < 25_000)))
+
+        await found.store.transact(fill)
+
+        async def counting(priority: int) -> tuple[int, list[int]]:
+            async def count(transaction: Transaction) -> tuple[int, list[int]]:
+                reads = _Counting(transaction)
+                counted = await pending.count_due(reads, found.keys, EPOCH, limit, pack_priority(priority))
+                return counted, reads.rows
+
+            return await found.store.read(count)
+
+        counted, rows = await counting(0)
+        assert counted == 0, "what is behind so many others is made ready before it is counted"
+        assert sum(rows) <= 20_000
+        assert max(rows) <= 2000
+        counted, rows = await counting(1)
+        assert counted == limit
+        assert sum(rows) <= limit + 2000
+        assert max(rows) <= 2000
