@@ -11,13 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
 from jobs_service.actors.context import Context, log
-from jobs_service.errors import NoTypeTimeout, RecordDamaged, StoreError
+from jobs_service.errors import JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation
+from jobs_service.layer.batching import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of, unpacked
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Unit
@@ -63,6 +65,7 @@ class Ticker(Actor):
         super().__init__("ticker")
         self._context = context
         self._periodic = periodic
+        self._pace = Pace(Batch.of(context.store.limits, jobs=MOST_MADE_UP))
 
     async def run(self) -> None:
         while True:
@@ -79,11 +82,10 @@ class Ticker(Actor):
         """
         type = periodic.handler.type
         try:
-            done = await self._context.retried(
-                lambda: self._context.transact(lambda unit: add_due(unit, periodic)), type=type
-            )
-        except (NoTypeTimeout, RecordDamaged) as error:
-            # Somebody has removed the type since its handler started, or the tick's job is there and cannot be read.
+            done = await self._pace.fitting(partial(self._add_due, periodic))
+        except (NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
+            # Somebody has removed the type since its handler started, the tick's job is there and cannot be read, or
+            # is larger than the store takes: the ticks of others come all the same.
             log.warning("tick_refused", type=type, error=str(error))
             return periodic.schedule.next_after(self._context.sources.wall_time()), None
         if done.ids:
@@ -97,6 +99,13 @@ class Ticker(Actor):
         return periodic.schedule.next_after(
             done.last if periodic.missed is Missed.ALL else max(done.last, done.now)
         ), None
+
+    async def _add_due(self, periodic: Periodic, most: int) -> Done:
+        return await self._context.retried(
+            lambda: self._context.transact(lambda unit: add_due(unit, periodic, most)),
+            unless=too_much_for(most),
+            type=periodic.handler.type,
+        )
 
     async def _watch(self, periodic: Periodic, key: bytes) -> Watch | None:
         """Return a watch on what is in the way of ticks; None when it is not there any more."""
@@ -160,11 +169,16 @@ class Done(NamedTuple):
     dropped: float | None = None
 
 
-async def add_due(unit: Unit, periodic: Periodic) -> Done:
-    """Add the jobs of all ticks that are due, and remember the last of them.
+async def add_due(unit: Unit, periodic: Periodic, most: int) -> Done:
+    """Add the jobs of the ticks that are due, as many as a transaction can hold, and remember the last of them.
 
     While the type is paused, and unless its jobs may overlap while the last of them has not finished, nothing is added:
     ticks of that time are missed.
+
+    Args:
+        unit: as everywhere.
+        periodic: whose ticks.
+        most: ticks.
     """
     handler = periodic.handler
     keys = unit.keyspace.of(handler.type)
@@ -181,15 +195,16 @@ async def add_due(unit: Unit, periodic: Periodic) -> Done:
     ticks = due_ticks(periodic.schedule, since, unit.now, periodic.missed)
     if last is None and ticks and await unit.is_paused(keys):
         ticks = []
-    if not periodic.overlap:
-        del ticks[1:]  # one after the other
+    del ticks[most if periodic.overlap else 1 :]  # those that may not overlap come one after the other
     spec = creation.spec_of(handler.type, "", handler.data(UNSET), 0, None)
     ids: list[JobId] = []
+    newest = unit.now if last is None else last
     for tick in ticks:
-        id = tick_id(tick)
+        id, newest = tick_id(tick), tick
         await creation.enqueue(unit, place_of(keys, id), spec, True, handler.timeout)
         ids.append(id)
-    newest = ticks[-1] if ticks else unit.now if last is None else last
+        if unit.is_full:
+            break
     if newest != last:
         unit.transaction.set(key, fdb.tuple.pack((newest,)))
     return Done(ids, newest, unit.now, None, dropped)

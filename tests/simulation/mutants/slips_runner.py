@@ -244,7 +244,7 @@ def a_tick_does_not_wait_for_the_one_before() -> Defect:
 
 def the_first_of_several_ticks_is_remembered() -> Defect:
     """Of several ticks that are made up for, the first is remembered as the last: the others come once more."""
-    return changed(ticker.add_due, ("newest = ticks[-1] if", "newest = ticks[0] if"))
+    return changed(ticker.add_due, ("id, newest = tick_id(tick), tick", "id, newest = tick_id(tick), ticks[0]"))
 
 
 def ticks_come_while_the_type_is_paused() -> Defect:
