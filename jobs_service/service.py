@@ -181,7 +181,7 @@ class JobsService:
             self._context.transact, self._give_back, self._spreading, overlaps=self._store.overlaps
         )
         self._waiting: Waiting[_RunningJobs] = Waiting()
-        self._blocks = Blocks(self._sources, self, self.settings.pending_batch)
+        self._blocks = Blocks(self._sources, self, self.settings.pending_batch, self._check_open)
         self._owns_store = False
         self._entered = False
         self._usable = False
@@ -1197,7 +1197,7 @@ class JobsService:
             transaction: an fdb.Transaction of the store's cluster; on a memory: store what its begin() returned.
 
         Raises:
-            JobsError: the service is not open.
+            JobsError: the service is not open, here or as the block is entered.
             StoreError: no transaction of this store, or called by a function that `transact` runs.
         """
         self._check_open()

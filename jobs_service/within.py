@@ -168,12 +168,14 @@ class Blocks:
         sources: wall-clock time and randomness.
         worker: what running jobs call that are accepted in a block.
         make_ready: how many due jobs one accept makes ready at most.
+        check_open: raises where the service takes nothing new.
     """
 
-    def __init__(self, sources: Sources, worker: Worker, make_ready: int) -> None:
+    def __init__(self, sources: Sources, worker: Worker, make_ready: int, check_open: Callable[[], None]) -> None:
         self.sources = sources
         self.worker = worker
         self.make_ready = make_ready
+        self._check_open = check_open
         self._moves: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self._open: weakref.WeakSet[object] = weakref.WeakSet()
 
@@ -181,8 +183,9 @@ class Blocks:
         """Note that a block on this transaction begins; return from where it counts moves.
 
         Raises:
-            JobsError: another one has not ended yet.
+            JobsError: another one has not ended yet, or the service has been left since the block was made.
         """
+        self._check_open()
         if application in self._open:
             raise JobsError("a block on this transaction is open already: hand its `tx` on, or end it first")
         self._open.add(application)

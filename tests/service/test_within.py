@@ -770,6 +770,19 @@ async def test_a_service_that_is_not_open_has_no_blocks(store_kind: StoreKind, t
         service.within(application.tr)
 
 
+async def test_a_block_that_was_made_before_the_service_was_left_is_not_entered_after(
+    store_kind: StoreKind, tmp_path: Path
+) -> None:
+    service = JobsService(store_kind.address_in(tmp_path), supervise=False)
+    async with service:
+        block = service.within(begun(service).tr)
+    with pytest.raises(JobsError, match="the service is not open") as caught:
+        block.__enter__()
+    one_line(caught)
+    with pytest.raises(JobsError, match="not entered yet"):
+        block.add(T1, J1)
+
+
 async def test_the_services_own_transaction_functions_have_no_blocks(quiet: JobsService) -> None:
     application = begun(quiet)
 
