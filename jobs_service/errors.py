@@ -63,6 +63,10 @@ class JobTooLarge(JobsError):
     """A job's record or one of its keys is over the store's limit; the message names size and limit."""
 
 
+class ServiceClosed(JobsError):
+    """The service takes nothing: it was not entered yet, is being left, or was left. Nothing was begun."""
+
+
 class InvalidSettings(JobsError, ValueError):
     """A setting with a value outside its allowed range; the message names variable, value and range."""
 

@@ -41,6 +41,7 @@ from jobs_service.errors import (
     JobsError,
     JobTooLarge,
     RecordDamaged,
+    ServiceClosed,
     StoreError,
     SupervisorFailed,
     WorkerConflict,
@@ -1197,7 +1198,7 @@ class JobsService:
             transaction: an fdb.Transaction of the store's cluster; on a memory: store what its begin() returned.
 
         Raises:
-            JobsError: the service is not open, here or as the block is entered.
+            ServiceClosed: the service is not open, here or as the block is entered.
             StoreError: no transaction of this store, or called by a function that `transact` runs.
         """
         self._check_open()
@@ -1338,9 +1339,9 @@ class JobsService:
         if self._failure is not None:
             raise self._failure
         if self._leaving:
-            raise JobsError("the service is being left: it ends what was begun, and takes nothing new")
+            raise ServiceClosed("the service is being left: it ends what was begun, and takes nothing new")
         if not self._usable:
-            raise JobsError("the service is not open: enter it with `async with`")
+            raise ServiceClosed("the service is not open: enter it with `async with`")
         # It is a transaction function that calls.
         if _here() in self._inside:
             raise foreign_await("the service itself instead of the transaction that it was given")
@@ -1542,7 +1543,7 @@ class JobsService:
         # Whoever goes on using the service is told so, or there would always be something to wait for.
         self._leaving, self._usable = True, False
         self._waiting.wake_all()
-        self._hub.close(JobsError("the service was closed"))
+        self._hub.close(ServiceClosed("the service was closed"))
         if self._tree_task is not None:
             self._tree_task.cancel()
             await asyncio.wait([self._tree_task])

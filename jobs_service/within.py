@@ -183,7 +183,8 @@ class Blocks:
         """Note that a block on this transaction begins; return from where it counts moves.
 
         Raises:
-            JobsError: another one has not ended yet, or the service has been left since the block was made.
+            JobsError: another one has not ended yet.
+            ServiceClosed: the service has been left since the block was made.
         """
         self._check_open()
         if application in self._open:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from jobs_service.errors import JobsError
+from jobs_service.errors import JobsError, ServiceClosed
 from jobs_service.json_data import same
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.model import JobEvent, JobId, JobState
@@ -143,7 +143,7 @@ class Hub:
         self._listeners: dict[TypeKeys, Callable[[], None]] = {}
         self.added = 0
         self._start_notifier: Callable[[TypeKeys], None] | None = None
-        self._failure: JobsError | None = JobsError("the service is not open: enter it with `async with`")
+        self._failure: JobsError | None = ServiceClosed("the service is not open: enter it with `async with`")
 
     def types(self) -> list[TypeKeys]:
         """Return the types that somebody has subscribed to."""

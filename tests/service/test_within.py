@@ -31,6 +31,7 @@ from jobs_service import (
     Outcome,
     Removal,
     RunningJob,
+    ServiceClosed,
     StoreError,
     WorkerConflict,
 )
@@ -776,7 +777,7 @@ async def test_a_block_that_was_made_before_the_service_was_left_is_not_entered_
     service = JobsService(store_kind.address_in(tmp_path), supervise=False)
     async with service:
         block = service.within(begun(service).tr)
-    with pytest.raises(JobsError, match="the service is not open") as caught:
+    with pytest.raises(ServiceClosed, match="the service is not open") as caught:
         block.__enter__()
     one_line(caught)
     with pytest.raises(JobsError, match="not entered yet"):

@@ -11,6 +11,7 @@ from jobs_service import (
     JobState,
     JobTooLarge,
     NoTypeTimeout,
+    ServiceClosed,
     StoreError,
     WorkerConflict,
 )
@@ -50,7 +51,10 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
         if run.quick_since() > began or run.is_over or not call_is_of_the_living(run, call):
             return None
         return f"error: {call} ended with {error!r}, and nothing takes time since {run.quick_since():.3f}"
-    if call.name not in TABLE or type(error).__module__ != "jobs_service.errors" or "left" in str(error):
+    if isinstance(error, ServiceClosed):
+        # Whoever calls does so in the body of its `async with`, and has ended when that does.
+        return f"refused: {call} ended with {error!r}, and nobody has left"
+    if call.name not in TABLE or type(error).__module__ != "jobs_service.errors":
         return None
     if not isinstance(error, TABLE[call.name]):
         return None if not _is_of_jobs(error) else f"error: {call} ended with {error!r}, as it never may"
