@@ -98,14 +98,19 @@ async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit
         limit: rows that are read of each kind.
     """
     generation, removed, stamp = await transaction.get_many((keys.followed, keys.changes, keys.watch_activity))
+    end = (stamp or _NO_STAMP) + _LAST_ORDER
     # Removed are all rows of a stamp, of which this follower may have seen the first ones only.
     if generation != position.generation or (removed is not None and removed + _LAST_ORDER > position.changed):
         return None
-    end = (stamp or _NO_STAMP) + _LAST_ORDER
+    if end < max(position.changed, position.active):  # the store is older than it was: a backup was put back
+        return None
+    # Not beyond the newest activity: a follower that met an entry there, which belongs to no job, would pass over all
+    # that comes before it.
+    behind = end + b"\x00"
     head = keys.changes + STAMP_CODE
-    rows = await transaction.get_range(head + position.changed + b"\x00", keys.changes + AFTER, limit=limit)
+    rows = await transaction.get_range(head + position.changed + b"\x00", head + behind, limit=limit)
     begin = keys.activity_head + position.active + b"\x00"
-    active = await transaction.get_range(begin, keys.activity + AFTER, limit=limit)
+    active = await transaction.get_range(begin, keys.activity_head + behind, limit=limit)
     changed = rows[-1][0][len(head) :] if len(rows) == limit else end
     lively = active[-1][0][len(keys.activity_head) :] if len(active) == limit else end
     found = {packed_id: None for _, value in rows for packed_id in _ids(value)}

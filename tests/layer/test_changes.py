@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from jobs_service.layer import changes
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id
@@ -40,6 +44,36 @@ async def test_who_has_seen_a_part_of_a_transaction_whose_rows_others_remove_loo
     await store.transact(lambda transaction: changes.remove_seen(transaction, KEYS, seen))
     assert await since(part.position, 10) is None
     assert await since(seen, 10) is not None
+    await store.close()
+
+
+@pytest.mark.parametrize("index", [KEYS.activity_head, KEYS.changes + STAMP_CODE])
+@pytest.mark.parametrize("limit", [1, 2, 10])
+async def test_an_entry_far_ahead_that_somebody_has_left_behind_hides_no_change(index: bytes, limit: int) -> None:
+    store = MemoryStore(settings=Settings(), sources=Sources())
+    await store.open()
+    await store.transact(lambda transaction: changes.follow(transaction, KEYS))
+    ids = [pack_id(str(number)) for number in range(6)]
+
+    async def leave_behind(transaction: Transaction) -> None:
+        transaction.set(index + b"\xf0" * 12, pack_id("nobody"))
+
+    await store.transact(leave_behind)
+    position = await store.read(lambda transaction: changes.begin(transaction, KEYS))
+    seen: list[bytes] = []
+    for packed_id in ids:
+
+        async def change(transaction: Transaction, packed_id: bytes = packed_id) -> None:
+            transaction.stamp_value(KEYS.watch_activity, b"", b"")
+            transaction.stamp_key(index, b"\x00\x00", packed_id)
+
+        await store.transact(change)
+        assert position is not None
+        found = await store.read(partial(changes.since, keys=KEYS, position=position, limit=limit))
+        assert found is not None
+        seen += found.packed_ids
+        position = found.position
+    assert seen == ids
     await store.close()
 
 
