@@ -267,7 +267,7 @@ def test_a_python_that_cannot_make_environments_gives_one_line_that_names_the_pa
 
 def test_an_unknown_profile_is_wrong_usage(copy: Copy) -> None:
     done = copy.run("scripts/setup-env", "everything")
-    assert (done.returncode, done.stderr) == (2, "setup-env: usage: scripts/setup-env [runtime|dev]\n")
+    assert (done.returncode, done.stderr) == (2, "setup-env: usage: scripts/setup-env [runtime|dev|docs]\n")
 
 
 @pytest.mark.scripts
@@ -277,9 +277,11 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
     copy.add_command("strace", "true")
     copy.add_command("apt-get", f'echo "$@" >>"{copy.root}/apt"; cd "{copy.path}"; cp python-from-apt python3.12')
     copy.write("scripts/test", '#!/bin/sh\nscripts/setup-env dev && echo "checked with $(.venv/bin/pip --version)"\n')
+    copy.write("scripts/docs", "#!/bin/sh\necho built\n")
     done = copy.run(".ci/run")
     assert done.returncode == 0, done.stderr
     assert "checked with pip" in done.stdout
+    assert done.stdout.endswith("built\n")
     assert f"{copy.root.resolve()}/.venv/" in done.stdout
     assert (copy.root / "apt").read_text().splitlines() == [
         "-q update",
