@@ -392,7 +392,10 @@ def _record(raw: bytes) -> Record:
         if packed is not None and packed != b"\x14":
             _check_priority(what, packed)
     if data:
-        _json("its data", data)
+        try:
+            value_of(data)
+        except Undocumented as error:
+            raise Undocumented(f"its data: {error}") from None
     return Record(
         state,
         seq,

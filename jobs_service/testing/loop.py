@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import threading
+from asyncio import format_helpers
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -73,6 +74,63 @@ class SimulatedTask(asyncio.Task[Any]):
         return self is other
 
 
+class _Callback(asyncio.Handle):
+    """What asyncio's handle is, without its questions whether the loop is in debug mode, which this one never is."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same of a timer."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        """Cancel it."""
+        if not self._cancelled:
+            if self._scheduled:
+                self._loop._timer_handle_cancelled(self)  # type: ignore[attr-defined]
+            self._cancelled = True
+            self._callback = None  # type: ignore[assignment]
+            self._args = None  # type: ignore[assignment]
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """The loop.
 
@@ -97,7 +155,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._tasks = 0
         self._ready: list[asyncio.Handle] = []
-        self._scheduled: list[asyncio.TimerHandle] = []
+        # With their times in front, which compare faster than timers do.
+        self._scheduled: list[tuple[float, _Timer]] = []
         self._timer_cancelled_count = 0
         self._left = 0
         self._made_on = threading.get_ident()
@@ -109,6 +168,32 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""
         return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Have a callback run among those that are ready."""
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        handle = _Callback(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Have a callback run after so many virtual seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Have a callback run at a time of the loop's clock."""
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, (when, timer))
+        return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """Run the function later, on the loop: in a deterministic world there are no threads."""
@@ -153,7 +238,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def drop_timers(self, unwanted: Callable[[Context], bool]) -> None:
         """Forget the timers of these contexts."""
-        self._scheduled = [timer for timer in self._scheduled if not unwanted(timer._context)]  # type: ignore[attr-defined]
+        self._scheduled = [each for each in self._scheduled if not unwanted(each[1]._context)]
         heapq.heapify(self._scheduled)
 
     def describe_tasks(self) -> str:
@@ -184,58 +269,73 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return SimulatedTask(coroutine, number=self._tasks, loop=loop, context=context, **options)
 
     def _run_once(self) -> None:
-        """Run one callback. Called by asyncio's run_forever until the loop is to stop."""
-        ready = self._ready
-        # As in asyncio, timers that are due join after the callbacks that were ready when the last ones did.
-        if not self._left:
-            self._gather_timers(ready)
-            self._left = len(ready)
-        self._left -= 1
-        count = len(ready)
-        handle = ready.pop(self._pick(count)) if count > 1 else ready.pop()
-        if handle._cancelled:
-            return
-        owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
-        if owner is not None and not owner.running:
-            owner.hold(handle)
-            return
-        self.steps += 1
-        if self.steps > self._most_steps - 20:
-            self._note_or_give_up(handle)
-        task = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
-        number = task.number if isinstance(task, SimulatedTask) else 0
-        self.fingerprint = hash((self.fingerprint, self._now, number))
-        if self.trace is not None:
-            self.trace(handle)
-        handle._run()
+        """Run callbacks until the loop is to stop. Called by asyncio's run_forever."""
+        ready, pick, few_left = self._ready, self._pick, self._most_steps - 20
+        while not self._stopping:  # type: ignore[attr-defined]
+            # As in asyncio, timers that are due join after the callbacks that were ready when the last ones did.
+            if not self._left:
+                self._gather_timers(ready)
+                self._left = len(ready)
+            self._left -= 1
+            count = len(ready)
+            handle = ready.pop(pick(count)) if count > 1 else ready.pop()
+            if handle._cancelled:
+                continue
+            context: Context = handle._context  # type: ignore[attr-defined]
+            owner = context.get(OWNER)
+            if owner is not None and not owner.running:
+                owner.hold(handle)
+                continue
+            self.steps += 1
+            if self.steps > few_left:
+                self._note_or_give_up(handle)
+            callback: Callable[..., object] = handle._callback  # type: ignore[attr-defined]
+            task = getattr(callback, "__self__", None)
+            number = task.number if task.__class__ is SimulatedTask else 0
+            self.fingerprint = hash((self.fingerprint, self._now, number))
+            if self.trace is not None:
+                self.trace(handle)
+            try:
+                context.run(callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._failed(handle, error)
+
+    def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+        """Tell of a callback that has raised, as asyncio does."""
+        source = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
+        message = f"Exception in callback {source}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _gather_timers(self, ready: list[asyncio.Handle]) -> None:
         """Make ready what is due; when nothing is ready, go to the time of the next timer.
 
         Step for step as asyncio does it: the order of timers of one moment is an accident of its heap.
         """
-        if len(self._scheduled) > _FEW_TIMERS and self._timer_cancelled_count > len(self._scheduled) / 2:
-            self._drop_canceled()
         scheduled = self._scheduled
-        while scheduled and scheduled[0]._cancelled:
+        if self._timer_cancelled_count > len(scheduled) / 2 and len(scheduled) > _FEW_TIMERS:
+            self._drop_canceled()
+            scheduled = self._scheduled
+        while scheduled and scheduled[0][1]._cancelled:
             self._timer_cancelled_count -= 1
-            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+            heapq.heappop(scheduled)[1]._scheduled = False
         if not ready:
             if not scheduled:
                 raise Deadlock(
                     f"nothing is ready and no timer is set at {self._now:.3f} s; waiting:\n{self.describe_tasks()}"
                 )
-            self._now = max(self._now, scheduled[0]._when)  # type: ignore[attr-defined]
-        while scheduled and scheduled[0]._when <= self._now:  # type: ignore[attr-defined]
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
+            self._now = max(self._now, scheduled[0][0])
+        while scheduled and scheduled[0][0] <= self._now:
+            timer = heapq.heappop(scheduled)[1]
+            timer._scheduled = False
             ready.append(timer)
 
     def _drop_canceled(self) -> None:
-        for timer in self._scheduled:
+        for _, timer in self._scheduled:
             if timer._cancelled:
-                timer._scheduled = False  # type: ignore[attr-defined]
-        self._scheduled = [timer for timer in self._scheduled if not timer._cancelled]
+                timer._scheduled = False
+        self._scheduled = [each for each in self._scheduled if not each[1]._cancelled]
         heapq.heapify(self._scheduled)
         self._timer_cancelled_count = 0
 

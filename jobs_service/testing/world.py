@@ -189,7 +189,7 @@ class World:
         self.settings = settings or Settings.model_construct()
         self._incarnations: dict[str, int] = {}
         self._processes: list[Process] = []
-        self._graves: list[SimulatedTask] = []
+        self._graves: set[SimulatedTask] = set()
         self._over = False
 
     def note(self, text: str, process: object = None) -> None:
@@ -230,7 +230,7 @@ class World:
         """
         loop = self.loop
         loop.set_exception_handler(self._unhandled)
-        with self._captured_log(), _without_garbage_collection():
+        with self._captured_log(), without_garbage_collection():
             try:
                 result = loop.run_until_complete(loop.create_task(main(self), name="main"))
                 loop.run_until_complete(self._stop_all())
@@ -260,7 +260,7 @@ class World:
         for task in sorted(asyncio.all_tasks(self.loop), key=hash):
             if isinstance(task, SimulatedTask) and task.owner is process:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._graves.append(task)
+                self._graves.add(task)
         self.loop.drop_timers(lambda context: context.get(OWNER) is process)
         self.cluster.disconnect(process)
 
@@ -347,7 +347,7 @@ def _innermost_open(coroutine: Any) -> Any:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Collect cycles afterwards: when they are collected depends on what the Python process did before."""
     enabled = gc.isenabled()
     gc.disable()

@@ -45,7 +45,9 @@ class KeyCheck:
         run = self._run
         versions = run.world.cluster.versions
         version = versions.enter()
-        pairs = [pair for pair in versions.scan_at(version, PREFIX, PREFIX + b"\xff", False) if not is_damage(*pair)]
+        pairs = list(versions.scan_at(version, PREFIX, PREFIX + b"\xff", False))
+        if run.is_damaged:
+            pairs = [pair for pair in pairs if not is_damage(*pair)]
         versions.leave(version)
         newest = (version + 1).to_bytes(8, "big") + b"\x00\x00"
         now = EPOCH + run.world.loop.time() + run.latest_clock

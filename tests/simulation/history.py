@@ -73,6 +73,8 @@ class History:
         self._timeout_section = section("ACTIVITY_TIMEOUT")
         self._rule_sections = (section("PAUSED"), section("RETENTION"))
         self._states: dict[Key, list[tuple[int, float, Record | None]]] = {}
+        # As many of them as somebody has asked for, as they are given.
+        self._shown: dict[Key, list[State]] = {}
         # Of every commit: its version, how long the model's log was then, and the number of the last move.
         self._versions: list[int] = [-1]
         self._positions: list[int] = [0]
@@ -113,7 +115,11 @@ class History:
 
     def states(self, type: JobType, id: JobId) -> list[State]:
         """Return a job's true history: what it was from each commit on that has written it."""
-        return [_state(*each) for each in self._states.get((type, id), ())]
+        key = (type, id)
+        stored = self._states.get(key, ())
+        shown = self._shown.setdefault(key, [])
+        shown += [_state(*each) for each in stored[len(shown) :]]
+        return list(shown)
 
     def finish(self, stored: Mapping[bytes, bytes]) -> None:
         """Compare the whole model with what is stored at the end.

@@ -14,6 +14,7 @@ from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFa
 from jobs_service.store.base import Limits, Transaction
 from jobs_service.store.marks import LIFETIME
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
+from jobs_service.testing.world import without_garbage_collection
 from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, MIXED, Client
@@ -104,6 +105,7 @@ def simulate(
     workloads: Sequence[str] | None = None,
     log_level: int = 30,
     rates: Mapping[str, float] | None = None,
+    kind: type[Run] | None = None,
 ) -> Report:
     """Run a plan.
 
@@ -113,8 +115,11 @@ def simulate(
         workloads: names of those to run; None for all.
         log_level: of the services' own log in the events; below that of warnings, all events are kept.
         rates: of kinds of fault, in place of those that the weather has.
+        kind: of run; None for the usual one.
     """
-    return Run(plan, profile, workloads, log_level, rates).report()
+    # Collected at the end, when all of the run is garbage: then it takes one look at it.
+    with without_garbage_collection():
+        return (kind or Run)(plan, profile, workloads, log_level, rates).report()
 
 
 class Lane:

@@ -6,7 +6,6 @@ name the runs in which they are to show; of these the first seed is looked for b
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,10 @@ from typing import Final
 
 from jobs_service.testing import Plan
 from tests.simulation.mutants import EVERY, Mutant
-from tests.simulation.run import Report, Run
+from tests.simulation.run import Report, Run, simulate
 
 FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
 """The seeds that showed mutants when they were measured last: in the usual mix, and in the runs that mutants name."""
-
-_COLLECT: Final = 10
 
 BROKEN: Final = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
@@ -64,11 +61,11 @@ def first_failure(mutant: Mutant, seeds: Iterable[int], *, focused: bool = False
     profile, workloads, rates = (mutant.profile, mutant.workloads, mutant.rates) if focused else (None, None, None)
     with mutant.defect():
         for seed in seeds:
-            report = UntilFailure(Plan(seed), profile, workloads, WARNING, rates).report()
+            report = simulate(
+                Plan(seed), profile=profile, workloads=workloads, log_level=WARNING, rates=rates, kind=UntilFailure
+            )
             if report.violations:
                 return report
-            if seed % _COLLECT == 0:
-                gc.collect()  # no run does, so that equal runs are equal
     return None
 
 
