@@ -61,7 +61,7 @@ def open_environment(path: Path, settings: Settings, at: Callable[[str], object]
             max_readers=_MAX_READERS,
             max_spare_txns=1,
             metasync=settings.durable,
-            meminit=False,
+            meminit=True,  # or freed memory of the program, whatever is in it, fills up the pages
             readahead=False,
         )
     except (OSError, lmdb.Error) as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from jobs_service import JobsService, JobState, NewJob, RecordDamaged, RunningJob, Settings, StoreDamaged
 
 PAGE = 4096
+LEAF, OVERFLOW = 2, 4
+"""The kinds of LMDB's pages that hold values: in part, and the first of those that a long one has for itself."""
 JOBS = 300
 A = "a"
 B = "b"
@@ -43,6 +47,16 @@ def noise(_: bytes) -> bytes:
 
 def no_header(page: bytes) -> bytes:
     return random.Random(7).randbytes(16) + page[16:]
+
+
+def place_of(content: bytes, number: int) -> int:
+    """Return where a job's data is in a file: not in what was on a page before, and is left in its unused part."""
+    for found in re.finditer(b"needle-%04d-" % number, content):
+        start = found.start() - found.start() % PAGE
+        flags, _, upper = struct.unpack_from("<HHH", content, start + 10)
+        if flags == OVERFLOW or (flags == LEAF and found.start() - start >= upper):
+            return found.start()
+    raise AssertionError(f"job {number} is nowhere")
 
 
 Damage = Callable[[bytes], bytes]
@@ -79,7 +93,7 @@ def nobody_was_restarted(jobs: JobsService) -> bool:
 @pytest.mark.parametrize(("size", "damage"), [(10, zeros), (10, noise), (10, no_header), (9000, no_header)])
 async def test_jobs_on_other_pages_than_the_damaged_one_go_on(tmp_path: Path, size: int, damage: Damage) -> None:
     content = await made(tmp_path, size)
-    address = damaged(tmp_path, content, content.index(b"needle-0123"), damage)
+    address = damaged(tmp_path, content, place_of(content, 123), damage)
     async with JobsService(address, settings=Settings(transaction_timeout=60)) as jobs:
         ids = [f"{number:04}" for number in range(JOBS)]
         # All at once, so that sound ones share transactions with those that cannot be read.
@@ -110,7 +124,7 @@ async def test_who_subscribes_to_a_job_on_a_damaged_page_is_told_so_and_the_othe
     tmp_path: Path, size: int, damage: Damage
 ) -> None:
     content = await made(tmp_path, size)
-    address = damaged(tmp_path, content, content.index(b"needle-0123"), damage)
+    address = damaged(tmp_path, content, place_of(content, 123), damage)
     async with asyncio.timeout(60), JobsService(address) as jobs, jobs.subscribe(A, "0290") as other:
         assert (await anext(other)).state is JobState.PENDING
         with pytest.raises(RecordDamaged, match="'0123'"):
@@ -127,7 +141,7 @@ async def test_jobs_that_are_read_together_with_damaged_ones_are_taken(
     tmp_path: Path, size: int, damage: Damage
 ) -> None:
     content = await made(tmp_path, size)
-    address = damaged(tmp_path, content, content.index(b"needle-0123"), damage)
+    address = damaged(tmp_path, content, place_of(content, 123), damage)
     ids = [f"{number:04}" for number in range(JOBS)]
     async with JobsService(address, supervise=False) as jobs:
         sound = {id for id in ids if await outcome(jobs, id)}

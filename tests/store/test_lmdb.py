@@ -630,6 +630,23 @@ async def test_closing_waits_for_a_backup(path: Path, tmp_path: Path) -> None:
 # Other settings
 
 
+async def test_nothing_of_the_programs_memory_gets_into_the_file(path: Path, tmp_path: Path) -> None:
+    """What is unused of the last page of a long value is filled up by LMDB."""
+    secret = b"a password of somebody else;"
+
+    async def leave_behind(_: Transaction) -> int:
+        # By the writer's thread, whose freed memory is what LMDB is given for pages.
+        return len([secret * length for length in range(100, 600, 5)])
+
+    async with opened(path) as store:
+        for number in range(40):
+            await store.transact(leave_behind)
+            await write(store, {b"%d" % number: bytes(9_000)})
+        await store.backup(str(tmp_path / "backup"))
+    assert secret not in (path / "data.mdb").read_bytes()
+    assert secret not in (tmp_path / "backup").read_bytes()
+
+
 async def test_relaxed_durability_writes_as_well(path: Path) -> None:
     async with opened(path, durable=False) as store:
         await asyncio.gather(*[write(store, {b"%d" % place: b"1"}) for place in range(50)])
