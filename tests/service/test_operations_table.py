@@ -32,6 +32,7 @@ from jobs_service import (
     RunningJob,
     WorkerConflict,
 )
+from tests.runner.support import opened
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -40,6 +41,7 @@ from tests.service.support import (
     LOST,
     T1,
     T2,
+    TIMEOUT,
     accepted,
     canceled,
     contents,
@@ -52,6 +54,7 @@ from tests.service.support import (
     running,
     state,
 )
+from tests.virtual_time import in_virtual_time
 
 FAR_DATE = datetime.fromtimestamp(FAR_AWAY, UTC)
 
@@ -993,8 +996,8 @@ async def test_a_silent_running_job_is_pending_again_after_its_timeout(jobs: Job
 
 
 async def test_a_silent_canceled_job_is_finished_as_canceled_after_its_timeout(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
     await canceled(jobs, data="kept")
+    await jobs.set_type_timeout(T1, LOST)
 
     async def is_finished() -> bool:
         return await state(jobs) is JobState.FINISHED
@@ -1006,11 +1009,11 @@ async def test_a_silent_canceled_job_is_finished_as_canceled_after_its_timeout(j
 
 
 async def test_the_activity_monitor_leaves_pending_and_finished_jobs_alone(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
     await finished(jobs, "done")
     await jobs.add(T1, "waiting", run_at=FAR_AWAY)
     before = [await jobs.get(T1, "done"), await jobs.get(T1, "waiting")]
     await running(jobs, "lost")
+    await jobs.set_type_timeout(T1, LOST)
     assert await jobs.accept(T1) is not None  # the monitor has been at work
     assert [await jobs.get(T1, "done"), await jobs.get(T1, "waiting")] == before
 
@@ -1055,12 +1058,15 @@ async def test_stop_and_remove_of_a_job_whose_worker_is_dead_removes_it_when_it_
     assert await listed(jobs) == []
 
 
-async def test_stop_and_remove_of_a_job_that_does_not_finish_in_time_leaves_it_canceled(jobs: JobsService) -> None:
-    await running(jobs)
-    with pytest.raises(TimeoutError):
-        await jobs.stop_and_remove(T1, J1, timeout=0.05)
-    job = await jobs.get(T1, J1)
-    assert (job.state, job.cancel) == (JobState.RUNNING, True)
+@in_virtual_time
+async def test_stop_and_remove_of_a_job_that_does_not_finish_in_time_leaves_it_canceled() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await running(jobs)
+        with pytest.raises(TimeoutError):
+            await jobs.stop_and_remove(T1, J1, timeout=0.05)
+        job = await jobs.get(T1, J1)
+        assert (job.state, job.cancel) == (JobState.RUNNING, True)
 
 
 async def test_stop_and_remove_is_done_when_somebody_else_removes_the_job(jobs: JobsService) -> None:
@@ -1750,9 +1756,9 @@ async def test_no_flag_keeps_a_lost_job_from_being_pending_again(jobs: JobsServi
 
 
 async def test_a_canceled_job_as_large_as_can_be_is_finished_when_it_is_lost(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
     await just_fitting(jobs, J1)
     assert await jobs.remove(T1, J1) is Removal.CANCELED
+    await jobs.set_type_timeout(T1, LOST)
 
     async def is_finished() -> bool:
         return await state(jobs) is JobState.FINISHED

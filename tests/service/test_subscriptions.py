@@ -20,6 +20,7 @@ from jobs_service import (
     Settings,
 )
 from jobs_service.layer.keyspace import _MAX_CACHED_TYPES
+from tests.runner.support import opened
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -40,6 +41,7 @@ from tests.service.support import (
     running,
     told,
 )
+from tests.virtual_time import in_virtual_time
 
 PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED, JobState.REMOVED
 
@@ -223,15 +225,16 @@ async def test_a_canceled_job_ends_with_its_outcome(jobs: JobsService) -> None:
 
 
 async def test_a_lost_job_is_seen_pending_and_its_subscription_goes_on(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
     await running(jobs)
     async with jobs.subscribe(T1, J1) as events:
         assert (await anext(events)).state is RUNNING
+        await jobs.set_type_timeout(T1, LOST)
         assert (await anext(events)).state is PENDING
+        await jobs.set_type_timeout(T1, TIMEOUT)
         worker = await accepted(jobs)
         await worker.finish()
         while (event := await anext(events)).state is not FINISHED:
-            assert event.state in (RUNNING, PENDING)
+            assert event.state is RUNNING
 
 
 async def test_a_flagged_job_is_seen_pending_when_it_finishes(jobs: JobsService) -> None:
@@ -576,10 +579,13 @@ async def test_wait_without_states_returns_at_the_next_change(jobs: JobsService)
     assert isinstance(event.data, int)
 
 
-async def test_wait_without_states_does_not_return_the_current_state(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    with pytest.raises(TimeoutError):
-        await jobs.wait(T1, J1, timeout=0.1)
+@in_virtual_time
+async def test_wait_without_states_does_not_return_the_current_state() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, J1)
+        with pytest.raises(TimeoutError):
+            await jobs.wait(T1, J1, timeout=100)
 
 
 async def test_wait_without_states_returns_at_once_for_a_job_that_has_finished(jobs: JobsService) -> None:
@@ -589,14 +595,21 @@ async def test_wait_without_states_returns_at_once_for_a_job_that_has_finished(j
 
 async def test_wait_for_a_state_that_does_not_come_times_out(jobs: JobsService) -> None:
     await jobs.add(T1, J1)
-    with pytest.raises(TimeoutError, match=r"^job .*/.* was not finished within 0\.05 s; it is pending$"):
-        await jobs.result(T1, J1, timeout=0.05)
-    with pytest.raises(TimeoutError, match=r"^job .*/.* did not change within 0\.05 s; it is pending$"):
-        await jobs.wait(T1, J1, timeout=0.05)
     with pytest.raises(TimeoutError):
         await jobs.wait(T1, J1, FINISHED, timeout=0.05)
     with pytest.raises(TimeoutError):
         await jobs.wait(T1, J1, FINISHED, timeout=0)
+
+
+@in_virtual_time
+async def test_who_has_waited_in_vain_is_told_what_the_job_is() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, J1)
+        with pytest.raises(TimeoutError, match=r"^job .*/.* was not finished within 0\.05 s; it is pending$"):
+            await jobs.result(T1, J1, timeout=0.05)
+        with pytest.raises(TimeoutError, match=r"^job .*/.* did not change within 0\.05 s; it is pending$"):
+            await jobs.wait(T1, J1, timeout=0.05)
 
 
 async def test_wait_for_a_missing_job_is_an_error(jobs: JobsService) -> None:
