@@ -1,4 +1,4 @@
-"""Measures what the README promises: prints a table for people, or one JSON line per figure.
+"""Measures the figures of docs/performance.md: prints a table for people, or one JSON line per figure.
 
 Every figure is measured through the public interface only. `--store fdb:FILE` measures on a cluster, with other goals;
 the jobs that are in a given store are removed. `--against DIR` measures another checkout of this
@@ -56,7 +56,7 @@ class Figure:
     """One measured figure.
 
     Attributes:
-        name: as in the README's table.
+        name: as in the table of docs/performance.md.
         value: in `unit`.
         unit: "/s", "ms", "s" or "" for a ratio.
         goal: what it should reach.

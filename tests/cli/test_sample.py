@@ -1,4 +1,4 @@
-"""The sample application, served by a process, and what the README has a client ask of it."""
+"""The sample application, served by a process, and what the page on FoundationDB has a client ask of it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from jobs_service import JobsService, JobTransaction
 from jobs_service.sample import TOTAL
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, ROOT, serving
+from tests.cli.support import HANG, serving
+from tests.docs.pages import examples
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("### With Docker Compose") : README.index("### Figures")]
-COMMANDS = re.findall(r"^docker compose run --rm client (.*?)(?:\s+#.*)?$", SECTION, re.MULTILINE)
+_, COMPOSE, _ = examples("docs/foundationdb.md", "sh")
+COMMANDS = re.findall(r"^docker compose run --rm client (.*?)(?:\s+#.*)?$", COMPOSE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield store
 
 
-def test_what_the_readme_has_the_client_run_works(invoke: Invoke, served: str) -> None:
+def test_what_the_page_has_the_client_run_works(invoke: Invoke, served: str) -> None:
     ended = {command: invoke("--store", served, *shlex.split(command)) for command in COMMANDS}
     assert {command: end.err for command, end in ended.items() if end.code != 0} == {}
     assert {command.split()[0] for command in COMMANDS} == {"add", "watch", "stats", "list"}

@@ -1,10 +1,9 @@
-"""What the README names is there: verbs with their options, methods of services, transactions and jobs."""
+"""What the pages name is there: verbs with their options, methods of services, transactions and jobs."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ import jobs_service
 from jobs_service import BlockingJob, JobsService, JobTransaction, RunningJob
 from jobs_service.cli.app import application
 from jobs_service.within import WithinTransaction
+from tests.docs.pages import PAGES, read
 
-ROOT = Path(__file__).parents[2]
-PAPERS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docker-compose.yml")}
+TEXT = "\n\n".join(map(read, PAGES))
 CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 
 OWNERS = {
@@ -25,7 +24,7 @@ OWNERS = {
     "job": (RunningJob, BlockingJob),
     "jobs_service": (jobs_service,),
 }
-VERBS = PAPERS["README.md"].partition("| verb | does |")[2].partition("\n\n")[0]
+VERBS = read("docs/command-line.md").partition("| verb | does |")[2].partition("\n\n")[0]
 
 
 def code_of(text: str) -> str:
@@ -35,7 +34,7 @@ def code_of(text: str) -> str:
 
 def commands() -> list[str]:
     """Return the command lines of this program that the papers have."""
-    texts = [code_of(PAPERS["README.md"]).replace("\\|", "|"), PAPERS["docker-compose.yml"]]
+    texts = [code_of(TEXT).replace("\\|", "|"), read("docker-compose.yml")]
     found = [line for text in texts for line in re.findall(r"jobs-service (?!VERB)([a-z][^\n`#&]*)", text)]
     return sorted({line.strip(' )"') for line in found})
 
@@ -65,7 +64,7 @@ def test_every_verb_of_the_table_takes_what_the_table_says(row: str) -> None:
 
 @pytest.mark.parametrize("owner", OWNERS)
 def test_every_method_that_code_names_is_there(owner: str) -> None:
-    code = code_of(PAPERS["README.md"])
+    code = code_of(TEXT)
     named = set(re.findall(rf"(?<![\w.`:/-]){owner}\.([a-z_]+)", code))
     assert named
     there = {name for each in OWNERS[owner] for name in dir(each)}
@@ -73,11 +72,11 @@ def test_every_method_that_code_names_is_there(owner: str) -> None:
 
 
 def test_every_name_that_is_imported_is_public() -> None:
-    imports = re.findall(r"from jobs_service import (.*)", code_of(PAPERS["README.md"]))
+    imports = re.findall(r"from jobs_service import (.*)", code_of(TEXT))
     assert {name for line in imports for name in re.split(r",\s*", line)} <= set(jobs_service.__all__)
 
 
 def test_the_commands_are_as_a_shell_takes_them() -> None:
-    for block in re.findall(r"```sh\n(.*?)```", PAPERS["README.md"], re.DOTALL):
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
         for line in block.splitlines():
             shlex.split(line, comments=True)

@@ -1,10 +1,9 @@
-"""The README's table of what a handler does and what becomes of the job: each row is a test, and there is no other."""
+"""The table of what a handler does and what becomes of the job: each row is a test, and there is no other."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import BlockingJob, Discard, Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
 from jobs_service.model import HistoryKind, JobState
+from tests.docs.pages import read, rows
 from tests.runner.support import (
     TYPE,
     add,
@@ -33,8 +33,7 @@ from tests.runner.support import (
 )
 from tests.virtual_time import in_virtual_time
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-TABLE = README[README.index("| it | the job |") :].partition("\n\n")[0]
+DONE = [row[0] for row in rows(read("docs/handlers.md"), "it | the job")]
 DAY = 86_400.0
 
 Row = Callable[[], Any]
@@ -52,12 +51,10 @@ def row(what: str) -> Callable[[Row], Row]:
 
 
 def test_each_row_of_the_table_has_its_test() -> None:
-    rows = re.findall(r"^\| (.*?) \| .* \|$", TABLE, re.MULTILINE)
-    assert rows[0] == "it"
-    assert rows[1:] == [*ROWS]
+    assert [*ROWS] == DONE
 
 
-@pytest.mark.parametrize("what", re.findall(r"^\| (.*?) \| .* \|$", TABLE, re.MULTILINE)[1:])
+@pytest.mark.parametrize("what", DONE)
 def test_what_becomes_of_the_job(what: str) -> None:
     ROWS[what]()
 

@@ -1,4 +1,4 @@
-"""The README's section "Handlers": its application is served by a process, its program waits for what it does."""
+"""The page of handlers: its application is served by a process, its program waits for what it does."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import jobs_service
+from jobs_service import JobsService
 from jobs_service.runner.options import HandlerOptions
+from tests.docs.pages import examples, rows, section
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## Handlers") : README.index("## Inside a web application")]
-APPLICATION, PROGRAM, REPORT, INVOICE, PERIODIC = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+APPLICATION, PROGRAM, INVOICE, REPORT = examples("docs/handlers.md")
+[PERIODIC] = examples("docs/periodic.md")
 
 INVOICES = """
 import asyncio
@@ -89,10 +90,26 @@ def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
 
 
 def test_every_option_is_in_the_table() -> None:
-    table = SECTION[SECTION.index("| option |") :]
-    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", table, re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-    assert named == set(HandlerOptions.__dataclass_fields__)
+    table = rows(section("docs/handlers.md", "Options"), "option")
+    defaults = {
+        name.strip("`"): default.strip("`")
+        for names, some, *_ in table
+        for name, default in zip(names.split(", "), some.split(", "), strict=True)
+    }
+    words = {str(None): "for ever", str(7 * 86_400.0): "7 days; of periodic jobs 1 day"}
+    assert set(defaults) == set(HandlerOptions.__dataclass_fields__)
+    for name, field in HandlerOptions.__dataclass_fields__.items():
+        value = field.default
+        said = words.get(str(value), str(value)) if name.startswith("keep") else str(value)
+        if name == "time_limit":
+            said = "none"
+        assert defaults[name] == (f"{value:g}" if type(value) is float and said == str(value) else said), name
+
+
+def test_every_argument_of_enqueue_is_in_the_table() -> None:
+    told = rows(section("docs/handlers.md", "Adding jobs"), "argument of `enqueue`")
+    named = {name.strip("`=") for row in told for name in row[0].split(", ")}
+    assert named == {*vars(JobsService)["enqueue"].__kwdefaults__, "handler"}
 
 
 def test_what_the_application_imports_is_public() -> None:

@@ -1,10 +1,9 @@
-"""The README's web application, as it stands there, behind a real server: requests, a stream of events, and the end."""
+"""The page's web application, as it stands there, behind a real server: requests, a stream of events, and the end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -15,11 +14,10 @@ import pytest
 
 from jobs_service import JobsService, JobState, SupervisorFailed
 from jobs_service.runner.runner import Runner
+from tests.docs.pages import examples
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## Inside a web application") : README.index("## How it works")]
-[APPLICATION] = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-[COMMAND] = re.findall(r"```sh\nuvicorn (.*?)\n```", SECTION, re.DOTALL)
+[APPLICATION] = examples("docs/web-applications.md")
+[COMMAND] = examples("docs/web-applications.md", "sh")
 PATIENCE = 60.0
 
 
@@ -51,9 +49,9 @@ class Server:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    """The application, served as the README says."""
+    """The application, served as the page says."""
     (tmp_path / "app.py").write_text(APPLICATION)
-    command = [sys.executable, "-m", "uvicorn", *COMMAND.split(), "--uds", "socket", "--log-level", "warning"]
+    command = [sys.executable, "-m", *COMMAND.split(), "--uds", "socket", "--log-level", "warning"]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
     async with asyncio.timeout(PATIENCE):
         try:

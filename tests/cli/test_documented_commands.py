@@ -1,0 +1,138 @@
+"""The shell examples of the pages, typed as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.cli.support import process, serving
+from tests.docs.pages import ROOT, examples, read, rows
+
+[TOUR] = examples("docs/command-line.md", "sh")
+[BACKUP] = examples("docs/stores.md", "sh")
+[SUBMIT] = examples("docs/handlers.md", "sh")
+[BENCH] = examples("docs/performance.md", "sh")
+CLUSTER, _, COPY = examples("docs/foundationdb.md", "sh")
+
+
+def commands(example: str) -> list[list[str]]:
+    """Return the command lines of an example without the program's name."""
+    lines = [shlex.split(line, comments=True) for line in example.splitlines()]
+    return [line[1:] for line in lines if line and line[0] == "jobs-service"]
+
+
+def test_the_tour_of_the_command_line_runs_as_it_stands(invoke: Invoke) -> None:
+    printed = {}
+    for command in commands(TOUR):
+        done = invoke(*command)
+        assert done.code == 0, (command, done.err)
+        printed[command[0]] = done.out
+    assert "welcome-42" in printed["list"]
+    assert "reminder-42" in printed["list"]
+    assert "ada@example.org" in printed["show"]
+    assert "email" in printed["stats"]
+
+
+def test_a_backup_is_restored_as_the_page_says(invoke: Invoke, email: str, tmp_path: Path) -> None:
+    [command] = commands(BACKUP)
+    assert invoke(*command, "--store", email).code == 0
+    (tmp_path / "restored").mkdir()
+    (tmp_path / command[-1]).rename(tmp_path / "restored" / "data.mdb")
+    assert "email" in invoke("types", "--store", f"lmdb:{tmp_path / 'restored'}").out
+
+
+def test_a_command_is_submitted_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [words] = commands(SUBMIT)
+    (tmp_path / "convert").write_text("#!/bin/sh\necho converted $1\nexit 3\n")
+    (tmp_path / "convert").chmod(0o755)
+    where = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOBS_SERVICE_STORE": f"lmdb:{tmp_path / 'store'}"}
+    with serving("--commands", cwd=tmp_path, env=where):
+        done = process(*words, cwd=tmp_path, env=where)
+    assert (done.code, done.out) == (3, "converted cat.png\n")
+
+
+def test_a_store_is_copied_as_the_page_says(invoke: Invoke, tmp_path: Path) -> None:
+    [(verb, source, target)] = commands(COPY)
+    assert target.startswith("fdb:")  # for want of a cluster, the copy is made into another embedded store
+    assert invoke("types", "set", "email", "60", "--store", source).code == 0
+    assert invoke("add", "email", "one", "--store", source).code == 0
+    assert invoke(verb, source, f"lmdb:{tmp_path / 'target'}").code == 0
+    assert "one" in invoke("list", "email", "--store", f"lmdb:{tmp_path / 'target'}").out
+
+
+def test_a_daemon_is_started_on_the_store_of_the_environment(tmp_path: Path) -> None:
+    export, serve = CLUSTER.splitlines()
+    assert export.startswith("export JOBS_SERVICE_STORE=fdb:/")
+    application = examples("docs/handlers.md")[0]
+    (tmp_path / "app.py").write_text(application, encoding="utf-8")
+    [words] = commands(serve)
+    with serving(*words[1:], cwd=tmp_path, env={"JOBS_SERVICE_STORE": f"lmdb:{tmp_path / 'store'}"}):
+        assert (tmp_path / "store" / "data.mdb").exists()
+
+
+def test_the_bench_takes_the_options_that_the_page_gives_it() -> None:
+    source = (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")
+    for line in BENCH.splitlines():
+        program, *words = shlex.split(line, comments=True)
+        assert (ROOT / program).exists()
+        for word in words:
+            assert f'"{word}"' in source, word
+
+
+def test_every_figure_of_the_page_is_one_that_the_bench_measures() -> None:
+    source = (ROOT / "scripts" / "bench.py").read_text(encoding="utf-8")
+    names = [
+        name
+        for table in ("figure | best", "figure | measured")
+        for row in rows(read("docs/performance.md"), table)
+        for name in row[0].replace("`", "").split(", ")
+    ]
+    assert names
+    for name in names:
+        assert f'"{name}"' in source, name
+
+
+OBJECTS = {
+    verb: [name for quoted in cells.split("`")[1::2] for name in quoted.split(", ")]
+    for verbs, cells in rows(read("docs/command-line.md"), "verb | object")
+    for verb in re.findall(r"`([a-z -]+)`", verbs)
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "add email one --json",
+        "resubmit email two --json",
+        "show email two --json",
+        "list email --json",
+        "types --json",
+        "types set email 31 --json",
+        "types clear email --json",
+        "pause email --json",
+        "resume email --json",
+        "add-many email {lines} --json",
+        "retention email --keep 2d --json",
+        "stats email --json",
+        "watch email two --timeout 0.2 --json",
+        "top --once --json",
+        "remove email two --json",
+        "health --json",
+        "backup {directory}/copy --json",
+    ],
+)
+def test_what_a_verb_prints_as_json_has_the_fields_of_the_table(
+    invoke: Invoke, email: str, tmp_path: Path, command: str
+) -> None:
+    assert invoke("add", "email", "two", "--store", email).code == 0
+    (tmp_path / "lines").write_text('{"id": "three"}\n')
+    words = shlex.split(command.format(lines=tmp_path / "lines", directory=tmp_path))
+    done = invoke(*words, "--store", email)
+    verb = " ".join(words[:2]) if " ".join(words[:2]) in OBJECTS else words[0]
+    expected = {*OBJECTS[verb]} - ({"--jobs", "jobs"} if verb in ("stats", "top") else set())
+    assert {*done.json_lines[0]} == expected, done.err

@@ -1,0 +1,88 @@
+"""The pages on transactions and on waiting: their examples, on a service of their own."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs_service import JobsService
+from jobs_service.store.base import Transaction
+from jobs_service.store.memory import MemoryStore
+from tests.docs.pages import examples, section
+
+PLACE_ORDER, WORKER, WITHIN = examples("docs/transactions.md")
+FOLLOW, LEAVE = examples("docs/waiting.md")
+
+
+async def run(example: str, **names: Any) -> dict[str, Any]:
+    """Run an example as the body of a coroutine; return the names that it had and made."""
+    code = compile(example, "an example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, names)
+    if inspect.iscoroutine(result):
+        await result
+    return names
+
+
+@pytest.fixture
+async def jobs() -> Any:
+    async with asyncio.timeout(60), JobsService("memory:") as service:
+        await service.set_type_timeout("email", 30)
+        yield service
+
+
+async def test_your_data_and_a_job_are_written_together(jobs: JobsService) -> None:
+    await run(PLACE_ORDER, jobs=jobs)
+    assert await jobs.transact(lambda tx: tx.kv.get(b"orders/42")) == b'{"total": 99}'
+    assert (await jobs.get("email", "receipt-42")).data == {"order": 42}
+
+
+async def test_a_workers_effect_is_written_with_the_end_of_its_job(jobs: JobsService) -> None:
+    await jobs.add("email", "receipt-42")
+    await run(WORKER, jobs=jobs)
+    assert (await jobs.get("email", "receipt-42")).state == "finished"
+    assert await jobs.transact(lambda tx: tx.kv.get(b"mails")) == (1).to_bytes(8, "little")
+
+
+async def test_plain_code_adds_a_job_over_a_transaction_of_its_own(jobs: JobsService) -> None:
+    # `fdb.transactional` gives the function a transaction and commits it; the memory store's own one is driven here.
+    made = await run(WITHIN, jobs=jobs, fdb=SimpleNamespace(transactional=lambda function: function))
+    assert isinstance(jobs.store, MemoryStore)
+    transaction = jobs.store.begin()
+    made["place_order_by_hand"](transaction, b"an order")
+    transaction.commit()
+    assert (await jobs.get("email", "receipt-42")).data == {"order": 42}
+    assert await jobs.transact(lambda tx: tx.kv.get(b"orders/42")) == b"an order"
+
+
+async def test_a_job_is_followed_to_its_end(jobs: JobsService, capsys: pytest.CaptureFixture[str]) -> None:
+    await jobs.add("email", "receipt-42", {"order": 42})
+
+    async def work() -> None:
+        job = await jobs.accept("email")
+        assert job is not None
+        await job.finish()
+
+    worker = asyncio.create_task(work())
+    await run(FOLLOW, jobs=jobs)
+    await worker
+    assert capsys.readouterr().out.splitlines()[-1] == "finished {'order': 42}"
+
+
+async def test_a_subscription_is_left_early(jobs: JobsService) -> None:
+    await jobs.add("email", "receipt-42")
+    await jobs.accept("email")
+    await run(LEAVE, jobs=jobs)
+    assert not jobs._hub.types()
+
+
+def test_what_the_page_says_of_your_own_keys_is_there() -> None:
+    told = section("docs/transactions.md", "Your own keys")
+    named = re.findall(r"tx\.kv\.([a-z_]+)", told)
+    assert named
+    assert {*named} <= {*dir(Transaction)}
