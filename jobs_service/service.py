@@ -31,7 +31,7 @@ from jobs_service.actors.group_commit import Accepted, GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.ordering import in_order, in_parts
 from jobs_service.actors.process_monitor import ProcessMonitor
-from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
+from jobs_service.actors.subscriptions import FINAL, Hub, Subscription, other_loop
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.errors import (
     InvalidJob,
@@ -945,7 +945,7 @@ class JobsService:
             SupervisorFailed: a handler's lane cannot be started at all. One that fails later is started again, for as
                 long as it takes, and ends nobody else. Where this was called in a task beside the one that has entered
                 the service, the error is raised out of the body of its `async with` as well.
-            JobsError: it runs already.
+            JobsError: it runs already, or the service was opened on another event loop.
         """
         if max_jobs is not None and (type(max_jobs) is not int or max_jobs < 1):
             raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
@@ -958,6 +958,8 @@ class JobsService:
             async with self:
                 return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
         self._check_open()
+        if self._host is not None and self._host.get_loop() is not asyncio.get_running_loop():
+            raise other_loop()
         self.reload(self.settings)
         host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
 

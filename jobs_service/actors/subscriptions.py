@@ -57,14 +57,17 @@ class Target:
 
 
 class Mailbox:
-    """The newest untaken event of each target of one subscription: it never holds more than that."""
+    """The newest untaken event of each target of one subscription: it never holds more than that.
 
-    __slots__ = ("_arrival", "_newest", "_order", "open_targets")
+    Several tasks may take from it: each event is one's, and all are told the end.
+    """
+
+    __slots__ = ("_arrivals", "_newest", "_order", "open_targets")
 
     def __init__(self) -> None:
         self._newest: dict[Target, JobEvent | JobsError] = {}
         self._order: deque[Target] = deque()
-        self._arrival: asyncio.Future[None] | None = None
+        self._arrivals: list[asyncio.Future[None]] = []
         self.open_targets = 0
 
     def put(self, target: Target, event: JobEvent | JobsError) -> None:
@@ -77,14 +80,12 @@ class Mailbox:
             self._order.remove(target)
             return
         self._newest[target] = event
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        self._wake()
 
     def close(self) -> None:
         """Have nothing follow what is there already, and wake who waits for more."""
         self.open_targets = 0
-        if self._arrival is not None and not self._arrival.done() and not self._arrival.get_loop().is_closed():
-            self._arrival.set_result(None)
+        self._wake()
 
     async def take(self) -> JobEvent | None:
         """Return the next event; None when every target has ended.
@@ -95,19 +96,32 @@ class Mailbox:
         while not self._order:
             if self.open_targets == 0:
                 return None
-            self._arrival = asyncio.get_running_loop().create_future()
+            arrival = asyncio.get_running_loop().create_future()
+            self._arrivals.append(arrival)
             try:
-                await self._arrival
+                await arrival
             finally:
-                self._arrival = None
+                self._arrivals.remove(arrival)
         target = self._order.popleft()
         event = self._newest.pop(target)
         if target.ended:
             self.open_targets -= 1
+            if self.open_targets == 0:
+                self._wake()
         if isinstance(event, JobsError):
             raise event
         target.taken = event
         return event
+
+    def _wake(self) -> None:
+        for arrival in self._arrivals:
+            if not arrival.done() and not arrival.get_loop().is_closed():
+                arrival.set_result(None)
+
+
+def other_loop() -> JobsError:
+    """Return what whoever uses a service on another event loop than its own is told."""
+    return JobsError("the service was opened on another event loop; use it there, or open one here")
 
 
 def _looks_like(event: JobEvent, other: JobEvent) -> bool:
@@ -158,8 +172,14 @@ class Hub:
         return [*self._fresh.pop(keys, ())]
 
     def open(self) -> None:
-        """Accept subscriptions from now on."""
+        """Accept subscriptions from now on, on the running event loop."""
         self._failure = None
+        self._loop = asyncio.get_running_loop()
+
+    def check_loop(self) -> None:
+        """Raise JobsError on another event loop than the service's: whoever waits there would never be woken."""
+        if self._failure is None and self._loop is not asyncio.get_running_loop():
+            raise other_loop()
 
     def close(self, error: JobsError) -> None:
         """End all subscriptions with this error, and every later one."""
@@ -221,12 +241,13 @@ class Subscription:
     """The events of one job, or of several: an async iterator, and a context manager that ends it at once.
 
     The first event of a job is its present state; the last is `finished` or `removed`, and is never missed. In between,
-    bursts are merged: a slow subscriber gets the newest state.
+    bursts are merged: a slow subscriber gets the newest state. Several tasks may iterate over it: each event is told to
+    one of them, and all end when it ends.
 
     Raises while iterating:
         JobNotFound: there is no such job.
         RecordDamaged: the job's record cannot be read, or not any more.
-        JobsError: the service was closed or failed.
+        JobsError: the service was closed or failed, or was opened on another event loop.
     """
 
     def __init__(self, hub: Hub, jobs: Sequence[tuple[TypeKeys, JobId]]) -> None:
@@ -267,6 +288,7 @@ class Subscription:
         self.close()
 
     def _begin(self) -> None:
+        self._hub.check_loop()
         if not self._begun:
             self._begun = True
             self._hub.add(self._targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from jobs_service import (
     Outcome,
     RunningJob,
     Settings,
+    Subscription,
 )
 from jobs_service.layer.keyspace import _MAX_CACHED_TYPES
 from tests.runner.support import opened
@@ -815,3 +817,64 @@ async def test_a_subscription_and_its_service_survive_very_many_names_of_types_t
             await worker.finish()
             assert [event.state async for event in events][-1] is FINISHED
         assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
+
+
+# who iterates
+
+
+async def test_all_who_iterate_over_one_subscription_end_with_it(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+
+    async def states() -> list[JobState]:
+        return [event.state async for event in events]
+
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events, asyncio.TaskGroup() as group:
+        both = [group.create_task(states()) for _ in range(2)]
+        await told(jobs)
+        worker = await accepted(jobs)
+        await worker.finish()
+    assert sorted(state for task in both for state in task.result())[0] == FINISHED
+    assert [state for task in both for state in task.result()].count(FINISHED) == 1
+
+
+async def test_a_closed_subscription_ends_all_who_iterate_over_it(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+    events = jobs.subscribe(T1, J1)
+    assert (await anext(events)).state == PENDING
+    both = [asyncio.create_task(anext(events, None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    events.close()
+    async with asyncio.timeout(PATIENCE):
+        assert await asyncio.gather(*both) == [None, None]
+
+
+async def test_subscribing_on_another_event_loop_is_an_error_that_says_so(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+    jobs.handler("here")(_nothing)
+
+    def refusal(call: Callable[[], Coroutine[Any, Any, Any]]) -> str:
+        with pytest.raises(JobsError) as caught:
+            asyncio.run(asyncio.wait_for(call(), PATIENCE))
+        return str(caught.value)
+
+    begun = jobs.subscribe(T1, J1)
+    assert (await anext(begun)).state == PENDING
+    calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: heard(jobs),
+        lambda: jobs.wait(T1, J1, FINISHED),
+        lambda: jobs.result(T1, J1),
+        lambda: _next(begun),
+        lambda: jobs.run(),
+    ]
+    for call in calls:
+        assert "another event loop" in await asyncio.to_thread(refusal, call)
+    await (await accepted(jobs)).finish()
+    assert (await anext(begun)).state in {RUNNING, FINISHED}
+
+
+async def _next(events: Subscription) -> JobEvent:
+    return await anext(events)
+
+
+async def _nothing() -> None:
+    pass
