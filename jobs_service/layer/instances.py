@@ -12,6 +12,7 @@ from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer.keyspace import ACTIVITY, AFTER, DATA, STAMP_CODE, Keyspace, TypeFinder, unpack_id
 from jobs_service.layer.processing import lose
 from jobs_service.layer.record import lock_in
+from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.store.base import Snapshot
 
@@ -63,6 +64,8 @@ async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
 async def take_from(unit: Unit, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
     """Take for lost what dead instances still hold of these jobs: pending, or finished if canceled.
 
+    Those whose notes cannot be read are set aside.
+
     Args:
         unit: of work.
         jobs: in question.
@@ -81,8 +84,14 @@ async def take_from(unit: Unit, jobs: Sequence[Place], instances: Collection[byt
             continue
         record = entry.record
         if record is not None and record.lock is not None and record.lock[:size] in instances:
-            await lose(unit, entry, record)
-            lost.append(entry)
+            assert isinstance(record.seq, bytes)
+            try:
+                await lose(unit, entry, record)
+                lost.append(entry)
+            except RecordDamaged as error:
+                # Whoever met it once more would meet it for ever: nobody could be told of what the others held.
+                unit.condemn(entry, error)
+                take_out(unit, entry.keys, entry.keys.activity_head + record.seq, entry.packed_id)
         if unit.is_full:
             return lost, position + 1
     return lost, len(jobs)

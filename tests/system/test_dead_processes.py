@@ -21,9 +21,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService, JobState, NewJob, Outcome, Settings
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.notes import HistoryKind
+from jobs_service.store import Transaction
 from tests.checker import assert_sound
 from tests.service.support import eventually
+from tests.service.test_unreadable import with_broken_notes
 from tests.system.forking import ForkServer
 from tests.system.holders import SLOW, TYPE
 
@@ -311,3 +314,23 @@ async def test_when_the_finder_dies_in_the_middle_the_next_one_goes_on(place: Pl
                 await eventually(lambda: pending_at_least(jobs, count))
                 await seen(lambda: len(place.locks) == 1)
         await assert_sound(jobs.store)
+
+
+async def test_a_job_that_cannot_be_read_does_not_keep_the_others_of_a_killed_process(place: Place) -> None:
+    async with opened(place, count=2) as jobs:
+        pid = await place.start("hold", count=2)
+        key = jobs._context.keyspace.of(TYPE).data + pack_id("0000")
+
+        async def damage(tr: Transaction) -> None:
+            raw = await tr.get(key)
+            assert raw is not None
+            tr.set(key, with_broken_notes(raw))
+
+        await jobs.store.transact(damage)
+        with capture_logs() as logged:
+            await place.kill(pid)
+            await until_pending(jobs, "0001")
+            await seen(lambda: len(place.locks) == 1)  # the dead one's is gone
+        assert not [entry for entry in logged if entry["event"] == "child_crashed"]
+        assert await jobs.active_ids(TYPE) == []
+        await jobs.remove(TYPE, "0000", force=True)
