@@ -42,7 +42,7 @@ from jobs_service.runner.command import MOST_KEPT, CommandFailed
 from jobs_service.runner.groups import decisive, leaves, message_of
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import Run, Why
+from jobs_service.runner.run import Run, Why, error_of, history_of
 from jobs_service.runner.scheduling import crashes_in_a_row, retry_at
 from jobs_service.sources import Sources
 
@@ -251,8 +251,8 @@ class Execution:
         end = self._failed(job, JobsError(_how_used_up(job)), final=True)
         json, outcome, told = end.arguments
         assert end.error is not None
-        if job.error is not None:  # where the last run that could say so has failed
-            error = dataclasses.replace(end.error, traceback=job.error.traceback)
+        if (last := error_of(job)) is not None:  # where the last run that could say so has failed
+            error = dataclasses.replace(end.error, traceback=last.traceback)
             told = told._replace(error=notes.error_json(error))
         # This run was begun, but is none.
         return end._replace(arguments=(json, outcome, told._replace(attempts=-1)))
@@ -261,11 +261,11 @@ class Execution:
         """Return the end of a run that failed: another attempt later, or none."""
         options = self._options
         now = self._sources.wall_time()
-        before = notes.crashes_of(job._record.notes)
+        history, before = () if final else history_of(job), notes.crashes_of(job._record.notes)
         at = None
         if not final:
             policy = (job.max_attempts or options.max_attempts, options.health_threshold, options.backoff)
-            at = retry_at(job.history, now, job.attempts, *policy, before)
+            at = retry_at(history, now, job.attempts, *policy, before)
         described = _described(error)
         json = notes.error_json(described)
         result = None
@@ -279,7 +279,7 @@ class Execution:
             at = now + after
         elif options.jitter:
             at += self._sources.uniform(0.0, options.jitter) * (at - now)
-        told = told._replace(crashes=crashes_in_a_row(job.history, now, before, options.health_threshold))
+        told = told._replace(crashes=crashes_in_a_row(history, now, before, options.health_threshold))
         return End(processing.crash, (told, at), size, described, error, at - now)
 
 
@@ -295,12 +295,13 @@ def _succeeded_with_nothing(max_history: int | None) -> End:
 
 def _how_used_up(job: RunningJob) -> str:
     """Return why a job does not run any more that was accepted once too often."""
-    kinds = [event.kind for event in job.history]
+    kinds = [event.kind for event in history_of(job)]
+    error = error_of(job)
     crashed = kinds.count(HistoryKind.CRASHED)
-    if not crashed and job.error is None:
+    if not crashed and error is None:
         return f"its worker was lost {job.attempts - 1} times"
     lost = kinds.count(HistoryKind.LOST)
-    last = "" if job.error is None else f"; the last error was {_brief(job.error, _MOST_OF_A_REASON)}"
+    last = "" if error is None else f"; the last error was {_brief(error, _MOST_OF_A_REASON)}"
     return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} were lost with their worker{last}"
 
 

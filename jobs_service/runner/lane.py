@@ -23,7 +23,7 @@ from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
 from jobs_service.runner.host import Host
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import Run, Why
+from jobs_service.runner.run import Run, Why, history_of
 from jobs_service.runner.runs import Runs
 from jobs_service.runner.scheduling import Candidate
 from jobs_service.store.base import Transaction, TransactionFunction, Watch
@@ -296,4 +296,4 @@ async def is_time(at: float, changed: asyncio.Event) -> bool:
 
 def candidates(runs: Iterable[Run]) -> list[Candidate]:
     """Return runs as scheduling looks at them: by their locks, for ids are not unique among those of all types."""
-    return [Candidate(run.lock, run.job.history, run.continuous, True) for run in runs]
+    return [Candidate(run.lock, history_of(run.job), run.continuous, True) for run in runs]

@@ -7,9 +7,10 @@ import enum
 from collections.abc import Callable
 
 from jobs_service import notes
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.unit import Place
-from jobs_service.model import RunningJob
+from jobs_service.model import HistoryEvent, JobError, RunningJob
 
 
 class Why(enum.Enum):
@@ -99,3 +100,19 @@ class Run:
     def can_be_asked(self) -> bool:
         """Whether there is a handler that can be asked to end its job."""
         return not self.written and not self.has_ended
+
+
+def history_of(job: RunningJob) -> tuple[HistoryEvent, ...]:
+    """Return what happened to a job; nothing where that cannot be read: whoever runs jobs goes on."""
+    try:
+        return job.history
+    except RecordDamaged:
+        return ()
+
+
+def error_of(job: RunningJob) -> JobError | None:
+    """Return how a job's last failed run ended; None also where that cannot be read."""
+    try:
+        return job.error
+    except RecordDamaged:
+        return None
