@@ -206,7 +206,7 @@ class TypeServer(Actor):
         if keys is None:
             return
         monitor = ActivityMonitor(self._context, keys, self._sampler, self._note_idle)
-        await self._start_child(self._monitor_supervisor, f"{keys.type!r}", monitor)
+        await self._start_child(self._monitor_supervisor, keys, monitor)
         self._monitors[type] = monitor
         log.debug("type_served", type=keys.type)
 
@@ -315,7 +315,7 @@ class TypeServer(Actor):
 
     async def _start_notifier(self, keys: TypeKeys) -> None:
         notifier = Notifier(self._context, keys, self._hub)
-        await self._start_child(self._notifier_supervisor, f"{keys.type!r}", notifier)
+        await self._start_child(self._notifier_supervisor, keys, notifier)
         self._notifiers[keys] = notifier
 
     async def _stop_unused_notifiers(self) -> None:
@@ -330,7 +330,10 @@ class TypeServer(Actor):
 
     # Children
 
-    async def _start_child(self, supervisor: DynamicSupervisor, name: str, actor: Actor) -> None:
+    async def _start_child(self, supervisor: DynamicSupervisor, keys: TypeKeys, actor: Actor) -> None:
+        name = repr(keys.type)
+        if supervisor.child(name) is not None:  # of NaNs, in a tuple, there are many that look alike
+            name = f"{name} {keys.packed.hex()}"
         self.monitor(await supervisor.start_child(ChildSpec(name, lambda: actor, Restart.TEMPORARY)))
 
     async def _stop_child(self, supervisor: DynamicSupervisor, process: Process) -> None:

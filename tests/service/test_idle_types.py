@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -323,3 +324,17 @@ async def test_a_type_server_that_is_busy_is_woken_once_however_much_there_is_to
             assert len(server._inbox) == 1
             await asyncio.sleep(1)
             assert not server._inbox
+
+
+@in_virtual_time
+async def test_types_that_look_alike_are_each_watched_over() -> None:
+    nans = [struct.unpack(">d", b"\x7f\xf8" + bytes(5) + bytes([last]))[0] for last in range(3)]
+    async with opened() as jobs:
+        for nan in nans:
+            await jobs.set_type_timeout((nan,), TIMEOUT)
+            await jobs.add((nan,), "a")
+            assert await jobs.accept((nan,), timeout=0) is not None
+        async with asyncio.timeout(10 * TIMEOUT), jobs.subscribe_many([((nan,), "a") for nan in nans]) as events:
+            pending = 0
+            while pending < len(nans):
+                pending += (await anext(events)).state is JobState.PENDING
