@@ -1,4 +1,4 @@
-"""The runner of one service: a supervised lane per handler, the ticker, and the end of them all. Floor: runner."""
+"""The runner of one service: a supervised lane per handler, tickers, and the end of them all. Floor: runner."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Runner:
         for type, runs in self._runs.items():
             children.append(ChildSpec(f"lane {type!r}", partial(self._lane, runs)))
         children.append(ChildSpec("heartbeats", self._heartbeats))
-        if periodic:
-            children.append(ChildSpec("ticker", lambda: Ticker(host.context, periodic)))
+        for each in periodic:
+            children.append(ChildSpec(f"ticker {each.handler.type!r}", partial(Ticker, host.context, each)))
         if max_jobs is not None:
             children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._runs, self._lanes, self._changed)))
         self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)

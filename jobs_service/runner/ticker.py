@@ -1,6 +1,6 @@
-"""The ticker: an actor that adds one job per tick of each periodic handler, however many of it there are.
+"""The ticker of one periodic handler: an actor that adds one job per tick, however many processes have it.
 
-Floor: runner. The last tick of each is in the store, and read and written in the transaction that adds its jobs.
+Floor: runner. The last tick is in the store, and read and written in the transaction that adds its jobs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -54,25 +53,24 @@ class Periodic:
 
 
 class Ticker(Actor):
-    """Adds the jobs of periodic handlers.
+    """Adds the jobs of one periodic handler: whatever keeps those of another from being added concerns it not.
 
     Args:
         context: the service's.
-        periodic: at least one.
+        periodic: the handler.
     """
 
-    def __init__(self, context: Context, periodic: Sequence[Periodic]) -> None:
-        super().__init__("ticker")
+    def __init__(self, context: Context, periodic: Periodic) -> None:
+        super().__init__(f"ticker {periodic.handler.type!r}")
         self._context = context
         self._periodic = periodic
         self._pace = Pace(Batch.of(context.store.limits, jobs=MOST_MADE_UP))
 
     async def run(self) -> None:
         while True:
-            found = [await self._tick(each) for each in self._periodic]
-            wait = min(next_tick for next_tick, _ in found) - self._context.sources.wall_time()
-            watches = [watch for _, watch in found if watch is not None]
-            await _first_of(watches, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
+            next_tick, watch = await self._tick(self._periodic)
+            wait = next_tick - self._context.sources.wall_time()
+            await _fired(watch, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
     async def _tick(self, periodic: Periodic) -> tuple[float, Watch | None]:
         """Add what is due.
@@ -129,26 +127,19 @@ def _is_over(raw: bytes) -> bool:
         return True
 
 
-async def _first_of(watches: Sequence[Watch], seconds: float) -> None:
-    """Wait until one of the watches has fired or was lost, but no longer than so many seconds."""
-    if not watches:
+async def _fired(watch: Watch | None, seconds: float) -> None:
+    """Wait until a watch has fired or was lost, if there is one, but no longer than so many seconds."""
+    if watch is None:
         await asyncio.sleep(seconds)
         return
-
-    async def fired(watch: Watch) -> None:
-        with contextlib.suppress(StoreError):  # one that was lost: look again
-            await watch.wait()
-
-    tasks = [asyncio.create_task(fired(watch)) for watch in watches]
     try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(TimeoutError, StoreError):  # one that was lost: look again
+            async with asyncio.timeout(seconds):
+                await watch.wait()
         # A job's heartbeats are no reason to look again at once.
         await asyncio.sleep(_HOLDOFF)
     finally:
-        for task, watch in zip(tasks, watches, strict=True):
-            task.cancel()
-            watch.cancel()
-        await asyncio.wait(tasks)
+        watch.cancel()
 
 
 class Done(NamedTuple):
