@@ -202,7 +202,8 @@ class JobsService:
         # Types of which was said how long their finished jobs are kept.
         self._told_of: set[JobType] = set()
         self._runner: Runner | None = None
-        self._running: asyncio.Task[Any] | None = None
+        # Who has called `run`, to be canceled when the service is left; and what tells when the run itself is over.
+        self._running: tuple[asyncio.Task[Any] | None, asyncio.Event] | None = None
         # Types whose timeouts transactions have changed, not all of which have committed.
         self._types_touched: dict[TypeKeys, None] = {}
         # Types that jobs were enqueued for: the first one may have made the type.
@@ -960,6 +961,8 @@ class JobsService:
         self._check_open()
         if self._host is not None and self._host.get_loop() is not asyncio.get_running_loop():
             raise other_loop()
+        if self._leaving:
+            raise _being_left()
         self.reload(self.settings)
         host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
 
@@ -973,7 +976,8 @@ class JobsService:
         self._runner = Runner(
             host, handlers, [each for each in self._periodic if each.handler in handlers], max_jobs, begun
         )
-        self._running = asyncio.current_task()
+        over = asyncio.Event()
+        self._running = asyncio.current_task(), over
         try:
             await self._runner.run()
         except Exception as error:
@@ -981,6 +985,7 @@ class JobsService:
             raise
         finally:
             self._runner = self._running = None
+            over.set()
 
     def _tell_of_retention(self, handlers: _Handlers) -> None:
         """Say once how long finished jobs of these handlers are kept, however often they are run."""
@@ -1341,7 +1346,7 @@ class JobsService:
         if self._failure is not None:
             raise self._failure
         if self._leaving:
-            raise ServiceClosed("the service is being left: it ends what was begun, and takes nothing new")
+            raise _being_left()
         if not self._usable:
             raise ServiceClosed("the service is not open: enter it with `async with`")
         # It is a transaction function that calls.
@@ -1539,11 +1544,15 @@ class JobsService:
 
     async def _leave(self) -> None:
         """Stop the tree, let what runs end, and close the store."""
-        if self._running is not None and not self._running.done():
-            self._running.cancel("the service is left")
-            await asyncio.wait([self._running])
+        self._leaving = True
+        if self._running is not None:
+            task, over = self._running
+            assert task is not None
+            task.cancel("the service is left")
+            # Not for the task: whoever has called `run` may do something of their own afterwards.
+            await over.wait()
         # Whoever goes on using the service is told so, or there would always be something to wait for.
-        self._leaving, self._usable = True, False
+        self._usable = False
         self._waiting.wake_all()
         self._hub.close(ServiceClosed("the service was closed"))
         if self._tree_task is not None:
@@ -1617,6 +1626,10 @@ def _here() -> asyncio.Task[Any] | int | None:
         return asyncio.current_task()
     except RuntimeError:
         return threading.get_ident()
+
+
+def _being_left() -> ServiceClosed:
+    return ServiceClosed("the service is being left: it ends what was begun, and takes nothing new")
 
 
 def _called(type: JobType) -> str:

@@ -141,3 +141,40 @@ def test_who_goes_on_using_a_service_that_is_left_is_told_so(make: Callable[[], 
         return await user
 
     assert {run_virtual(leave_after(steps)) for steps in range(24)} == {ServiceClosed}
+
+
+def test_leaving_waits_for_the_handlers_and_not_for_what_their_caller_does_afterwards() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(100):
+            left, begun = asyncio.Event(), asyncio.Event()
+            jobs = JobsService("memory:")
+            ended: list[str] = []
+
+            @jobs.handler("worked", grace=5)
+            async def worked() -> None:
+                begun.set()
+                try:
+                    await asyncio.sleep(1000)
+                finally:
+                    await asyncio.sleep(1)
+                    ended.append("handler")
+
+            async def background() -> None:
+                try:
+                    await jobs.run()
+                finally:
+                    ended.append("run")
+                    with pytest.raises(ServiceClosed, match="is being left"):
+                        await jobs.run()
+                    await left.wait()
+
+            async with jobs:
+                await jobs.enqueue(worked)
+                task = asyncio.create_task(background())
+                await begun.wait()
+            assert ended == ["handler", "run"]
+            left.set()
+            await asyncio.wait([task])
+            assert task.cancelled()
+
+    run_virtual(main())
