@@ -1,13 +1,17 @@
-"""Signals as calls, on the loop or beside it. Floor: command line."""
+"""What comes from outside while a verb waits: signals, and a reader who goes away. Floor: command line."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 import socket
+import stat
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeAlias
 
 React: TypeAlias = Callable[[signal.Signals], None]
@@ -24,6 +28,42 @@ def handled(react: React, *signals: signal.Signals) -> Iterator[None]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def while_read() -> AsyncIterator[None]:
+    """End the block when nobody reads what a pipe on standard output is given, also while there is nothing to print.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+    try:
+        output = sys.stdout.fileno()
+        is_pipe = stat.S_ISFIFO(os.fstat(output).st_mode)
+    except (OSError, ValueError):  # It is no file.
+        is_pipe = False
+    if not is_pipe:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        loop.remove_reader(output)
+        scope.reschedule(loop.time())
+
+    scope = asyncio.timeout(None)
+    try:
+        async with scope:
+            # The end that is written to has nothing to be read, ever: what it tells is that the other end is closed.
+            loop.add_reader(output, end)
+            try:
+                yield
+            finally:
+                loop.remove_reader(output)
+    except TimeoutError:
+        if scope.expired():
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
+        raise
 
 
 @contextmanager

@@ -38,8 +38,9 @@ def watch(
 ) -> None:
     """Print events live, of a job or of a whole type.
 
-    Those of a job are printed until it ends, those of all jobs of a type until Ctrl-C. Printed are the job's state, its
-    progress, result or error, and its data.
+    Those of a job are printed until it ends, its present state first; those of all jobs of a type until Ctrl-C, first
+    the ones that run, then each as it changes. Printed are the job's state, its progress, result or error, and its
+    data.
 
     The exit code is 0 when it has finished, whatever its outcome unless --exit-status is given, and 1 when it is
     removed before. Of a type all jobs are looked at again and again, which takes a tenth of a core at most; 100,000
@@ -58,8 +59,10 @@ def watch(
     async def body(jobs: JobsService) -> JobEvent:
         import asyncio
 
+        from jobs_service.cli.signals import while_read
+
         try:
-            async with asyncio.timeout(seconds), jobs.subscribe(*names) as events:
+            async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
                 async for event in events:
                     show(event)
         except TimeoutError:
@@ -83,10 +86,11 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
 
         from jobs_service.cli.existing import require_type
         from jobs_service.cli.following import changes
+        from jobs_service.cli.signals import while_read
 
         await require_type(jobs, type)
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
                     show(job)
 

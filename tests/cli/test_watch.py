@@ -218,3 +218,21 @@ def test_ctrl_c_ends_it_without_a_word(email: str, tmp_path: Path) -> None:
         watching.send_signal(signal.SIGINT)
         out, err = watching.communicate(timeout=HANG)
     assert (watching.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.parametrize("watched", [["email", "first"], ["email"]])
+def test_a_reader_who_goes_away_ends_it_although_nothing_happens_any_more(
+    email: str, tmp_path: Path, watched: list[str]
+) -> None:
+    async def live(jobs: JobsService) -> None:
+        await jobs.add("email", "first")
+        await _accepted(jobs)
+        with started("watch", *watched, "--store", email, cwd=tmp_path) as watching:
+            assert next_line(watching)
+            assert watching.stdout is not None
+            watching.stdout.close()
+            assert watching.stderr is not None
+            assert watching.stderr.read() == ""
+        assert watching.returncode == 141
+
+    arrange(email, live)
