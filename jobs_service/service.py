@@ -53,7 +53,7 @@ from jobs_service.errors import (
 from jobs_service.events import EventLog
 from jobs_service.layer import activity, creation, inspection, pending, processing
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
-from jobs_service.layer.enqueueing import Enqueued, How, ResultT, Wanted, When, batches, handler_of, wanted
+from jobs_service.layer.enqueueing import Enqueued, How, ResultT, Wanted, batches, handler_of, wanted
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, plain_type, to_seconds
 from jobs_service.layer.listing import JobPage, list_page
@@ -456,20 +456,7 @@ class JobsService:
         return [*chain.from_iterable(added)]
 
     @as_enqueue
-    async def enqueue(
-        self,
-        handler: Any,
-        args: Any = UNSET,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job:
+    async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
         """Add a job for a handler; its type is made where it is missing.
 
         Args:
@@ -495,7 +482,6 @@ class JobsService:
         """
         self._check_open()
         resolved = handler_of(handler, self._handlers)
-        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
         found = wanted(resolved, args, arguments, how, self._sources)
         place = self._place(resolved.type, found.id)
         work = self._operations.operate(
@@ -512,18 +498,7 @@ class JobsService:
         return job
 
     @as_enqueue_many
-    async def enqueue_many(
-        self,
-        handler: Any,
-        jobs: Iterable[Any],
-        *,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: bool = False,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> _Jobs:
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> _Jobs:
         """Add a job for a handler for each of many arguments, as many per transaction as the limits allow.
 
         Each transaction is all or nothing; when one fails, those before it have taken effect.
@@ -543,7 +518,6 @@ class JobsService:
         self._check_open()
         resolved = handler_of(handler, self._handlers)
         keys = self._keys(resolved.type)
-        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit)
         wants = (wanted(resolved, args, {}, how, self._sources) for args in check_iterable("jobs", jobs))
 
         async def write(unit: Unit, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
@@ -561,7 +535,7 @@ class JobsService:
 
         most, budget = self.settings.add_batch, self._store.limits.transaction // 2
         found = batches(wants, lambda id: place_of(keys, id), most, budget)
-        if unique:  # those that have finished are written anew, however large they are
+        if how.unique:  # those that have finished are written anew, however large they are
             added = await in_parts(found, write_front, self._transact)
         else:
             written = await in_order(map(writing, found), self._transact, self._transact_after)

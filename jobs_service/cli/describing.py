@@ -12,7 +12,7 @@ import typer
 from jobs_service.cli import output, session
 from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption, StoreOption
-from jobs_service.cli.tables import Column, table
+from jobs_service.cli.tables import Column
 
 if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions, JobsService
@@ -41,13 +41,7 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
     service.reload(service.settings)
     periodic = service.periodic
     rows = [_handler(handler, periodic.get(handler.type)) for handler in service.handlers.values()]
-    if as_json:
-        for row in rows:
-            output.json_line(row)
-    elif rows:
-        table(HANDLERS, [_handler_cells(row) for row in rows])
-    else:
-        output.line("no handlers; make a function one with @jobs.handler(type)")
+    output.rows(HANDLERS, rows, _handler_cells, as_json, "no handlers; make a function one with @jobs.handler(type)")
 
 
 def periodic(
@@ -70,13 +64,8 @@ def periodic(
         address = service.store.address
         seen = [] if session.missing_store(address) else session.run_at(address, _ticks)
         rows = _scheduled(service.periodic, {row["type"]: row for row in seen})
-    if as_json:
-        for row in rows:
-            output.json_line(row)
-    elif rows:
-        table(PERIODIC, [_periodic_cells(row) for row in rows])
-    else:
-        output.line("no periodic jobs; make a function's with @jobs.every(period) or @jobs.cron(expression)")
+    none = "no periodic jobs; make a function's with @jobs.every(period) or @jobs.cron(expression)"
+    output.rows(PERIODIC, rows, _periodic_cells, as_json, none)
 
 
 def _handler(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any]:

@@ -94,13 +94,7 @@ def top(
 
 
 def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        for row in rows:
-            output.json_line(row)
-    elif rows:
-        table(COLUMNS, _cells(rows))
-    else:
-        output.line("no types; jobs-service types set TYPE SECONDS makes one")
+    output.rows(COLUMNS, rows, _cells, as_json, "no types; jobs-service types set TYPE SECONDS makes one")
 
 
 async def _show_live(jobs: JobsService, seconds: float) -> None:
@@ -111,7 +105,7 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
 
     with Live(console=output.console(), auto_refresh=False) as live:
         while True:
-            lines = Table(COLUMNS).lines(_cells(await _gauges(jobs)))
+            lines = Table(COLUMNS).lines([_cells(row) for row in await _gauges(jobs)])
             live.update(Text.from_ansi("\n".join(lines)), refresh=True)
             await asyncio.sleep(seconds)
 
@@ -143,16 +137,9 @@ async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> di
     }
 
 
-def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            row["type"],
-            *(_gauge(row, status) for status in Status),
-            str(row["crashed"]),
-            "yes" if row["paused"] else "no",
-        ]
-        for row in rows
-    ]
+def _cells(row: dict[str, Any]) -> list[str]:
+    gauges = [_gauge(row, status) for status in Status]
+    return [row["type"], *gauges, str(row["crashed"]), "yes" if row["paused"] else "no"]
 
 
 def _summary(type: str, summary: dict[str, Any]) -> list[str]:

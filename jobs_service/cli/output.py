@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from jobs_service.cli.names import compact, printable, priority_json, shown
-from jobs_service.cli.tables import GAP, painted, paints, width
+from jobs_service.cli.tables import GAP, Column, painted, paints, table, width
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,6 +30,31 @@ def styled_line(text: str, word: str) -> None:
 def json_line(value: Any) -> None:
     """Print one JSON object on one line of ASCII, at once."""
     print(json.dumps(value), flush=True)
+
+
+def rows(
+    columns: Sequence[Column],
+    found: Sequence[dict[str, Any]],
+    cells: Callable[[dict[str, Any]], Sequence[str]],
+    as_json: bool,
+    nothing: str,
+) -> None:
+    """Print rows: a line of JSON for each, or a table for people.
+
+    Args:
+        columns: of the table.
+        found: the rows, as JSON has them.
+        cells: returns those of a row, as the table has them.
+        as_json: whether lines of JSON are wanted.
+        nothing: what people are told where there are none.
+    """
+    if as_json:
+        for row in found:
+            json_line(row)
+    elif found:
+        table(columns, [cells(row) for row in found])
+    else:
+        line(nothing)
 
 
 def job_json(job: Job) -> dict[str, Any]:

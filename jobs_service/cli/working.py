@@ -11,7 +11,7 @@ from jobs_service.cli import output, session
 from jobs_service.cli.existing import require_type
 from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
-from jobs_service.cli.tables import Column, table
+from jobs_service.cli.tables import Column
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService, Progress
@@ -40,13 +40,7 @@ def workers(
     """
     only = None if type is None else parse_type(type)
     rows = session.run(context, store, lambda jobs: _held(jobs, only))
-    if as_json:
-        for row in rows:
-            output.json_line(row)
-    elif rows:
-        table(COLUMNS, [_cells(row) for row in rows])
-    else:
-        output.line("no job is running")
+    output.rows(COLUMNS, rows, _cells, as_json, "no job is running")
 
 
 async def _held(jobs: JobsService, only: Any) -> list[dict[str, Any]]:

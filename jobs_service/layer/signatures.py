@@ -9,11 +9,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, Never, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
-from jobs_service.layer.enqueueing import ArgsT, Enqueued, ResultT_co, When
+from jobs_service.errors import InvalidJob, shown
+from jobs_service.layer.enqueueing import ArgsT, Enqueued, How, ResultT_co, When
 from jobs_service.model import UNSET, Job, JobId, JobType, Priority
 
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class TypedEnqueued(Enqueued[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
@@ -124,13 +126,66 @@ class EnqueueMany(Protocol[AnswerT_co]):
     ) -> AnswerT_co: ...
 
 
-def as_enqueue(method: Callable[..., Coroutine[Any, Any, Job]]) -> Enqueue[Coroutine[Any, Any, Job]]:
-    """Return a method as it is, for a type checker with the overloads of `enqueue`."""
-    return cast(Enqueue[Coroutine[Any, Any, Job]], method)
+def as_enqueue(
+    method: Callable[[Any, Any, Any, dict[str, Any], How], Coroutine[Any, Any, Job]],
+) -> Enqueue[Coroutine[Any, Any, Job]]:
+    """Return a method as `enqueue`, for a type checker with its overloads.
+
+    Args:
+        method: of an object, a handler, its arguments as one value, those by keyword, and the options.
+    """
+
+    async def enqueue(
+        self: Any,
+        handler: Any,
+        args: Any = UNSET,
+        *,
+        id: JobId | None = None,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | bool | None = None,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+        **arguments: Any,
+    ) -> Job:
+        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
+        return await method(self, handler, args, arguments, how)
+
+    return cast(Enqueue[Coroutine[Any, Any, Job]], _called_like(enqueue, method))
 
 
 def as_enqueue_many(
-    method: Callable[..., Coroutine[Any, Any, list[Job]]],
+    method: Callable[[Any, Any, Iterable[Any], How], Coroutine[Any, Any, list[Job]]],
 ) -> EnqueueMany[Coroutine[Any, Any, list[Job]]]:
-    """Return a method as it is, for a type checker with the overloads of `enqueue_many`."""
-    return cast(EnqueueMany[Coroutine[Any, Any, list[Job]]], method)
+    """Return a method as `enqueue_many`, for a type checker with its overloads.
+
+    Args:
+        method: of an object, a handler, the arguments of each job, and the options of all.
+    """
+
+    async def enqueue_many(
+        self: Any,
+        handler: Any,
+        jobs: Iterable[Any],
+        *,
+        priority: Priority = 0,
+        run_at: When | None = None,
+        delay: float | timedelta | None = None,
+        unique: bool = False,
+        max_attempts: int | None = None,
+        time_limit: float | None = None,
+    ) -> list[Job]:
+        if unique is not True and unique is not False:  # with a key of theirs all would be one job
+            raise InvalidJob(f"unique={shown(unique)}: allowed are True and False where many jobs are enqueued")
+        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit)
+        return await method(self, handler, jobs, how)
+
+    return cast(EnqueueMany[Coroutine[Any, Any, list[Job]]], _called_like(enqueue_many, method))
+
+
+def _called_like(function: Callable[P, T], method: Callable[..., object]) -> Callable[P, T]:
+    """Return a function with the name and the docstring of a method; its signature is its own."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, name, getattr(method, name))
+    return function

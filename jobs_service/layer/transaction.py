@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from jobs_service import notes
 from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, kind_of, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
-from jobs_service.layer.enqueueing import Enqueued, How, When, handler_of, wanted
+from jobs_service.layer.enqueueing import Enqueued, How, handler_of, wanted
 from jobs_service.layer.keyspace import (
     TypeKeys,
     exact_int,
@@ -316,43 +315,17 @@ class JobTransaction:
         return job_of(await _named(place, creation.resubmit(self._unit, place, spec)))
 
     @as_enqueue
-    async def enqueue(
-        self,
-        handler: Any,
-        args: Any = UNSET,
-        *,
-        id: JobId | None = None,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: str | bool | None = None,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-        **arguments: Any,
-    ) -> Job:
+    async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
         """Add a job for a handler; see JobsService.enqueue."""
         resolved = handler_of(handler, self._handlers())
-        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
         found = wanted(resolved, args, arguments, how, self._unit.sources)
         place = self._place(resolved.type, found.id)
         return enqueued_job(await creation.enqueue(self._unit, place, found.spec, found.unique, resolved.timeout))
 
     @as_enqueue_many
-    async def enqueue_many(
-        self,
-        handler: Any,
-        jobs: Iterable[Any],
-        *,
-        priority: Priority = 0,
-        run_at: When | None = None,
-        delay: float | timedelta | None = None,
-        unique: bool = False,
-        max_attempts: int | None = None,
-        time_limit: float | None = None,
-    ) -> _Jobs:
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> _Jobs:
         """Add a job for each of many arguments, all in this transaction; see JobsService.enqueue_many."""
         resolved = handler_of(handler, self._handlers())
-        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit)
         sources = self._unit.sources
         found = [wanted(resolved, args, {}, how, sources) for args in check_iterable("jobs", jobs)]
         places = [self._place(resolved.type, each.id) for each in found]

@@ -316,6 +316,17 @@ async def test_of_many_unique_jobs_each_is_there_once(quiet: JobsService) -> Non
     assert await quiet.enqueue_many(picture, []) == []
 
 
+@pytest.mark.parametrize("unique", ["key", "", 1, None])
+async def test_many_jobs_cannot_all_have_one_key(quiet: JobsService, unique: Any) -> None:
+    """Only the first of them would be there."""
+    refused = r"^unique=.*: allowed are True and False"
+    with pytest.raises(InvalidJob, match=refused):
+        await quiet.enqueue_many(picture, [CAT, Picture("b")], unique=unique)
+    with pytest.raises(InvalidJob, match=refused):
+        await quiet.transact(lambda tx: tx.enqueue_many(picture, [CAT, Picture("b")], unique=unique))
+    assert await listed(quiet, "picture") == []
+
+
 async def test_large_jobs_are_enqueued_in_transactions_that_hold_them(quiet: JobsService) -> None:
     added = await quiet.enqueue_many(mail, [{"to": "x" * 90_000}] * 150)
     assert len(added) == len(await listed(quiet, "mail")) == 150
