@@ -11,7 +11,12 @@ from typing import Any, Final
 import structlog
 
 _DEBUG: Final = 10
-"""The severity of details, in the standard library's numbers."""
+_CRITICAL: Final = 50
+"""The severity of details, and of the worst, in the standard library's numbers."""
+
+_NOTHING: Final = structlog.make_filtering_bound_logger(_CRITICAL).debug
+"""What structlog's loggers do with events that are below their level. To make a logger that does so takes ten times as
+long as to look."""
 
 
 class EventLog:
@@ -32,7 +37,7 @@ class EventLog:
 
     def wants_details(self) -> bool:
         """Whether details are logged just now: to put one together for nobody has its price where there are many."""
-        if not structlog.is_configured():
+        if not structlog.is_configured() or not _is_heard("debug"):
             return False
         logger = self._logger().bind()
         enabled = getattr(logger, "is_enabled_for", None)
@@ -40,17 +45,18 @@ class EventLog:
 
     def debug(self, event: str, **fields: Any) -> None:
         """Log a detail."""
-        if structlog.is_configured():
+        if structlog.is_configured() and _is_heard("debug"):
             self._logger().debug(event, **fields)
 
     def info(self, event: str, **fields: Any) -> None:
         """Log what happens as it should."""
-        if structlog.is_configured():
+        if structlog.is_configured() and _is_heard("info"):
             self._logger().info(event, **fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         """Log what somebody should know of."""
-        self._logger().warning(event, **fields)
+        if _is_heard("warning"):
+            self._logger().warning(event, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
         """Log what somebody should look after."""
@@ -62,3 +68,8 @@ class EventLog:
 
     def _logger(self) -> Any:
         return structlog.get_logger(self._name, **self._fields)
+
+
+def _is_heard(method: str) -> bool:
+    """Whether the loggers of the present configuration do anything with such events."""
+    return getattr(structlog.get_config()["wrapper_class"], method, None) is not _NOTHING

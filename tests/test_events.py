@@ -130,3 +130,33 @@ def test_details_go_to_who_has_configured_structlog() -> None:
         configured = structlog.is_configured()
     assert configured
     assert events == [{"event": "detail", "log_level": "debug", "id": "a"}]
+
+
+def test_no_logger_is_made_for_an_event_below_the_level_that_the_program_has_set() -> None:
+    before, made = structlog.get_config() if structlog.is_configured() else {}, []
+
+    def logger(*arguments: object) -> object:
+        made.append(arguments)
+        return structlog.PrintLogger()
+
+    log = EventLog("tests")
+    structlog.configure(
+        processors=[dropped],
+        logger_factory=logger,
+        wrapper_class=structlog.make_filtering_bound_logger(30),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        log.debug("detail")
+        log.info("news")
+        assert made == []
+        log.warning("warning")
+        assert len(made) == 1
+    finally:
+        structlog.reset_defaults()
+        if before:
+            structlog.configure(**before)
+
+
+def dropped(*_: object) -> dict[str, object]:
+    raise structlog.DropEvent

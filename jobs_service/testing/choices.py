@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Choices:
         self.on_fault: Callable[[str], object] = lambda kind: None
         self.deviations: list[int] = []
         self._streams: dict[str, random.Random] = {}
-        self._chances: dict[str, int] = {}
+        # Of each kind of fault how often it could hit, and what is drawn from then.
+        self._chances: dict[str, list[Any]] = {}
         self._numbered = 0
         self._picks = 0
         self._draw_pick = self.stream("schedule").random
@@ -76,9 +78,12 @@ class Choices:
         rate = self.rates.get(kind)
         if not rate:
             return None
-        number = self._chances.get(kind, 0)
-        self._chances[kind] = number + 1
-        drawn = self.stream(kind).random()
+        chance = self._chances.get(kind)
+        if chance is None:
+            chance = self._chances[kind] = [0, self.stream(kind).random]
+        number: int = chance[0]
+        chance[0] = number + 1
+        drawn: float = chance[1]()
         if drawn >= rate:
             return None
         name = f"{kind}:{number}"

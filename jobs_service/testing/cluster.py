@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import fdb.tuple
 
@@ -136,7 +137,7 @@ class Cluster:
         connections: those that are open, the latest last.
         mark_lifetime: versions after which a connection removes the marks of others.
         quiet_at: the virtual time, in seconds, at which the last delay that was drawn so far is over.
-        untimed: the time limits, in seconds, of calls that have no timer because nothing took time when they began.
+        untimed: the timers of calls that are not set because nothing took time when the calls began.
         calls: how often a transaction function was given to a connection.
         on_too_large: called, in the context of whoever runs it, for a transaction that is refused for its size.
     """
@@ -157,7 +158,7 @@ class Cluster:
         self.quiet_at = 0.0
         # What the cluster does belongs to no process, and goes on when one dies.
         self.context = Context()
-        self.untimed: dict[asyncio.Timeout, float] = {}
+        self.untimed: dict[_Timer, None] = {}
         self._back_at = 0.0
         self._back = asyncio.Event()
         self._back.set()
@@ -176,6 +177,11 @@ class Cluster:
         """Whether nothing takes time just now."""
         return not (self.latency or self._back_at or self.choices.rates)
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether a request takes time to get here just now."""
+        return bool(self.latency or self._back_at)
+
     def shared_handle(self, process: Process | None) -> Handle:
         """Return the handle that everybody in a process gets who opens the cluster as an application does."""
         return self._handles.setdefault(process, Handle())
@@ -187,8 +193,8 @@ class Cluster:
             self._back_at = until
             self._back.clear()
             self.loop.call_at(until, self._returns, until, context=self.context)
-            for timer, limit in self.untimed.items():
-                timer.reschedule(self.loop.time() + limit)
+            for timer in self.untimed:
+                timer.start()
             self.untimed.clear()
 
     def come_back(self) -> None:
@@ -218,19 +224,21 @@ class Cluster:
 
     async def reach(self) -> None:
         """Wait as long as a request takes to get here."""
-        while not self._back.is_set():
+        while self._back_at:
             await self._back.wait()
         if self.latency:
             await asyncio.sleep(self._latency.uniform(0, self.latency))
 
     async def read_pause(self) -> None:
         """Suspend a read, or not."""
+        if not (self.choices.rates or self._back_at):
+            return
         fault = self.choices.fault
         if (hard := fault("slow_read")) is not None:
             await asyncio.sleep(self._slow(hard))
         elif fault("suspend") is not None:
             await asyncio.sleep(0)
-        if not self._back.is_set():
+        if self._back_at:
             await self.reach()
 
     def opened(self, transaction: SimulatedTransaction) -> None:
@@ -288,7 +296,7 @@ class Cluster:
     def _commit(self, transaction: SimulatedTransaction, answer: asyncio.Future[None]) -> None:
         if transaction.ended:
             return  # Its process has died.
-        if not self._back.is_set():
+        if self._back_at:
             self._arrived.append((transaction, answer))
             return
         fault = self.choices.fault
@@ -431,6 +439,7 @@ class SimulatedTransaction(BufferedTransaction):
         self.blocking = False
         self.ended = False
         self.conflicts = Reads()
+        self._snapshot_reads: Snapshot | None = None
         view = View(cluster.versions, self.version)
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
         cluster.opened(self)
@@ -443,7 +452,9 @@ class SimulatedTransaction(BufferedTransaction):
     @property
     def snapshot(self) -> Snapshot:
         if self.store.handle.sees_own_writes:
-            return _SnapshotReads(self, super().snapshot)
+            if self._snapshot_reads is None:
+                self._snapshot_reads = _SnapshotReads(self, super().snapshot)
+            return self._snapshot_reads
         before = BufferedTransaction(View(self.store.cluster.versions, self.version), self.limits, read_only=True)
         return _SnapshotReads(self, before.snapshot)
 
@@ -461,11 +472,13 @@ class SimulatedTransaction(BufferedTransaction):
 
     async def pause(self) -> None:
         """Wait for the cluster as every read does."""
+        store = self.store
         if not self.blocking:
-            await self.store.cluster.read_pause()
-        if self.too_long:
+            await store.cluster.read_pause()
+        took = store.cluster.loop.time() - self.began
+        if took > self.limits.seconds:
             raise self.too_old()
-        if self.is_overdue:
+        if store.handle.time_limit is not None and self.is_overdue:
             raise error_of(_timed_out().code, _timed_out().description)
 
     @property
@@ -515,6 +528,56 @@ class _SnapshotReads(Snapshot):
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         await self._transaction.pause()
         return await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
+
+
+class _Timer:
+    """The time limit of a call: what asyncio.timeout does, for very many calls that never need it.
+
+    Args:
+        loop: the simulated one.
+        limit: seconds that the present task has.
+        waiting: where the timer waits to be set; None to set it now.
+    """
+
+    __slots__ = ("_cancelling", "_expired", "_handle", "_limit", "_loop", "_task", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float, waiting: dict[_Timer, None] | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._loop = loop
+        self._limit = limit
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._expired = False
+        self._handle: asyncio.TimerHandle | None = None
+        self._waiting = waiting
+        if waiting is None:
+            self.start()
+        else:
+            waiting[self] = None
+
+    def start(self) -> None:
+        """Set it: from now on the call has so many seconds."""
+        self._handle = self._loop.call_at(self._loop.time() + self._limit, self._expire)
+
+    def end(self) -> None:
+        """Have it expire no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+        elif self._expired:
+            self._task.uncancel()
+        elif self._waiting is not None:
+            self._waiting.pop(self, None)
+
+    def has_cancelled(self) -> bool:
+        """Whether it is the timer, and nobody else, that has cancelled the task; asked once, when it was."""
+        expired, self._expired = self._expired, False
+        return expired and self._task.uncancel() <= self._cancelling
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._handle = None
+        self._task.cancel()
 
 
 class SimulatedStore(Store):
@@ -610,20 +673,17 @@ class SimulatedStore(Store):
         limit = self._settings.transaction_timeout
         # Where nothing takes time there is no timer to be set; the cluster sets it when it goes away.
         at_once = self.cluster.answers_at_once
+        timer = _Timer(self.cluster.loop, limit, self.cluster.untimed if at_once else None)
         try:
-            async with asyncio.timeout(None if at_once else limit) as timer:
-                if at_once:
-                    self.cluster.untimed[timer] = limit
-                return await work
-        except TimeoutError as error:
-            if not timer.expired():
-                raise  # The function's own.
+            return await work
+        except asyncio.CancelledError as error:
+            if not timer.has_cancelled():
+                raise
             raise StoreUnavailable(
                 f"store {self.address} did not answer within {limit:g} s; a write may still take effect"
             ) from error
         finally:
-            if at_once:
-                self.cluster.untimed.pop(timer, None)
+            timer.end()
             self._leave()
 
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
@@ -657,11 +717,13 @@ class SimulatedStore(Store):
             self._give_up(transaction)
 
     async def _begin(self, call: int, *, read_only: bool) -> SimulatedTransaction:
-        await self.cluster.reach()
-        if self.cluster.choices.fault("too_old") is not None:
+        cluster = self.cluster
+        if cluster.takes_time:
+            await cluster.reach()
+        if cluster.choices.fault("too_old") is not None:
             raise TransactionTooOld("transaction_too_old (1007): the simulated cluster says so")
         transaction = SimulatedTransaction(self, call, read_only=read_only)
-        if (hard := self.cluster.choices.fault("stale")) is not None:
+        if (hard := cluster.choices.fault("stale")) is not None:
             try:
                 await asyncio.sleep(_SLOW * hard)
             except BaseException:
@@ -804,9 +866,9 @@ class SimulatedStore(Store):
 def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:
     """Begin a run of a transaction function."""
     coroutine: object = function(transaction)
-    if not isinstance(coroutine, Coroutine):
+    if coroutine.__class__ is not CoroutineType and not isinstance(coroutine, Coroutine):
         raise no_coroutine(coroutine)
-    return coroutine
+    return cast("Coroutine[Any, Any, T]", coroutine)
 
 
 def _answer(answer: asyncio.Future[None], error: ClientError | None) -> None:

@@ -165,6 +165,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._recent: deque[str] = deque(maxlen=20)
         self.set_task_factory(self._make_task)
 
+    # Every future asks for it; it is False, as set_debug is not for this loop.
+    get_debug = staticmethod(bool)
+
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""
         return self._now
