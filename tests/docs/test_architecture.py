@@ -1,0 +1,54 @@
+"""The page of architecture: its files and functions are there, and it names every folder, dependency and child."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from jobs_service import JobsService
+from tests.docs.pages import ROOT, blocks, read, rows, section
+
+PACKAGE = ROOT / "jobs_service"
+PAGE = read("docs/architecture.md")
+STEPS = re.findall(r"^\d+\. (.*?)(?=^\d+\. |^#|^$)", section("docs/architecture.md", "Seven flows"), re.M | re.S)
+
+
+def test_there_are_seven_flows() -> None:
+    assert len(re.findall(r"^### \d\. ", PAGE, re.MULTILINE)) == 7
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", PAGE)) - {"jobs_service/"})
+)
+def test_every_file_is_there(name: str) -> None:
+    assert (PACKAGE / name).exists()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_functions_of_a_step_are_in_one_of_its_files(step: str) -> None:
+    files = [PACKAGE / name for name in re.findall(r"`([a-z_/]+\.py)`", step)] or [PACKAGE / "layer/pending.py"]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    for name in re.findall(r"`(\w+)\(\)`", step):
+        assert re.search(rf"def {name}\(", text), name
+
+
+def test_every_folder_and_module_of_the_package_has_its_row() -> None:
+    named = {name.rstrip("/") for row in rows(PAGE, "where") for name in re.findall(r"`([^`]+)`", row[0])}
+    there = {path.name for path in PACKAGE.iterdir() if not path.name.startswith(("_", "py.typed"))}
+    assert named == there
+
+
+def test_every_dependency_has_its_row() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[<>=\[ ]", line)[0] for line in project["dependencies"]}
+    assert {name for row in rows(PAGE, "dependency") for name in re.findall(r"`([\w-]+)`", row[0])} == wanted
+
+
+async def test_the_tree_has_the_children_of_the_picture() -> None:
+    [_, picture] = blocks(PAGE, "mermaid")
+    drawn = re.findall(r"root(?:\[.*?\])? --> \w+\[\"([\w ]+)<br>", picture)
+    async with JobsService("memory:") as jobs:
+        running = [child["name"] for child in jobs.supervision()["children"]]
+    assert drawn == [*running, "process monitor"]
