@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -10,38 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, RunningJob, StoreError, WorkerConflict
-from jobs_service.testing import FAULTS, Process, World
 from tests.docs.pages import examples
 
-ORDERS = [f"order-{number}" for number in range(5)]
-
-
-async def send_bills(jobs: JobsService) -> None:
-    """The worker to be tested."""
-    while True:
-        try:
-            job = await jobs.accept("bill")
-            if job is not None:
-                await asyncio.sleep(1)  # the work itself
-                await send_bill(jobs, job)
-        except (StoreError, WorkerConflict):  # try again; or the job was taken for lost, and another worker has it
-            await asyncio.sleep(0.1)
-
-
 HANDLER_ALONE, HANDLER_RUN, WORLD = examples("docs/testing.md")
-PAGE: dict[str, Any] = {
-    "asyncio": asyncio,
-    "pytest": pytest,
-    **dict.fromkeys(("JobsService", "JobTransaction", "RunningJob"), Any),
-    **{"FAULTS": FAULTS, "Process": Process, "World": World, "ORDERS": ORDERS, "send_bills": send_bills},
-}
-exec(compile("from __future__ import annotations\n" + WORLD, "docs/testing.md", "exec"), PAGE)
-
-
-async def send_bill(jobs: JobsService, job: RunningJob) -> None:
-    """The page's own."""
-    await PAGE["send_bill"](jobs, job)
+PAGE: dict[str, Any] = {"__name__": "page"}
+exec(compile(WORLD, "docs/testing.md", "exec"), PAGE)
 
 
 @pytest.mark.parametrize("seed", range(50))
