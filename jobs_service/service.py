@@ -357,7 +357,10 @@ class JobsService:
         return await self._read(lambda transaction: inspection.queue_state(transaction, keys))
 
     async def last_ticks(self) -> _Ticks:
-        """Return when each periodic type in the store ticked last, seconds since the epoch."""
+        """Return when each periodic type in the store ticked last, seconds since the epoch.
+
+        Of one that has not ticked yet it is when its handler was first run.
+        """
         keyspace = self._keyspace()
         found = await self._read(lambda transaction: inspection.last_ticks(transaction, keyspace))
         return dict(found)

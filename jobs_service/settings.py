@@ -129,7 +129,7 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidSettings(_first_complaint(error)) from None
+            raise InvalidSettings(_first_complaint(error, values)) from None
         except ValueError as error:
             raise InvalidSettings(in_one_line(str(error), _LONGEST)) from None
         except Exception as error:  # what an object raises that is asked for its number
@@ -198,11 +198,20 @@ def _with_nearest(name: str, known: list[str]) -> str:
     return f"{in_one_line(name, 60)} is no setting; the nearest is {nearest}"
 
 
-def _first_complaint(error: ValidationError) -> str:
+def _first_complaint(error: ValidationError, arguments: dict[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
     place = tuple(str(part) for part in first["loc"]) or ("settings",)
     allowed = in_one_line(first["msg"][0].lower() + first["msg"][1:], 100)
-    return f"{_called(place, first.get('input'))}: {allowed}{_range_of(place)}"
+    return f"{_called(place, first.get('input'))}: {allowed}{_range_of(place)}{_where(place[0], arguments)}"
+
+
+def _where(setting: str, arguments: dict[str, Any]) -> str:
+    """Return which file a setting stands in, if it does."""
+    file = os.environ.get(FILE_VARIABLE)
+    variable = PREFIX + setting.upper()
+    if not file or setting in arguments or any(name.upper() == variable for name in os.environ):
+        return ""
+    return f"; it stands in {in_one_line(file, 150)}"
 
 
 def _called(place: tuple[str, ...], value: Any) -> str:

@@ -217,8 +217,11 @@ def test_an_unknown_setting_is_told_which_there_are() -> None:
     ],
 )
 def test_a_mistake_in_the_file_is_told_like_any_other(content: str, start: str, file: Callable[[str], Path]) -> None:
-    file(content)
-    assert complaint().startswith(start)
+    path = file(content)
+    message = complaint()
+    assert message.startswith(start)
+    assert message.endswith(f"; it stands in {path}")
+    assert "stands in" not in complaint(add_batch=0, add_bach=1)
 
 
 @pytest.mark.parametrize("content", ["add_batch 1", "add_batch = ", "= 1", "a = 1\na = 2", b"\xff\xfe"])
@@ -298,8 +301,8 @@ def test_options_of_handlers_come_from_json_in_the_variable(
     ],
 )
 def test_a_mistake_in_a_handlers_options_is_told(content: str, message: str, file: Callable[[str], Path]) -> None:
-    file(content)
-    assert complaint() == message
+    path = file(content)
+    assert complaint() == f"{message}; it stands in {path}"
 
 
 @pytest.mark.parametrize("name", HandlerSettings.model_fields)

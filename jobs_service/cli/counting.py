@@ -60,6 +60,15 @@ class Tally:
 
 def _summary(job: Job, now: float, status: Status) -> dict[str, Any]:
     from jobs_service.cli.names import shown
+    from jobs_service.cli.output import history_json, timestamp
     from jobs_service.runner.stats import summary
 
-    return {**summary(job, now), "id": shown(job.id), "status": status.value}
+    added = next((event.time for event in job.history if event.kind == "added"), None)
+    return {
+        **summary(job, now),
+        "id": shown(job.id),
+        "status": status.value,
+        "last_updated": timestamp(job.history[0].time) if job.history else None,
+        "added": timestamp(added),
+        "history": history_json(job),
+    }

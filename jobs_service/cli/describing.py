@@ -52,7 +52,8 @@ def periodic(
 ) -> None:
     """Show periodic jobs with their last and next tick.
 
-    Without an application they are those that have ticked in the store.
+    Without an application they are those that are in the store; the last tick of one that has not ticked yet is when
+    its handler was first run.
     """
     if application is None:
         rows = session.run(context, store, _ticks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -150,7 +150,7 @@ def _summary(type: str, summary: dict[str, Any]) -> list[str]:
         summary["status"],
         str(summary["attempts"]),
         str(summary["error_count"]),
-        "" if since is None else output.time_text(datetime.fromtimestamp(since, UTC)),
+        "" if since is None else output.time_text(datetime.fromisoformat(since)),
         printable((summary["error"] or "").replace("\n", " ")),
     ]
 

@@ -72,11 +72,14 @@ def job_json(job: Job) -> dict[str, Any]:
         "seq": job.seq.hex() if job.seq else None,
         "attempts": job.attempts,
         **_told(job),
-        "history": [
-            {"kind": event.kind.value, "at": timestamp(event.time), "detail": event.detail} for event in job.history
-        ],
+        "history": history_json(job),
         "status": status_text(job),
     }
+
+
+def history_json(job: Job) -> list[dict[str, Any]]:
+    """Return what happened to a job, as `--json` prints it."""
+    return [{"kind": event.kind.value, "at": timestamp(event.time), "detail": event.detail} for event in job.history]
 
 
 def event_json(event: Job | JobEvent) -> dict[str, Any]:

@@ -26,12 +26,13 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def duration(text: str, name: str) -> float:
+def duration(text: str, name: str, *others: str) -> float:
     """Return seconds.
 
     Args:
         text: a plain number of seconds, or numbers with the units d, h, m, s in that order: `1h30m`.
         name: the argument's, for the error.
+        others: what may stand there besides, for the error.
 
     Raises:
         typer.BadParameter: it is no duration.
@@ -46,7 +47,8 @@ def duration(text: str, name: str) -> float:
         seconds = math.inf
     if math.isinf(seconds):
         shown = text if len(text) <= 40 else f"{text[:39]}…"
-        raise typer.BadParameter(f"{shown!r} is no duration; write 90, 30s, 10m, 1h30m or 2d", param_hint=name)
+        *most, last = "90", "30s", "10m", "1h30m", "2d", *others
+        raise typer.BadParameter(f"{shown!r} is no duration; write {', '.join(most)} or {last}", param_hint=name)
     return seconds
 
 

@@ -40,7 +40,7 @@ def retention(
     """
     name = parse_type(type)
     changes = {
-        option: None if text == FOR_EVER else parsing.duration(text, f"--{option.replace('_', '-')}")
+        option: None if text == FOR_EVER else parsing.duration(text, f"--{option.replace('_', '-')}", FOR_EVER)
         for option, text in (("keep", keep), ("keep_failed", keep_failed))
         if text is not None
     }

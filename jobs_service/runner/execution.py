@@ -91,6 +91,7 @@ class End(NamedTuple):
         if self.retry_in is not None:
             fields["retry_in"] = round(self.retry_in, 3)
         if self.operation is processing.finish:
+            fields["attempt"] += self.arguments[2].attempts  # a run that ends a job without attempts left is none
             log.warning("job_failed", **fields)
         elif isinstance(self.raised, Retry):  # what the handler has asked for is nothing to be warned of
             log.info("job_retrying", **fields)
@@ -299,10 +300,14 @@ def _how_used_up(job: RunningJob) -> str:
     error = error_of(job)
     crashed = kinds.count(HistoryKind.CRASHED)
     if not crashed and error is None:
-        return f"its worker was lost {job.attempts - 1} times"
+        return f"its worker was lost {_times(job.attempts - 1)}"
     lost = kinds.count(HistoryKind.LOST)
     last = "" if error is None else f"; the last error was {_brief(error, _MOST_OF_A_REASON)}"
-    return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} were lost with their worker{last}"
+    return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} lost with their worker{last}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _is_about(error: JobsError, job: RunningJob) -> bool:

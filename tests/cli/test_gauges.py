@@ -64,6 +64,9 @@ def test_stats_sum_up_what_unfinished_jobs_do(invoke: Invoke, counted: str) -> N
         ("c", "ready", "added"),
         ("later", "scheduled", "added"),
     ]
+    times = [each[field] for each in summaries for field in ("added", "last_updated")]
+    times += [event["at"] for each in summaries for event in each["history"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", time) for time in times)
 
 
 def test_a_type_that_is_not_there_has_no_stats(invoke: Invoke, counted: str) -> None:

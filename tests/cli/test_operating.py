@@ -60,7 +60,11 @@ def test_pausing_and_resuming_print_what_holds_now(invoke: Invoke, email: str) -
     [
         (["typo"], 1, "there is no type typo"),
         (["typo", "--keep", "1d"], 1, "there is no type typo"),
-        (["email", "--keep", "long"], 2, "Invalid value for --keep: 'long' is no duration"),
+        (
+            ["email", "--keep", "long"],
+            2,
+            "Invalid value for --keep: 'long' is no duration; write 90, 30s, 10m, 1h30m, 2d or forever",
+        ),
         (["email", "--keep-failed", "99999d"], 2, "keep_failed=8639913600.0: allowed are None and seconds from 0"),
     ],
 )

@@ -44,8 +44,7 @@ async def test_a_job_whose_last_attempt_was_lost_keeps_its_error_and_has_no_more
     assert (job.outcome, job.attempts) == (Outcome.FAILED, 3)
     assert job.error is not None
     assert job.error.message == (
-        "its 3 attempts are used up: 2 crashed, 1 were lost with their worker; "
-        "the last error was ValueError: the real error"
+        "its 3 attempts are used up: 2 crashed, 1 lost with their worker; the last error was ValueError: the real error"
     )
     assert 'raise ValueError("the real error")' in job.error.traceback
 
@@ -67,6 +66,26 @@ async def test_a_job_that_was_lost_each_time_says_so_and_has_as_many_attempts() 
     assert job.attempts == 2
     assert job.error is not None
     assert job.error.message == "its worker was lost 2 times"
+
+
+@in_virtual_time
+async def test_a_job_whose_only_attempt_was_lost_says_so() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=1)
+        async def work() -> None:
+            await asyncio.sleep(DAY)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(10)
+            await lose(jobs)
+            with capture_logs() as logs:
+                job = await ended(jobs, "a")
+    assert job.error is not None
+    assert job.error.message == "its worker was lost once"
+    [failed] = [each for each in logs if each["event"] == "job_failed"]
+    assert failed["attempt"] == job.attempts == 1
 
 
 # A job that its handler ends in its own transaction
