@@ -155,6 +155,7 @@ class FdbStore(Store):
         self._idle = asyncio.Event()
         self._idle.set()
         self._behind: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Future[Reason | None]] = set()
         self._finding = asyncio.Lock()
         self._prefix: bytes | None = None
         self._told: bytes | None = None
@@ -208,7 +209,8 @@ class FdbStore(Store):
                 await asyncio.wait(set(self._behind))
         await self._watches.close(f"store {self.address} was closed")
         await self._remove_marks()
-        self._executor.shutdown()
+        # Who looks for a reason just now ends by themselves: the loop must not stand still as long.
+        self._executor.shutdown(wait=not self._looking)
         self._database = None
 
     async def prefix(self) -> bytes:
@@ -303,11 +305,19 @@ class FdbStore(Store):
             self._do_behind(self._explain(self._cluster))
 
     async def _explain(self, cluster: Cluster) -> None:
-        assert self._loop is not None
         try:
-            self._silence = await self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
+            self._silence = await self._reason(cluster)
         finally:
             self._explaining = False
+
+    async def _reason(self, cluster: Cluster) -> Reason | None:
+        """Return why nothing answers. Whoever asks may go; it is looked for to its end, which takes seconds."""
+        assert self._loop is not None
+        looking = self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
+        self._looking.add(looking)
+        looking.add_done_callback(self._looking.discard)
+        looking.add_done_callback(lambda done: done.exception())
+        return await asyncio.shield(looking)
 
     def _enter(self) -> None:
         self._calls += 1
@@ -649,7 +659,7 @@ class FdbStore(Store):
         await asyncio.wait([looking], timeout=_SILENT)
         if looking.done() or self._cluster is None:
             return
-        self._silence = await self._loop.run_in_executor(self._executor, why_silent, self._database, self._cluster)
+        self._silence = await self._reason(self._cluster)
         if self._silence is not None and self._silence.lasting and not looking.done():
             raise StoreUnavailable(self._silence.text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import subprocess
@@ -269,6 +270,31 @@ async def test_tls_on_one_side_only_is_said_at_once(tls: bool, tmp_path: Path) -
         # Were it not at once, the test would take an hour.
         said = await refusal(file, transaction_timeout=3600)
     assert ("lacks :tls" if tls else "speak no TLS") in said
+
+
+@cluster_test
+async def test_closing_does_not_wait_for_who_looks_why_nothing_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def look(*_: object) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait()
+
+    monkeypatch.setattr("jobs_service.store.fdb._SILENT", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.why_silent", look)
+    file = tmp_path / "fdb.cluster"
+    file.write_text("test:test@127.0.0.1:1")
+    store = open_address(f"fdb:{file}", Settings(), Sources())
+    await store.open()
+    asking = asyncio.create_task(store.prefix())
+    await begun.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    await store.close()
+    go_on.set()
 
 
 def test_a_cluster_file_that_is_a_directory_is_refused(tmp_path: Path) -> None:
