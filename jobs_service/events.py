@@ -6,6 +6,8 @@ structlog's default would print every detail to its standard output.
 
 from __future__ import annotations
 
+import sys
+import traceback
 from typing import Any, Final
 
 import structlog
@@ -59,15 +61,29 @@ class EventLog:
             self._logger().warning(event, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Log what somebody should look after."""
+        """Log what somebody should look after.
+
+        Args:
+            event: its name.
+            fields: of the event; `exc_info` is an exception, or True for the one that is being handled.
+        """
+        if "exc_info" in fields and not structlog.is_configured():
+            # Structlog's default shows local variables beside a traceback, among them jobs' data.
+            fields["stack"] = _plain(fields.pop("exc_info"))
         self._logger().error(event, **fields)
 
     def exception(self, event: str, **fields: Any) -> None:
         """Log an error with the traceback of the exception that is being handled."""
-        self._logger().error(event, exc_info=True, **fields)
+        self.error(event, exc_info=True, **fields)
 
     def _logger(self) -> Any:
         return structlog.get_logger(self._name, **self._fields)
+
+
+def _plain(error: BaseException | bool | None) -> str:
+    """Return a traceback as Python prints it."""
+    shown = error if isinstance(error, BaseException) else sys.exception()
+    return "".join(traceback.format_exception(shown)).rstrip()
 
 
 def _is_heard(method: str) -> bool:

@@ -85,6 +85,38 @@ def test_no_event_has_a_jobs_data(tmp_path: Path, configure: str) -> None:
     assert "password" not in output
 
 
+FAILING = """
+import asyncio
+from jobs_service import JobsService, RunningJob
+
+jobs = JobsService("memory:")
+
+@jobs.handler("email")
+async def email(job: RunningJob, args: dict[str, str]) -> None:
+    await job.finish()
+    raise ValueError("after its end")
+
+async def main():
+    async with jobs:
+        running = asyncio.create_task(jobs.run())
+        job = await jobs.enqueue(email, {"password": "hunter2"})
+        await jobs.result(email, job.id)
+        running.cancel()
+        await asyncio.wait([running])
+
+asyncio.run(main())
+"""
+
+
+def test_a_traceback_shows_no_data_where_structlog_is_not_configured(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "handler_failed_after_end" in done.stdout
+    assert "ValueError: after its end" in done.stdout
+    assert "Traceback (most recent call last):" in done.stdout
+    assert "hunter2" not in done.stdout
+
+
 def test_importing_the_library_configures_nothing_and_prints_nothing(tmp_path: Path) -> None:
     program = (
         "import jobs_service, structlog, logging\nassert not structlog.is_configured() and not logging.root.handlers"
