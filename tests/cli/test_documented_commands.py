@@ -14,6 +14,7 @@ from tests.cli.support import process, serving
 from tests.docs.pages import ROOT, examples, read, rows
 
 [TOUR] = examples("docs/command-line.md", "sh")
+_, SCREEN, MOVE = examples("README.md", "sh")
 [BACKUP] = examples("docs/stores.md", "sh")
 [SUBMIT] = examples("docs/handlers.md", "sh")
 [BENCH] = examples("docs/performance.md", "sh")
@@ -38,6 +39,13 @@ def test_the_tour_of_the_command_line_runs_as_it_stands(invoke: Invoke) -> None:
     assert "email" in printed["stats"]
 
 
+def test_the_screen_of_the_readme_runs_as_it_stands(invoke: Invoke, tmp_path: Path) -> None:
+    ended = [(command, invoke(*command)) for command in commands(SCREEN)]
+    assert [(command, end.err) for command, end in ended if end.code] == []
+    assert "ada@example.org" in "".join(end.out for _, end in ended)
+    assert (tmp_path / "copy.mdb").exists()
+
+
 def test_a_backup_is_restored_as_the_page_says(invoke: Invoke, email: str, tmp_path: Path) -> None:
     [command] = commands(BACKUP)
     assert invoke(*command, "--store", email).code == 0
@@ -56,8 +64,9 @@ def test_a_command_is_submitted_as_the_page_says(tmp_path: Path, monkeypatch: py
     assert (done.code, done.out) == (3, "converted cat.png\n")
 
 
-def test_a_store_is_copied_as_the_page_says(invoke: Invoke, tmp_path: Path) -> None:
-    [(verb, source, target)] = commands(COPY)
+@pytest.mark.parametrize("example", [COPY, MOVE])
+def test_a_store_is_copied_as_the_pages_say(invoke: Invoke, tmp_path: Path, example: str) -> None:
+    [(verb, source, target)] = commands(example)
     assert target.startswith("fdb:")  # for want of a cluster, the copy is made into another embedded store
     assert invoke("types", "set", "email", "60", "--store", source).code == 0
     assert invoke("add", "email", "one", "--store", source).code == 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,25 +12,10 @@ from jobs_service import JobsService
 from jobs_service.store.base import Transaction
 from jobs_service.store.memory import MemoryStore
 from tests.docs.pages import examples, section
+from tests.docs.running import run
 
 PLACE_ORDER, WORKER, WITHIN = examples("docs/transactions.md")
 FOLLOW, LEAVE = examples("docs/waiting.md")
-
-
-async def run(example: str, **names: Any) -> dict[str, Any]:
-    """Run an example as the body of a coroutine; return the names that it had and made."""
-    code = compile(example, "an example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    result = eval(code, names)
-    if inspect.iscoroutine(result):
-        await result
-    return names
-
-
-@pytest.fixture
-async def jobs() -> Any:
-    async with asyncio.timeout(60), JobsService("memory:") as service:
-        await service.set_type_timeout("email", 30)
-        yield service
 
 
 async def test_your_data_and_a_job_are_written_together(jobs: JobsService) -> None:
