@@ -31,7 +31,7 @@ ResubmitOption = Annotated[
 
 OptionalId = Annotated[
     str | None,
-    typer.Argument(metavar="[ID]", help="Names the job within its type; else it gets a random one, which is printed."),
+    typer.Argument(metavar="ID", help="Names the job within its type; else it gets a random one, which is printed."),
 ]
 
 

@@ -30,7 +30,7 @@ from jobs_service.cli import (
     watching,
     working,
 )
-from jobs_service.cli.options import StoreOption
+from jobs_service.cli.options import StoreOption, Verb
 from jobs_service.cli.quickstart import quickstart
 from jobs_service.cli.session import Chosen
 
@@ -82,29 +82,29 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     app.add_typer(type_verbs.verbs(), name="types")
-    app.command("add")(adding.add)
-    app.command("add-many")(bulk.add_many)
+    app.command("add", cls=Verb)(adding.add)
+    app.command("add-many", cls=Verb)(bulk.add_many)
     # What stands behind the command's name is the command's, also what looks like an option.
-    app.command("submit", context_settings={"allow_interspersed_args": False})(submitting.submit)
-    app.command("list")(looking.list_jobs)
-    app.command("show")(looking.show)
-    app.command("watch")(watching.watch)
-    app.command("remove")(changing.remove)
-    app.command("resubmit")(changing.resubmit)
-    app.command("pause")(pausing.pause)
-    app.command("resume")(pausing.resume)
-    app.command("retention")(retaining.retention)
-    app.command("stats")(gauging.stats)
-    app.command("top")(gauging.top)
-    app.command("workers")(working.workers)
-    app.command("periodic")(describing.periodic)
-    app.command("handlers")(describing.handlers)
-    app.command("health")(health.health)
-    app.command("serve")(serving.serve)
-    app.command("quickstart")(quickstart)
-    app.command("backup")(backing_up.backup)
-    app.command("copy")(copying.copy)
-    app.command("completion")(completing.completion)
+    app.command("submit", cls=Verb, context_settings={"allow_interspersed_args": False})(submitting.submit)
+    app.command("list", cls=Verb)(looking.list_jobs)
+    app.command("show", cls=Verb)(looking.show)
+    app.command("watch", cls=Verb)(watching.watch)
+    app.command("remove", cls=Verb)(changing.remove)
+    app.command("resubmit", cls=Verb)(changing.resubmit)
+    app.command("pause", cls=Verb)(pausing.pause)
+    app.command("resume", cls=Verb)(pausing.resume)
+    app.command("retention", cls=Verb)(retaining.retention)
+    app.command("stats", cls=Verb)(gauging.stats)
+    app.command("top", cls=Verb)(gauging.top)
+    app.command("workers", cls=Verb)(working.workers)
+    app.command("periodic", cls=Verb)(describing.periodic)
+    app.command("handlers", cls=Verb)(describing.handlers)
+    app.command("health", cls=Verb)(health.health)
+    app.command("serve", cls=Verb)(serving.serve)
+    app.command("quickstart", cls=Verb)(quickstart)
+    app.command("backup", cls=Verb)(backing_up.backup)
+    app.command("copy", cls=Verb)(copying.copy)
+    app.command("completion", cls=Verb)(completing.completion)
     return app
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs_service import JobsService
 
 FileArgument = Annotated[
-    str, typer.Argument(metavar="[FILE|-]", help="JSON lines; - (and nothing) reads standard input.")
+    str, typer.Argument(metavar="FILE|-", help="JSON lines; - (and nothing) reads standard input.")
 ]
 
 

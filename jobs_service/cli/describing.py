@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
 OptionalApplication = Annotated[
     str | None,
-    typer.Argument(metavar="[MODULE:ATTR]", help="A JobsService of yours: only it knows when its jobs come next."),
+    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
 ]
 
 HANDLERS = (Column("type"), Column("function"), Column("comes"), Column("options", cut=True))

@@ -187,6 +187,6 @@ class _Printer:
             shown(job.id),
             output.status_text(job),
             priority_text(job.priority),
-            output.time_text(job.run_at),
+            output.time_text(job.run_at) if job.state == "pending" else "",  # else the time of a run that has been
             output.told_text(job, job.attempts),
         ]

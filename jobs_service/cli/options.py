@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
+from typer.core import TyperCommand
 
 DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+class Verb(TyperCommand):
+    """A command whose usage is written as manuals write it: `TYPE [ID]`, where typer writes `{TYPE} [ID]`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words behind the command's name."""
+        return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
 
 def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
@@ -20,7 +30,7 @@ def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
 
 TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=_types)]
 OptionalType = Annotated[
-    str | None, typer.Argument(metavar="[TYPE]", help="Only jobs of this type.", autocompletion=_types)
+    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=_types)
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Names the job within its type.")]
 NewTypeOption = Annotated[

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ApplicationArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[MODULE:ATTR]", help="A JobsService of yours; its store and settings are used."),
+    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours; its store and settings are used."),
 ]
 LevelOption = Annotated[Level, typer.Option("--log-level", help="Log nothing less severe.")]
 

@@ -10,7 +10,7 @@ from jobs_service.cli import output, parsing, session
 from jobs_service.cli.counting import Tally
 from jobs_service.cli.existing import change_type
 from jobs_service.cli.names import parse_type, shown
-from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument, Verb
 from jobs_service.cli.tables import Column, table
 from jobs_service.status import Status
 
@@ -35,8 +35,8 @@ def verbs() -> typer.Typer:
     """Return the verb with its two sub-verbs."""
     app = typer.Typer(rich_markup_mode=None)
     app.callback(invoke_without_command=True)(types)
-    app.command("set")(set_timeout)
-    app.command("clear")(clear_timeout)
+    app.command("set", cls=Verb)(set_timeout)
+    app.command("clear", cls=Verb)(clear_timeout)
     return app
 
 

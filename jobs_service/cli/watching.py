@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
 
 OptionalId = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="The job; without it, all jobs of the type are watched.")
+    str | None, typer.Argument(metavar="ID", help="The job; without it, all jobs of the type are watched.")
 ]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="S", help=f"Watch no longer than this: {DURATION_HELP}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -283,6 +284,8 @@ def test_help_is_plain_and_fits_80_columns(invoke: Invoke, verb: list[str]) -> N
     assert help.out.startswith("Usage: jobs-service")
     assert "\x1b" not in help.out
     assert max(map(len, help.out.splitlines())) <= 80
+    usage, _ = help.out.split("\n\n", 1)
+    assert not re.search(r"[{}]|\[\[", usage)
     if not verb:
         listed = help.out.partition("\nCommands:\n")[2].splitlines()
         assert [line.split()[0] for line in listed] == VERBS

@@ -54,6 +54,18 @@ def test_one_type_is_listed_without_its_name(invoke: Invoke, full: str) -> None:
     ]
 
 
+def test_the_time_of_a_run_that_has_been_is_not_listed(invoke: Invoke, email: str) -> None:
+    async def run(jobs: JobsService) -> None:
+        await jobs.add("email", "a", run_at=946_684_800.0)
+        job = await jobs.accept("email", timeout=0)
+        assert job is not None
+        await job.finish()
+
+    arrange(email, run)
+    assert rows(invoke("list", "email", "--store", email).out) == [["ID", "STATE"], ["a", "succeeded"]]
+    assert invoke("list", "email", "--json", "--store", email).json["run_at"] == "2000-01-01T00:00:00.000000Z"
+
+
 @pytest.mark.parametrize(("state", "ids"), [("pending", "ev"), ("running", "d"), ("finished", "abc")])
 def test_only_jobs_in_a_state_are_listed(invoke: Invoke, full: str, state: str, ids: str) -> None:
     jobs = invoke("list", "--state", state, "--json", "--store", full).json_lines
