@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,30 @@ def test_every_folder_and_module_of_the_package_has_its_row() -> None:
     named = {name.rstrip("/") for row in rows(PAGE, "where") for name in re.findall(r"`([^`]+)`", row[0])}
     there = {path.name for path in PACKAGE.iterdir() if not path.name.startswith(("_", "py.typed"))}
     assert named == there
+
+
+def imported(file: Path) -> set[str]:
+    """Return the folders and modules of the package that a file imports from."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("jobs_service.")}
+
+
+def test_no_module_imports_from_a_row_above_its_own() -> None:
+    floors = [re.findall(r"`(\w+)(?:\.py|/)`", row[0]) for row in rows(PAGE, "where")]
+    height = {name: -place for place, names in enumerate(floors) for name in names}
+    above = [
+        f"{file.relative_to(PACKAGE)} imports from {name}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        if (own := file.relative_to(PACKAGE).parts[0].removesuffix(".py")) in height
+        for name in imported(file)
+        if height.get(name, min(height.values())) > height[own]
+    ]
+    assert above == []
 
 
 def test_every_dependency_has_its_row() -> None:

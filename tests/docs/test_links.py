@@ -37,10 +37,11 @@ def test_every_file_that_a_page_names_is_there(page: str) -> None:
         assert (ROOT / name).exists(), name
 
 
-def test_every_page_is_in_the_sites_navigation_and_on_its_first_page() -> None:
+def test_every_page_is_in_the_sites_navigation_on_its_first_page_and_in_the_readme() -> None:
     text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     assert tomllib.loads(text)["project"]["docs_dir"] == "docs"
     named = re.findall(r'"([\w-]+\.md)"', text)
     there = [Path(page).name for page in PAGES if page != "README.md"]
     assert sorted(named) == sorted(there)
     assert set(links("docs/index.md")) >= {*there} - {"index.md"}
+    assert set(links("README.md")) >= {f"docs/{name}" for name in there} - {"docs/index.md"}
