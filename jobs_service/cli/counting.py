@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from jobs_service.errors import RecordDamaged
 from jobs_service.status import UNFINISHED, Status, status_of
 
 if TYPE_CHECKING:
@@ -29,16 +30,18 @@ class Tally:
 
     def add(self, job: Job, now: float) -> None:
         """Count a job as it is at a time, seconds since the epoch."""
-        status = status_of(job, now)
-        self.jobs[status] += 1
         self._gauges.add(job, now)
-        if status not in UNFINISHED:
-            return
-        history = job.history
-        # The clock of the machine that wrote the event may be ahead.
-        self._ages[status] += max(now - history[0].at, 0.0) if history else 0.0  # type: ignore[assignment]
-        if len(self.summaries) < self._wanted:
-            self.summaries.append(_summary(job, now, status))
+        status = status_of(job, now)
+        if status in UNFINISHED:
+            try:
+                history = job.history
+                if len(self.summaries) < self._wanted:
+                    self.summaries.append(_summary(job, now, status))
+                # The clock of the machine that wrote the event may be ahead.
+                self._ages[status] += max(now - history[0].at, 0.0) if history else 0.0  # type: ignore[assignment]
+            except RecordDamaged:  # of what is told of its runs
+                status = Status.UNREADABLE
+        self.jobs[status] += 1
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs do what; unreadable ones are an exception, and told only where there are any."""

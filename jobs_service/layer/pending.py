@@ -467,4 +467,5 @@ def _ranked(keys: TypeKeys, key: bytes) -> _Ranked:
 
 
 def _due(packed_run_at: bytes, due_by: float | None) -> bool:
-    return due_by is None or not packed_run_at or unpack_seconds(packed_run_at) <= due_by
+    # What is no time at all is no reason to wait: nobody could say for how long.
+    return due_by is None or not packed_run_at or not unpack_seconds(packed_run_at) > due_by

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from jobs_service import json_data
+from jobs_service.errors import RecordDamaged
 from jobs_service.model import HistoryKind, Job, JobState, JobType
 from jobs_service.runner.scheduling import HEALTH_THRESHOLD, consecutive_crashes
 
@@ -38,10 +39,13 @@ class Gauges:
         if job.state is JobState.UNREADABLE:
             self.unreadable += 1
             return
-        if len(self._summaries) < self._wanted:
-            self._summaries.append(summary(job, now))
-        state = state_of(job, now)
-        history = job.history
+        try:
+            state, history = state_of(job, now), job.history
+            if len(self._summaries) < self._wanted:
+                self._summaries.append(summary(job, now))
+        except RecordDamaged:  # of what is told of its runs
+            self.unreadable += 1
+            return
         self._count[state] += 1
         # The clock of the machine that wrote the event may be ahead.
         self._seconds[state] += max(now - history[0].at, 0.0) if history else 0.0

@@ -25,6 +25,7 @@ from jobs_service import (
     StoreError,
     WorkerConflict,
 )
+from jobs_service.cli.counting import Tally
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
@@ -513,3 +514,28 @@ async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(jobs:
         await damage(jobs)
         await jobs.remove(T1, J1, force=True)
         assert (await anext(events)).state is JobState.REMOVED
+
+
+async def test_stats_go_on_where_what_is_told_of_runs_cannot_be_read(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob(f"{number}", number) for number in range(4)])
+    await damage(quiet, "1", with_broken_notes)
+    stats = (await quiet.stats(jobs=4))[T1]
+    assert (stats["pending"], stats["unreadable"]) == (3, 1)
+    assert [job["id"] for job in stats["jobs"]] == ["0", "2", "3"]
+    tally = Tally(4)
+    for job in await listed(quiet, T1):
+        tally.add(job, time.time())
+    assert (tally.counts()["ready"], tally.counts()["unreadable"], len(tally.summaries)) == (3, 1, 3)
+
+
+@pytest.mark.parametrize("value", [b"m", b"\x21" + b"\xff" * 8, b"\x21"])
+async def test_a_ready_job_whose_time_cannot_be_read_is_due(quiet: JobsService, value: bytes) -> None:
+    jobs = quiet
+    await jobs.add(T1, J1)
+    [entry] = await keys_in(jobs, READY)
+    await put(jobs, READY, entry, value, type=None)
+    assert await jobs.pending_count(T1, due_by=time.time()) == 1
+    job = await jobs.accept(T1, timeout=PATIENCE)
+    assert job is not None
+    await job.finish()
+    assert await jobs.accept(T1, timeout=0) is None
