@@ -17,7 +17,7 @@ import structlog
 from jobs_service.service import JobsService
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import Limits
+from jobs_service.store.base import Limits, Store
 from jobs_service.testing.choices import Choices, Plan
 from jobs_service.testing.cluster import Cluster, SimulatedStore
 from jobs_service.testing.loop import OWNER, SimulatedLoop, SimulatedTask
@@ -75,7 +75,9 @@ class Process:
         self.failure: BaseException | None = None
         self.context = Context()
         self.context.run(OWNER.set, self)
-        self.store = SimulatedStore(world.cluster, self, settings=settings, sources=self.sources, context=self.context)
+        self.store: Store = SimulatedStore(
+            world.cluster, self, settings=settings, sources=self.sources, context=self.context
+        )
         self.world = world
         self._held: list[asyncio.Handle] = []
         self._end = asyncio.Event()

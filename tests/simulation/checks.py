@@ -49,7 +49,7 @@ class KeyCheck:
         if run.is_damaged:
             pairs = [pair for pair in pairs if not is_damage(*pair)]
         versions.leave(version)
-        newest = (version + 1).to_bytes(8, "big") + b"\x00\x00"
+        newest = (version + 1).to_bytes(8, "big") + b"\x00\x00" if run.machine is None else run.machine.next_stamp
         now = EPOCH + run.world.loop.time() + run.latest_clock
         for process, jobs in run.services.items():
             for complaint in crowded(jobs):

@@ -18,6 +18,7 @@ from tests import reader
 from tests.reader import Record, Undocumented
 from tests.simulation.complaints import differences, named, observed, shown
 from tests.simulation.damage import is_damage
+from tests.simulation.embedded import Machine
 from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
 from tests.simulation.rows import PREFIX, rows_of, section
@@ -54,6 +55,7 @@ class History:
 
     Args:
         time: the loop's clock, seconds.
+        machine: on which embedded stores are; None where the cluster is simulated.
 
     Attributes:
         model: all jobs and types as they must be now.
@@ -62,8 +64,9 @@ class History:
         silences: the jobs that were taken for lost.
     """
 
-    def __init__(self, time: Callable[[], float]) -> None:
-        self._operations = Operations(time)
+    def __init__(self, time: Callable[[], float], machine: Machine | None = None) -> None:
+        self._operations = Operations(time, _nobody if machine is None else machine.is_dead)
+        self._version_of = _version_in if machine is None else machine.version_of
         self.model: Model = self._operations.model
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
@@ -272,7 +275,7 @@ class History:
             return
         seq = record.seq
         if job.place > self._operations.own_places:
-            if int.from_bytes(seq[:8], "big") != version:
+            if self._version_of(seq) != version:
                 self._complain(f"{named(*key)} has moved, but its seq is {seq.hex()}")
             return
         if self._operations.seqs.get(key, seq) != seq:
@@ -303,7 +306,7 @@ class History:
                 woken[key[0]] = None
         for keys in map(rows_of, active):
             stamp = written.get(keys.watch_activity)
-            if stamp is None or int.from_bytes(stamp[:8], "big") != version:
+            if stamp is None or self._version_of(stamp) != version:
                 self._complain(f"jobs of {keys.type!r} have changed, but nobody was told")
         for keys in map(rows_of, woken):
             if written.get(keys.watch_pending) is None:
@@ -353,6 +356,16 @@ class History:
 
     def _complain(self, complaint: str) -> None:
         self._operations.complain(f"{self._operations.who()}: {complaint}")
+
+
+def _version_in(stamp: bytes) -> int:
+    """Return the version of the simulated cluster in a versionstamp."""
+    return int.from_bytes(stamp[:8], "big")
+
+
+def _nobody(instance: bytes) -> bool:
+    """Where stores have no instances none is dead."""
+    return False
 
 
 def meanwhile(history: History, key: Key, began: int) -> Iterator[State | None]:

@@ -7,12 +7,12 @@ record after the call, or the class of the exception.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, instances, pending, processing
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.processing import Holding, Told
@@ -59,6 +59,7 @@ class Entry:
     | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
     | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
     | lost              | until (a versionstamp), limit               | [(id, record afterwards), ...]: those lost   |
+    | bury              | the dead instances                          | the job's record afterwards                  |
     | expire            | until, limit                                | [(id, None), ...]: those removed             |
     | set timeout       | seconds                                     | None                                         |
     | clear timeout     |                                             | None                                         |
@@ -104,6 +105,7 @@ def recording() -> Iterator[None]:
         (pending, "make_ready", _make_ready),
         (pending, "accept", _accept),
         (activity, "re_enqueue", _re_enqueue),
+        (instances, "take_from", _take_from),
         (activity, "remove_expired", _remove_expired),
         (activity, "pause", lambda original: _on_a_type("pause", original)),
         (activity, "resume", lambda original: _on_a_type("resume", original)),
@@ -344,6 +346,19 @@ def _re_enqueue(original: Operation) -> Operation:
         result = [(entry.id, entry.record) for entry in touched]
         journal.append(Entry("lost", keys, None, (until, limit), _now(unit), result))
         return lost
+
+    return noted
+
+
+def _take_from(original: Operation) -> Operation:
+    async def noted(unit: Unit, jobs: Sequence[Place], dead: Collection[bytes]) -> tuple[list[Touched], int]:
+        taken: list[Touched]
+        taken, dealt_with = await original(unit, jobs, dead)
+        journal = _journal(unit)
+        if journal is not None:
+            for entry in taken:
+                journal.append(Entry("bury", entry.keys, entry.id, (dead,), _now(unit), entry.record))
+        return taken, dealt_with
 
     return noted
 

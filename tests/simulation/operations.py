@@ -75,6 +75,7 @@ class Operations:
 
     Args:
         time: the loop's clock, seconds.
+        is_dead: whether the process of an instance of a store has died.
 
     Attributes:
         model: all jobs and types as they must be now.
@@ -96,7 +97,7 @@ class Operations:
         taken_away: those of whose running jobs it has canceled some, or taken from their workers.
     """
 
-    def __init__(self, time: Callable[[], float]) -> None:
+    def __init__(self, time: Callable[[], float], is_dead: Callable[[bytes], bool]) -> None:
         self.model = Model()
         self.complaints: list[str] = []
         self.cells: Counter[tuple[str, str]] = Counter()
@@ -115,6 +116,7 @@ class Operations:
         self.resumed: dict[JobType, None] = {}
         self.taken_away: dict[JobType, None] = {}
         self._time = time
+        self._is_dead = is_dead
         self._locks: dict[bytes, str] = {}
         self._transaction: Ended
         # The last move that the present transaction can have seen, and whether not all that was found did fit.
@@ -139,6 +141,7 @@ class Operations:
             "make ready": self._make_ready,
             "accept": self._accept,
             "lost": self._lost,
+            "bury": self._bury,
             "set timeout": self._set_timeout,
             "clear timeout": self._clear_timeout,
             "cut": self._note_cut,
@@ -474,6 +477,22 @@ class Operations:
             self.taken_away[entry.type] = None
             self._know_retention(entry.type, record)
             self._check(entry, key, self.model.lose(key, entry.now), record)
+
+    def _bury(self, entry: Entry) -> None:
+        """A job was taken from a process that has died."""
+        key, job = self._job(entry)
+        (dead,) = entry.arguments
+        if job is None or job.lock is None or not any(job.lock.startswith(each) for each in dead):
+            self.complain(f"{self.who()}: {named(*key)} was taken from the dead {dead}, but is {shown(job)}")
+            return
+        for instance in dead:
+            if not self._is_dead(instance):
+                self.complain(f"{self.who()}: {instance.hex()} was taken for dead, but lives")
+        self.cells["bury", column(job)] += 1
+        self._end_lock(entry, key, job.lock)
+        self.taken_away[entry.type] = None
+        self._know_retention(entry.type, entry.result)
+        self._check(entry, key, self.model.lose(key, entry.now), entry.result)
 
     # Expired jobs
 

@@ -13,6 +13,7 @@ from jobs_service import (
     NoTypeTimeout,
     ServiceClosed,
     StoreError,
+    StoreFull,
     WorkerConflict,
 )
 from jobs_service.errors import TransactionTooLarge
@@ -38,6 +39,10 @@ TABLE: Final[dict[str, tuple[type[Exception], ...]]] = {
 """The errors of each operation, beside those of the store, which any may end with where something takes time."""
 
 
+ADDS: Final = ("add", "enqueue")
+"""What a full store refuses; all else goes on."""
+
+
 def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | None:
     """Return what is wrong with an error that a call has ended with; None when there is a reason for it.
 
@@ -46,6 +51,8 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
     """
     if isinstance(error, TransactionTooLarge):
         return f"too large: {call} was refused: {error}"
+    if isinstance(error, StoreFull) and run.machine is not None and run.machine.map_size is not None:
+        return None if call.name in ADDS else f"full: {call} was refused: {error}"
     if isinstance(error, StoreError):
         # One that is left refuses what is begun.
         if run.quick_since() > began or run.is_over or not call_is_of_the_living(run, call):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
 from jobs_service.store.base import Limits, Transaction
@@ -18,11 +19,13 @@ from jobs_service.testing.world import without_garbage_collection
 from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, MIXED, Client
+from tests.simulation.embedded import KEY, LONGEST_PERIOD, Machine
 from tests.simulation.history import History
 from tests.simulation.journal import recording
 from tests.simulation.sizes import draw_sizes, small_pages
 from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, RARELY, draw_weather, nemesis
-from tests.simulation.workloads import ALL, OF_DAMAGE, OF_LARGE, OF_RUNNERS
+from tests.simulation.workloads import ALL, OF_COPIES, OF_DAMAGE, OF_LARGE, OF_RUNNERS, OF_SMALL_STORES
+from tests.simulation.workloads.composers import Plain
 from tests.simulation.workloads.runners import Handlers, Tickers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.vandals import Vandals
@@ -35,6 +38,16 @@ _LONG_CALM: Final = 8_000.0
 
 _LONG: Final = 0.05
 """The share of runs that are long."""
+
+_EMBEDDED: Final = 0.12
+"""The share of runs, of those that are neither long nor have long keys, whose store is an embedded one."""
+
+_LONGEST_REST: Final = 3.0
+"""Seconds after which a process that has ended is started again."""
+_NOTICED: Final = LONGEST_PERIOD + 1.0
+"""Seconds after which a process that has died is noticed by those who look."""
+_BURIED: Final = 2 * LONGEST_PERIOD + _LONGEST_REST + 3.0
+"""Seconds of calm after which nothing is left of processes that died before."""
 
 _LONGER: Final = 2
 _TIRED: Final = 60_000
@@ -62,6 +75,9 @@ _NO_WEATHER: Final = (
 
 _WITH_DAMAGE: Final = 0.15
 """The share of runs in which some records cannot be read."""
+
+_WITH_COPIES: Final = 0.1
+"""The share of runs in which all jobs are copied now and then."""
 
 _WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
@@ -145,6 +161,7 @@ class Run:
         timeouts: what the types' activity timeouts are about, seconds.
         processes: those that were started last, one per name.
         services: the open service of each process.
+        machine: on which the embedded stores are; None where the cluster is simulated.
         effects: the locks whose finish was to have an effect.
         effects_committed: those whose finish was committed with it.
         latest_clock, earliest_clock: how far ahead, in seconds, any process's wall clock has been: most, and least.
@@ -164,7 +181,7 @@ class Run:
         random = Choices(plan).stream("setup")
         self._later = later = Choices(plan).stream("later setup")
         weather = draw_weather(random, later, profile)
-        long = Choices(plan).stream("length").random() < _LONG
+        self.long = long = Choices(plan).stream("length").random() < _LONG
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
         limits = self.sizes.limits or limits
@@ -181,6 +198,7 @@ class Run:
         # Marks are old so soon that some are removed, and yet younger than they ever were when somebody looks for them.
         self.world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
         self.world.note(f"{weather}, {limits}, marks live for {self.world.cluster.mark_lifetime} versions")
+        self.machine = self._draw_machine(Choices(plan).stream("store"), limits) if workloads is None else None
         self.random = random
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
@@ -188,7 +206,6 @@ class Run:
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (3 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
-        self.long = long
         if self.long:
             self.pace = later.choice(_LONG_PACES)
             self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}
@@ -201,7 +218,7 @@ class Run:
         self.earliest_clock = 0.0
         self.violations: list[str] = []
         self.calls = Calls()
-        self.history = History(self.world.loop.time)
+        self.history = History(self.world.loop.time, self.machine)
         self.key_check = KeyCheck(self)
         self.bounds = Bounds(self)
         self.world.cluster.observers.append(self)
@@ -209,18 +226,25 @@ class Run:
         self.world.choices.on_fault = self.disturb
         more = self.world.choices.stream("with runners").random() < _WITH_RUNNERS
         damaged = self.world.choices.stream("with damage").random() < _WITH_DAMAGE
+        copied = self.world.choices.stream("with copies").random() < _WITH_COPIES and not long
         kinds = (
             *ALL,
             *(OF_LARGE if self.sizes.large or workloads is not None else ()),
             # Hours of handlers take a minute; those that come by themselves have hours to wait for.
             *(OF_RUNNERS if (more and not long) or workloads is not None else (Tickers,) if more else ()),
             *(OF_DAMAGE if damaged or workloads is not None else ()),
+            *(OF_COPIES if copied or workloads is not None else ()),
+            *(OF_SMALL_STORES if self.machine is not None and self.machine.map_size is not None else ()),
         )
+        if self.machine is not None:
+            kinds = tuple(kind for kind in kinds if kind is not Plain)  # only a cluster's transactions are shared
         self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
         self._weights = self._draw_weights(Choices(plan).stream("swarm"), workloads)
         self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
+        self._opened: dict[Process, float] = {}
+        self._struck_at = 0.0
         self.lasting = 0
         self._slow_until = 0.0
         self._over = False
@@ -230,7 +254,9 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), small_pages(world.choices.stream("pages")):
+            with recording(), small_pages(world.choices.stream("pages")), ExitStack() as stack:
+                if self.machine is not None:
+                    stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
         except (Deadlock, Livelock) as error:
             self.complain(f"{type(error).__name__.lower()}: {error}")
@@ -290,6 +316,7 @@ class Run:
     def disturb(self, kind: str) -> None:
         """Note that something of this kind happens, a fault or what is like one, and takes its time."""
         if kind not in HARMLESS:
+            self._struck_at = self.world.loop.time()
             self._slow_until = max(self._slow_until, self.world.loop.time() + LASTS.get(kind, 0.0) + CATCHES_UP)
 
     @property
@@ -330,6 +357,22 @@ class Run:
         process.clock.ahead = ahead
         self._know_clock(ahead)
 
+    def begin(self, name: str, program: Callable[[Process], Awaitable[Any]], **options: Any) -> Process:
+        """Start a process on the run's store; as World.start."""
+        process = self.world.start(name, program, **options)
+        if self.machine is not None:
+            self.machine.connect(process)
+        return process
+
+    def _draw_machine(self, random: Random, limits: Limits) -> Machine | None:
+        """Draw whether the store is an embedded one."""
+        if random.random() >= _EMBEDDED or self.long or (self.sizes.limits is not None and limits.key > KEY):
+            return None
+        machine = Machine(self.world, limits)
+        machine.on_death = lambda instance: self.world.loop.call_later(_NOTICED, self._check_burial, instance)
+        self.world.choices.rates |= machine.draw_rates()
+        return machine
+
     def _know_clock(self, ahead: float) -> None:
         self.latest_clock = max(self.latest_clock, ahead)
         self.earliest_clock = min(self.earliest_clock, ahead)
@@ -344,8 +387,9 @@ class Run:
             return usual
         kept = random.choice(_SWARMS)
         drawn = [random.choice([1.0, 3.0]) if random.random() < kept else 0.0 for _ in usual]
-        weights = [weight * factor for weight, factor in zip(usual, drawn, strict=True)]
-        return weights if sum(weights) else usual
+        factors = [1.0 if each.always else factor for each, factor in zip(self.workloads, drawn, strict=True)]
+        weights = [weight * factor for weight, factor in zip(usual, factors, strict=True)]
+        return weights if sum(drawn) else usual
 
     def _draw_settings(self) -> Settings:
         choose = self.random.choice
@@ -363,14 +407,15 @@ class Run:
             "add_batch": self._later.choice([1, 3, 1000, 1000]),
             "transaction_timeout": choose([3.0, 10.0]),
         }
+        if self.machine is not None:
+            changed |= self.machine.draw_settings()
         return Settings.model_construct(None, **changed)
 
     # The course of a run
 
     async def _main(self) -> None:
-        world = self.world
-        await world.start("founder", self._found, settings=self._settings[0]).ended()
-        await world.start("starter", self._start, settings=self._settings[0]).ended()
+        await self.begin("founder", self._found, settings=self._settings[0]).ended()
+        await self.begin("starter", self._start, settings=self._settings[0]).ended()
         homes = [
             asyncio.create_task(self._keep_alive(f"p{number}", settings), name=f"home {number}")
             for number, settings in enumerate(self._settings)
@@ -421,14 +466,14 @@ class Run:
         while not self._over:
             off = _FAR_OFF if self.long else _OFF
             ahead, supervise = random.choice([0.0, 0.0, -off, off]), random.random() < 0.8
-            pause = random.uniform(0, 3)
+            pause = random.uniform(0, _LONGEST_REST)
             self._know_clock(ahead)
             supervise = supervise or name == "p0"
 
             async def program(process: Process, supervise: bool = supervise) -> None:
                 await self._live(process, supervise)
 
-            process = world.start(name, program, settings=settings, ahead=ahead)
+            process = self.begin(name, program, settings=settings, ahead=ahead)
             self.processes = [each for each in self.processes if each.name != name] + [process]
             await process.ended()
             for workload in self.workloads:
@@ -449,6 +494,7 @@ class Run:
                 workload.register(process, jobs)
             async with jobs:
                 self.services[process] = jobs
+                self._opened[process] = self.world.loop.time()
                 client = Client(self, process, jobs)
                 async with asyncio.TaskGroup() as group:
                     for number in range(3):
@@ -518,7 +564,8 @@ class Run:
         # Of types that were cleared no lost job is noticed; what was under way may clear one still.
         await asyncio.sleep(_SHORT + max(0.0, world.cluster.quiet_at - world.loop.time()))
         self.bounds.calm(world.loop.time())
-        await world.start("founder", self._found).ended()
+        world.loop.call_later(_BURIED, self._check_burials)
+        await self.begin("founder", self._found).ended()
         try:
             longest = _LONG_CALM if self.long else _LONGEST_CALM
             async with asyncio.timeout(longest):
@@ -566,6 +613,35 @@ class Run:
             for complaint in workload.check():
                 self.complain(complaint)
 
+    def _check_burial(self, instance: bytes) -> None:
+        """Nobody else was struck since a process has died: whoever looks for such has found it."""
+        assert self.machine is not None
+        if self._struck_at <= self.machine.died[instance] and self._has_looked(_NOTICED):
+            self._check_taken(instance)
+
+    def _check_burials(self) -> None:
+        """In the calm nothing is left of those that have died before."""
+        if self.machine is None or self._over or not self._has_looked(_BURIED - _LONGEST_REST):
+            return
+        for instance in self.machine.died:
+            self._check_taken(instance)
+        for instance in self.machine.unburied():
+            self.complain(f"unburied: there is still a file of {instance.hex()}, which died before the calm")
+
+    def _has_looked(self, seconds: float) -> bool:
+        """Whether somebody has looked for dead processes for so long."""
+        since = self.world.loop.time() - seconds
+        return any(
+            process.running and jobs._tree is not None and process.settings.process_check_period
+            for process, jobs in self.services.items()
+            if self._opened[process] < since
+        )
+
+    def _check_taken(self, instance: bytes) -> None:
+        for key, job in self.history.model.jobs.items():
+            if job.lock is not None and job.lock.startswith(instance):
+                self.complain(f"unburied: {key} is still run by {instance.hex()}, which is dead")
+
     async def _check_store(self) -> None:
         async def look(process: Process) -> None:
             async with process.service(supervise=False) as jobs:
@@ -573,9 +649,13 @@ class Run:
                 async def everything(transaction: Transaction) -> list[tuple[bytes, bytes]]:
                     return await transaction.get_range(b"", b"\xff")
 
-                self.history.finish(dict(await jobs.store.read(everything)))
+                stored = dict(await jobs.store.read(everything))
+                self.history.finish(stored)
+                versions = self.world.cluster.versions
+                if self.machine is not None and any(versions.get(key) != value for key, value in stored.items()):
+                    self.complain("torn: the store does not hold what was committed")
 
-        inspector = self.world.start("inspector", look)
+        inspector = self.begin("inspector", look)
         await inspector.ended()
         if inspector.failure is not None:
             self.complain(f"exception: the inspector failed: {inspector.failure!r}")

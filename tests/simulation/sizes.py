@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from jobs_service.actors import group_commit, notifier, type_server
+from jobs_service.actors import group_commit, notifier, process_monitor, type_server
 from jobs_service.layer import listing, pending, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.store.base import Limits
@@ -39,6 +39,7 @@ _PAGES: Final = (
     (strays, "_LOOKED_AT"),
     (listing, "LARGEST_CHUNK"),
     (transaction, "COUNT_PAGE"),
+    (process_monitor, "_PAGE"),
 )
 """How much is read at once, module by module."""
 

@@ -39,6 +39,10 @@ HARMLESS: Final = frozenset(
         "clone",
         "options",
         "sweep",
+        "thread",
+        "slow thread",
+        "look",
+        "batch",
     }
 )
 """The faults that take no time to speak of."""
@@ -48,6 +52,7 @@ LASTS: Final = {
     "commit_timed_out": 10.0,
     "watch_late": 5.0,
     "kill": 3.0,
+    "heir": 3.0,
     "stop": 8.0,
     "pause": 20.0,
     "away": 15.0,

@@ -6,8 +6,10 @@ from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
+from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers, Tickers
@@ -56,4 +58,10 @@ OF_LARGE: tuple[type[Workload], ...] = (Bulk,)
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
 """What goes on in some runs beside that: records that cannot be read."""
 
-__all__ = ["ALL", "OF_DAMAGE", "OF_LARGE", "OF_RUNNERS", "Workload"]
+OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
+"""What goes on in some runs beside that: copies of all jobs into other stores."""
+
+OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
+"""What goes on beside that in runs on a store that is full sooner or later."""
+
+__all__ = ["ALL", "OF_COPIES", "OF_DAMAGE", "OF_LARGE", "OF_RUNNERS", "OF_SMALL_STORES", "Workload"]

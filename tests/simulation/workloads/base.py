@@ -22,11 +22,13 @@ class Workload:
     Attributes:
         name: for people and the command line.
         weight: how often its steps are taken, beside those of others.
+        always: whether it takes steps in every run that has it.
         random: its own draws.
     """
 
     name: ClassVar[str]
     weight: ClassVar[int] = 1
+    always: ClassVar[bool] = False
 
     def __init__(self, run: Run) -> None:
         self.run = run

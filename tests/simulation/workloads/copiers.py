@@ -1,0 +1,225 @@
+"""Copies of what the store holds at some moment into another one, which are stopped and gone on with, and compared.
+
+The source is a store of the copy's own, so that the jobs stand still; the target is a cluster with the weather of the
+run. What a copy must have is read from the rows' documented bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
+
+from jobs_service.copying import Batch, Copied, CopyRefused, Step, copy_jobs
+from jobs_service.errors import JobTooLarge, StoreError
+from jobs_service.sources import Sources
+from jobs_service.store.base import Store, Transaction
+from jobs_service.store.memory import MemoryStore
+from jobs_service.testing import EPOCH, Cluster, SimulatedStore
+from tests import reader
+from tests.checker import complaints_about
+from tests.reader import Record
+from tests.simulation.client import Client
+from tests.simulation.damage import is_damage
+from tests.simulation.rows import PREFIX
+from tests.simulation.workloads.base import Workload
+
+_MOST_TRIES: Final = 60
+_MANY: Final = 100
+_OF_TYPES: Final = ("ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "PERIODIC")
+_STOPPED: Final = 0.3
+
+Rows = Mapping[bytes, bytes]
+
+
+class _Stopped(Exception):
+    """Ends a copy on its way."""
+
+
+class Portrait(NamedTuple):
+    """What of a store its copy must have too.
+
+    Attributes:
+        jobs: by type and id.
+        queues: ids in the order in which they are taken, by type.
+        types: what is told of types, by family and key.
+    """
+
+    jobs: dict[tuple[Any, ...], Record]
+    queues: dict[Any, list[Any]]
+    types: dict[tuple[str, bytes], Any]
+
+
+class Copiers(Workload):
+    """Copy, sometimes with force into a store that has an older copy; stop on the way, and go on."""
+
+    name = "copiers"
+    weight: ClassVar[int] = 3
+    always: ClassVar[bool] = True
+
+    def __init__(self, run: object) -> None:
+        super().__init__(run)  # type: ignore[arg-type]
+        self._older: Rows = {}
+        self._copies = 0
+
+    async def step(self, client: Client) -> None:
+        rows, older = self._rows(), self._older
+        self._older = rows
+        self._copies += 1
+        found = portrait(rows)
+        random = self.random
+        over, force = bool(older) and random.random() < 0.4, random.random() < 0.6
+        size, stops = random.choice([1, 2, 3, 250]), random.random() < 0.5
+        running = [key for key, record in found.jobs.items() if record.state == "running"]
+        seed = f"{self.run.world.choices.plan.seed}/copy {self._copies}"
+        sources = Sources(seed, wall_time=client.process.clock.wall_time)
+        source = MemoryStore(settings=client.process.settings, sources=sources)
+        cluster = Cluster(self.run.world.loop, self.run.world.choices)
+        cluster.latency = self.run.world.cluster.latency
+        target = SimulatedStore(cluster, client.process, settings=client.process.settings, sources=sources)
+        first = MemoryStore(settings=client.process.settings, sources=sources)
+        for store in (source, first, target):
+            await store.open()
+        try:
+            await _fill(source, rows)
+            if over:
+                await _fill(first, older)
+                if await self._whole(first, target, sources, True, 250, False) is None:
+                    return
+            before = portrait(_content(cluster))
+            force = force or over
+            try:
+                copied = await self._whole(source, target, sources, force, size, stops)
+            except CopyRefused as refused:
+                if force or not running or not refused.args[0]:
+                    self.run.complain(f"copy: {client.process} was refused for no reason: {refused}")
+                return
+            except JobTooLarge:
+                return
+            if copied is None:
+                return
+            if running and not force:
+                self.run.complain(f"copy: {running} were running, and were copied without force")
+            versions = cluster.versions
+            newest = (versions.version + 1).to_bytes(8, "big") + b"\x00\x00"
+            content = _content(cluster)
+            clock = EPOCH + self.run.world.loop.time() + self.run.latest_clock
+            pairs = [(PREFIX + key, value) for key, value in sorted(content.items())]
+            complaints = [
+                *complaints_about(PREFIX, newest, clock, pairs),
+                *_differences(found, before, portrait(content)),
+                *_counted(copied, found, before),
+            ]
+            how = "over another one" if over else "forced" if force else "unforced"
+            for complaint in complaints:
+                self.run.complain(f"copy: of {client.process}, {how}: {complaint}")
+        finally:
+            for store in (source, first, target):
+                await store.close()
+
+    def _rows(self) -> Rows:
+        """Return what the jobs' rows are just now, without those that are damaged."""
+        versions = self.run.world.cluster.versions
+        version = versions.enter()
+        pairs = [*versions.scan_at(version, PREFIX, PREFIX + b"\xff", False)]
+        versions.leave(version)
+        return {key[len(PREFIX) :]: value for key, value in pairs if not is_damage(key, value)}
+
+    async def _whole(
+        self, source: Store, target: Store, sources: Sources, force: bool, size: int, stops: bool
+    ) -> Copied | None:
+        """Copy, again and again, until it is done; None if the store does not let it."""
+        random = self.random
+
+        def progress(step: Step, done: int, total: int | None) -> None:
+            if stops and step is Step.COPYING and random.random() < _STOPPED:
+                raise _Stopped
+
+        for _ in range(_MOST_TRIES):
+            try:
+                batch = Batch(jobs=size, bytes=100_000)
+                return await copy_jobs(source, target, sources=sources, force=force, batch=batch, progress=progress)
+            except (_Stopped, StoreError):
+                await asyncio.sleep(0.1)
+        return None
+
+
+async def _fill(store: MemoryStore, rows: Rows) -> None:
+    """Have a store hold these rows."""
+    prefix = await store.prefix()
+    left = [*rows.items()]
+    for begin in range(0, len(left), _MANY):
+
+        async def write(transaction: Transaction, begin: int = begin) -> None:
+            for key, value in left[begin : begin + _MANY]:
+                transaction.set(prefix + key, value)
+
+        await store.transact(write)
+
+
+def _content(cluster: Cluster) -> Rows:
+    versions = cluster.versions
+    version = versions.enter()
+    pairs = [*versions.scan_at(version, PREFIX, PREFIX + b"\xff", False)]
+    versions.leave(version)
+    return {key[len(PREFIX) :]: value for key, value in pairs}
+
+
+def portrait(rows: Rows) -> Portrait:
+    """Return what of these rows a copy must have."""
+    found = Portrait({}, defaultdict(list), {})
+    for key, value in sorted(rows.items()):
+        row = reader.row(key, value)
+        if row.family == "DATA":
+            found.jobs[row.names] = row.value
+        elif row.family == "READY":
+            found.queues[row.names[0]].append(row.names[-1])
+        elif row.family in _OF_TYPES:
+            found.types[row.family, key] = row.value
+    return found
+
+
+def _differences(source: Portrait, before: Portrait, target: Portrait) -> Iterator[str]:
+    """Yield what is not in a target as it must be, whether or not it had something before."""
+    for key in source.jobs.keys() | before.jobs.keys() | target.jobs.keys():
+        was, wanted, there = before.jobs.get(key), source.jobs.get(key), target.jobs.get(key)
+        if there is None:
+            yield f"{key} is missing"
+        elif was is not None:
+            if there != was:
+                yield f"{key} was there as {was}, and is {there}"
+        elif wanted is None:
+            yield f"{key} is there, and should not be"
+        elif wanted.lock is None:
+            if there._replace(seq=b"") != wanted._replace(seq=b""):
+                yield f"{key} is {wanted}, and was copied as {there}"
+        elif wanted.cancel:
+            if there.outcome != "canceled" or there.data != wanted.data:
+                yield f"{key} was canceled, and was copied as {there}"
+        elif there.state not in ("ready", "scheduled") or there.data != wanted.data:
+            yield f"{key} is running, and was copied as {there}"
+    for type, ids in source.queues.items():
+        if before.jobs:
+            continue
+        copied = target.queues.get(type, [])
+        if [id for id in copied if id in ids] != ids:
+            yield f"the queue of {type!r} is {copied}, and was {ids}"
+    for what, told in source.types.items():
+        there_told = target.types.get(what)
+        if what[0] == "PERIODIC" and before.types.get(what) is not None:
+            told = max(told, before.types[what])
+        if there_told != told:
+            yield f"{what} is {told!r}, and was copied as {there_told!r}"
+    for what in target.types.keys() - source.types.keys() - before.types.keys():
+        yield f"{what} is told of, and should not be"
+
+
+def _counted(copied: Copied, source: Portrait, before: Portrait) -> Iterator[str]:
+    """Yield what a copy says that it has done, and has not."""
+    jobs = sum(counts.jobs for counts in copied.types)
+    if jobs != len(source.jobs):
+        yield f"it says that the source has {jobs} jobs, of {len(source.jobs)}"
+    skipped = len(source.jobs.keys() & before.jobs.keys())
+    if copied.skipped != skipped and not copied.complete_before:
+        yield f"it says that {copied.skipped} jobs were there, of {skipped}"
