@@ -160,7 +160,7 @@ def who_was_woken_in_vain_goes_to_the_end_of_the_line() -> Defect:
 
 def leaving_does_not_end_subscriptions() -> Defect:
     """Who iterates over events when the service is left is not told."""
-    return changed(JobsService._leave, ('        self._hub.close(JobsError("the service was closed"))\n', ""))
+    return changed(JobsService._leave, ('        self._hub.close(ServiceClosed("the service was closed"))\n', ""))
 
 
 def the_failure_of_the_service_is_not_raised() -> Defect:
