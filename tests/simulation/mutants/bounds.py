@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from jobs_service.actors import group_commit
+from jobs_service.actors.group_commit import GroupCommit
 from jobs_service.actors.notifier import Notifier
 from jobs_service.layer import batching, pending, strays
 from jobs_service.layer.batching import Pace
 from jobs_service.layer.unit import Unit
+from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.service import JobsService
-from tests.simulation.mutants.mutant import Defect, Mutant, changed
+from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 _BULK = ("bulk", "workers", "creators", "resubmitters")
 _RUNNERS = ("handlers", "workers")
@@ -34,6 +37,31 @@ def accepted_jobs_have_no_bound_in_bytes() -> Defect:
 def added_jobs_have_no_bound_in_bytes() -> Defect:
     """add_many looks at the number of jobs only."""
     return changed(JobsService._batches, ("len(places) == most or size + takes > budget", "len(places) == most"))
+
+
+def jobs_that_run_are_kept_alive_in_one_transaction() -> Defect:
+    """Heartbeats have no bound: neither are they sent in parts, nor in halves when they were too much."""
+    return changed(
+        Heartbeat._renew,
+        ("self._pace.through(alive, lambda run: run.size, lambda part: self._renew_part(part, failed))", "part"),
+        ("        try:\n", "        part = self._renew_part(alive, failed)\n        try:\n"),
+    )
+
+
+def the_operations_of_a_turn_are_one_transaction() -> Defect:
+    """What is asked for in one turn of the loop has no bound, and nobody halves it when it was too much."""
+    return together(
+        changed(
+            GroupCommit._send,
+            ("position - first == _MOST_OPERATIONS or (size > _MOST_BYTES and position > first)", "False"),
+        ),
+        changed(
+            group_commit._do,
+            ("if first and unit.is_full:", "if False:"),
+            ("if answers and unit.is_full:", "if False:"),
+        ),
+        changed(GroupCommit._run, ("except _TOO_MUCH as error:", "except () as error:")),
+    )
 
 
 def a_batch_is_not_halved() -> Defect:
@@ -69,6 +97,8 @@ ALL = (
     Mutant(due_jobs_have_no_bound_in_bytes, workloads=_BULK),
     Mutant(accepted_jobs_have_no_bound_in_bytes, workloads=_BULK),
     Mutant(added_jobs_have_no_bound_in_bytes, workloads=_BULK),
+    Mutant(jobs_that_run_are_kept_alive_in_one_transaction, workloads=_RUNNERS),
+    Mutant(the_operations_of_a_turn_are_one_transaction, workloads=_BULK),
     Mutant(a_batch_is_not_halved),
     Mutant(one_job_is_too_much),
     Mutant(an_unreadable_record_fails_whoever_reads_it_with_others, workloads=_DAMAGE),
