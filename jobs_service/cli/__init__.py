@@ -16,7 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done, 1 the answer is no, 2 wrong usage or bad input, 3 the store cannot be used; beyond
-        these 70 for a bug, 130 after Ctrl-C, 143 after SIGTERM, 141 when the reader of the output went away.
+        these 70 for a bug, 74 when the output cannot be written, 130 after Ctrl-C, 143 after SIGTERM, 141 when the
+        reader of the output went away.
     """
     try:
         from jobs_service.cli.app import run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -21,8 +22,12 @@ NO = 1
 USAGE = 2
 STORE = 3
 BUG = 70
+OUTPUT = 74
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+
+_OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a verb meets only where it prints: files have names, and a store says such things in its own words."""
 
 
 class AnswerIsNo(Exception):
@@ -67,6 +72,10 @@ def guard(invoke: Callable[[], None]) -> int:
     except BaseExceptionGroup as group:
         return _report(_leaf(group))
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _OF_WRITING:
+            drop(sys.stdout)
+            say(f"the output cannot be written: {error.strerror}")
+            return OUTPUT
         return _report(error)
     return DONE
 

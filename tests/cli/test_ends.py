@@ -201,6 +201,23 @@ def test_a_reader_who_goes_away_ends_it_quietly(store: str, tmp_path: Path) -> N
     assert listing.returncode == 141
 
 
+@pytest.mark.parametrize("verb", [["--help"], ["list"], ["list", "--json"], ["types", "set", "email", "5"]])
+def test_an_output_that_cannot_be_written_is_no_fault_of_the_store(email: str, tmp_path: Path, verb: list[str]) -> None:
+    process("add", "email", "a", "--store", email, cwd=tmp_path)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, *verb],
+            cwd=tmp_path,
+            env=environment({"JOBS_SERVICE_STORE": email}),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=HANG,
+            check=False,
+        )
+    assert done.returncode == 74
+    assert done.stderr == b"jobs-service: the output cannot be written: No space left on device\n"
+
+
 def test_nobody_to_read_the_error_is_no_second_error(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
