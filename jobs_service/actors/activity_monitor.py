@@ -335,12 +335,12 @@ class ActivityMonitor(Actor):
         Args:
             work: given a unit of work and how many jobs to take at most; returns how many it took.
         """
-        most = self._context.settings.pending_batch if self._lost is not None else self._pace.size
+        if self._lost is not None:
+            self._pace.size = min(self._pace.size, self._context.settings.pending_batch)
 
         def attempt(size: int) -> Awaitable[int]:
-            wanted = min(size, most)
             return self._context.retried(
-                lambda: self._context.transact(lambda unit: work(unit, wanted)),
+                lambda: self._context.transact(lambda unit: work(unit, size)),
                 unless=too_much_for(size),
                 type=self.keys.type,
             )

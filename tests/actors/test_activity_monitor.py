@@ -325,6 +325,24 @@ async def test_lost_jobs_are_found_in_time_however_many_come_due_and_expire() ->
 
 
 @in_virtual_time
+async def test_a_batch_that_was_too_much_is_halved_at_once_while_lost_jobs_wait_for_their_turn() -> None:
+    tried: list[int] = []
+
+    async def work(unit: Unit, size: int) -> int:
+        tried.append(size)
+        if size > 10:
+            raise TransactionTooLarge("too much")
+        return size
+
+    async with opened() as context, monitored(context) as monitor:
+        monitor._lost = bytes(10), TIMEOUT
+        monitor._lost_at = 1e9
+        assert await monitor._one_batch(work) == 6
+        assert tried == [100, 50, 25, 12, 6]
+        monitor._lost = None
+
+
+@in_virtual_time
 async def test_services_that_see_the_same_jobs_come_due_soon_come_one_after_the_other() -> None:
     services, due, first = 12, 60, 10.0
     async with opened() as context, AsyncExitStack() as stack:
