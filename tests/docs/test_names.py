@@ -34,7 +34,7 @@ def code_of(text: str) -> str:
 
 def commands() -> list[str]:
     """Return the command lines of this program that the papers have."""
-    texts = [code_of(TEXT).replace("\\|", "|"), read("docker-compose.yml")]
+    texts = [code_of(TEXT), read("docker-compose.yml")]
     found = [line for text in texts for line in re.findall(r"jobs-service (?!VERB)([a-z][^\n`#&]*)", text)]
     return sorted({line.strip(' )"') for line in found})
 
@@ -54,7 +54,7 @@ def test_every_verb_and_option_of_a_command_line_is_there(line: str) -> None:
 @pytest.mark.parametrize("row", re.findall(r"^\| (`[a-z-]+.*?`) \|", VERBS, re.MULTILINE))
 def test_every_verb_of_the_table_takes_what_the_table_says(row: str) -> None:
     verbs: Any = typer.main.get_command(application())
-    for line in re.findall(r"`([^`]+)`", row.replace("\\|", "|")):
+    for line in re.findall(r"`([^`]+)`", row):
         words = re.findall(r"--?[a-z-]+|[a-z][a-z-]*|[A-Z]+", line)
         command = verbs.commands[words[0]]
         command = getattr(command, "commands", {}).get(words[1] if len(words) > 1 else "", command)
