@@ -158,7 +158,9 @@ class _Typed:
         except JobsError:
             raise
         except Exception as error:  # validators and serializers are the user's code
-            raise InvalidJob(self._refused(error)) from None
+            place = _no_text(args) if isinstance(error, UnicodeDecodeError) else None
+            why = self._refused(error) if place is None else f"the data does not fit {self._called}: {place}"
+            raise InvalidJob(why) from None
         found = difference(args, back)
         if found is not None:
             json_data.encode(data)  # says better what is no JSON at all
@@ -208,6 +210,32 @@ def _check_count(args: Any) -> bool:
             raise JobTooLarge(f"data of more than {json_data.MAX_VALUES} values; no store takes that much")
         values.extend(found)
     return has_sets
+
+
+def _no_text(args: Any) -> str | None:
+    """Return which bytes in the arguments, whose number was checked, are no text; None where there are none."""
+    values: list[tuple[Any, tuple[int | str, ...]]] = [(args, ())]
+    while values:
+        value, path = values.pop()
+        kind = type(value)
+        if kind is bytes and not _is_text(value):
+            where = f"field {_path(path)}: " if path else ""
+            return f"{where}the bytes are no UTF-8 text, which JSON needs; write them in base64, for instance"
+        if kind is dict:
+            values += [(each, (*path, str(key))) for key, each in value.items()]
+        elif kind in _CONTAINERS:
+            values += [(each, (*path, at)) for at, each in enumerate(value)]
+        elif kind not in _LEAVES:
+            values += [(each, (*path, name)) for name, each in (_fields(value) or {}).items()]
+    return None
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _fields(value: Any) -> Mapping[str, Any] | None:

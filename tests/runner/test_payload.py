@@ -409,6 +409,13 @@ def decoded(there: Codec, data: Any) -> Any:
     return REFUSED
 
 
+@dataclass
+class Files:
+    """What holds bytes."""
+
+    content: dict[str, list[bytes]]
+
+
 REFUSED = object()
 CODECS = [codec(annotation) for annotation in ANNOTATIONS]
 
@@ -425,7 +432,8 @@ CODECS = [codec(annotation) for annotation in ANNOTATIONS]
         (Point, Point(1, float("nan")), "data is not JSON: the number nan"),
         (Plain, Plain("", float("nan")), "data is not JSON: the number nan"),  # type: ignore[arg-type]
         (Point, Point(10**5000, 1.0), "data is not JSON: an integer of"),
-        (bytes, b"\xff", "UnicodeDecodeError: 'utf-8' codec"),
+        (bytes, b"\xff", "does not fit bytes: the bytes are no UTF-8 text, which JSON needs; write them in base64"),
+        (Files, Files({"a": [b"ok", b"\xff"]}), "does not fit Files: field content.a[1]: the bytes are no UTF-8 text"),
         (Checked, Checked(1, object()), "does not fit Checked: PydanticSerializationError: Unable to serialize"),
         (Movie, {}, "does not fit Movie: "),
         (dict, [], "the data should be a dict; it is []"),
