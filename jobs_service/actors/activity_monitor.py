@@ -264,15 +264,19 @@ class ActivityMonitor(Actor):
     # Scheduled jobs
 
     async def _look_at_queue(self) -> None:
-        """Watch the type's queue, and see when the next scheduled job comes due."""
+        """Watch the type's queue; see when the next scheduled job comes due, and whether the timeout has changed."""
         if self._watch is not None:
             self._watch.cancel()
 
-        async def look(transaction: Transaction) -> tuple[float | None, Watch]:
+        async def look(transaction: Transaction) -> tuple[float | None, float | None, Watch]:
             watch = transaction.watch(self.keys.watch_pending)
-            return await pending.next_scheduled(transaction, self.keys), watch
+            timeout = await activity.timeout_if_any(transaction, self.keys)
+            return await pending.next_scheduled(transaction, self.keys), timeout, watch
 
-        run_at, watch = await self._context.retried(lambda: self._context.read(look), type=self.keys.type)
+        run_at, timeout, watch = await self._context.retried(lambda: self._context.read(look), type=self.keys.type)
+        if timeout != self._timeout:
+            # It is sampled as seldom as the last one allows.
+            self._sampler.hurry(self._sampled)
         self._queue_at = _NEVER
         self._watch = watch
         watch.on_fire(lambda: self.cast(_PENDING_CHANGED))

@@ -33,6 +33,7 @@ from jobs_service.layer.unit import Retention, Unit
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.store.base import Snapshot
 
+_ONE = (1).to_bytes(8, "little")
 _LAST_ORDER = b"\xff\xff"
 _TYPES_PAGE = 1000
 _TIME_BYTES = 9
@@ -64,6 +65,8 @@ async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
     """
     _check_length(unit, keys)
     unit.transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
+    # Monitors look at a long timeout seldom, and at once when the queue has changed.
+    unit.transaction.add(keys.watch_pending, _ONE)
 
 
 async def clear_type_timeout(unit: Unit, keys: TypeKeys) -> None:

@@ -338,3 +338,16 @@ async def test_types_that_look_alike_are_each_watched_over() -> None:
             pending = 0
             while pending < len(nans):
                 pending += (await anext(events)).state is JobState.PENDING
+
+
+@pytest.mark.parametrize("before", [60.0, 3600.0, 86_400.0])
+@in_virtual_time
+async def test_a_timeout_that_another_service_has_shortened_is_counted_with_at_once(before: float) -> None:
+    async with opened() as jobs, JobsService(jobs.store, settings=jobs.settings, supervise=False) as other:
+        await jobs.set_type_timeout(T1, before)
+        await jobs.add(T1, "a")
+        assert await other.accept(T1, timeout=0) is not None
+        await asyncio.sleep(before / 10)
+        await other.set_type_timeout(T1, 5)
+        async with asyncio.timeout(1.5 * 5 + 1):
+            await jobs.wait(T1, "a", JobState.PENDING)
