@@ -328,6 +328,8 @@ class JobsService:
     ) -> None:
         """Say how long jobs of a type are kept that finish from now on; then they are removed.
 
+        Both are set: what is left out is for ever, whatever was said before.
+
         Args:
             type: of the jobs.
             keep: seconds, of those that succeeded or were canceled; None for ever.
