@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from jobs_service import JobsService
 from tests.cli.support import HANG, event_named, started
 from tests.docs.pages import ROOT, examples, read, rows
@@ -61,18 +59,18 @@ def test_the_program_waits_for_what_a_daemon_runs(tmp_path: Path) -> None:
         assert daemon.returncode == 0
 
 
-async def test_an_order_and_its_job_are_written_together_and_the_job_is_followed(
-    jobs: JobsService, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_order_and_its_job_are_written_together_and_the_job_is_followed(jobs: JobsService) -> None:
+    printed: list[tuple[object, ...]] = []
+
     async def work() -> None:
         job = await jobs.accept("email")
         assert job is not None
         await job.finish()
 
     worker = asyncio.create_task(work())
-    await run(PLACE_ORDER + FOLLOW, jobs=jobs)
+    await run(PLACE_ORDER + FOLLOW, jobs=jobs, print=lambda *told: printed.append(told))
     await worker
-    assert capsys.readouterr().out.splitlines()[-1] == "finished {'order': 42}"
+    assert printed[-1] == ("finished", {"order": 42})
     assert await jobs.transact(lambda tx: tx.kv.get(b"orders/42")) == b'{"total": 99}'
 
 

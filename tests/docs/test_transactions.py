@@ -6,8 +6,6 @@ import asyncio
 import re
 from types import SimpleNamespace
 
-import pytest
-
 from jobs_service import JobsService
 from jobs_service.store.base import Transaction
 from jobs_service.store.memory import MemoryStore
@@ -42,7 +40,8 @@ async def test_plain_code_adds_a_job_over_a_transaction_of_its_own(jobs: JobsSer
     assert await jobs.transact(lambda tx: tx.kv.get(b"orders/42")) == b"an order"
 
 
-async def test_a_job_is_followed_to_its_end(jobs: JobsService, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_job_is_followed_to_its_end(jobs: JobsService) -> None:
+    printed: list[tuple[object, ...]] = []
     await jobs.add("email", "receipt-42", {"order": 42})
 
     async def work() -> None:
@@ -51,9 +50,9 @@ async def test_a_job_is_followed_to_its_end(jobs: JobsService, capsys: pytest.Ca
         await job.finish()
 
     worker = asyncio.create_task(work())
-    await run(FOLLOW, jobs=jobs)
+    await run(FOLLOW, jobs=jobs, print=lambda *told: printed.append(told))
     await worker
-    assert capsys.readouterr().out.splitlines()[-1] == "finished {'order': 42}"
+    assert printed[-1] == ("finished", {"order": 42})
 
 
 async def test_a_subscription_is_left_early(jobs: JobsService) -> None:
