@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -351,3 +351,50 @@ async def test_a_timeout_that_another_service_has_shortened_is_counted_with_at_o
         await other.set_type_timeout(T1, 5)
         async with asyncio.timeout(1.5 * 5 + 1):
             await jobs.wait(T1, "a", JobState.PENDING)
+
+
+class _GoneAfterCommit(Faults):
+    """A store that answers the next commit, and nobody after that until it is back."""
+
+    def __init__(self) -> None:
+        self._gone = False
+        self.back = asyncio.Event()
+
+    async def before_begin(self) -> None:
+        if self._gone:
+            await self.back.wait()
+
+    async def after_commit(self, transaction: MemoryTransaction) -> None:
+        self._gone = True
+
+
+@pytest.mark.parametrize("change", ["set", "clear", "enqueue", "transact"])
+@in_virtual_time
+async def test_a_change_of_a_type_returns_though_the_store_has_gone_away_after_its_commit(change: str) -> None:
+    async with opened() as jobs:
+        jobs.handler("made")(lambda: None)
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, "a")
+        assert await jobs.accept(T1) is not None  # so that somebody watches over the type
+        works: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "set": lambda: jobs.set_type_timeout(T1, 2 * TIMEOUT),
+            "clear": lambda: jobs.clear_type_timeout(T1),
+            "enqueue": lambda: jobs.enqueue("made"),
+            "transact": lambda: jobs.transact(lambda tx: tx.set_type_timeout(T1, 2 * TIMEOUT)),
+        }
+        await eventually_monitored(jobs)
+        faults = memory(jobs).faults = _GoneAfterCommit()
+        began = asyncio.get_running_loop().time()
+        await works[change]()
+        assert asyncio.get_running_loop().time() - began < 1
+        faults.back.set()
+        memory(jobs).faults = None
+
+
+async def eventually_monitored(jobs: JobsService) -> None:
+    """Return when the monitor of a type runs."""
+
+    async def it_runs() -> bool:
+        return running_children(jobs, "monitors") == 1
+
+    await eventually(it_runs)
