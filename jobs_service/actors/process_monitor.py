@@ -12,7 +12,7 @@ from typing import Final
 
 from jobs_service.actors.context import Context, log
 from jobs_service.layer import instances
-from jobs_service.layer.batching import TOO_MUCH, Batch, Pace
+from jobs_service.layer.batching import Batch, Pace, too_much_for
 from jobs_service.layer.unit import Place, Seen, Unit
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
@@ -81,7 +81,8 @@ class ProcessMonitor(Actor):
             lost, dealt_with = await instances.take_from(unit, held[:most], dead)
             return [entry.seen() for entry in lost], dealt_with
 
-        return await self._context.retried(lambda: self._context.transact(take), unless=TOO_MUCH)
+        unless = too_much_for(min(most, len(held)))
+        return await self._context.retried(lambda: self._context.transact(take), unless=unless)
 
     def _tell(self, lost: list[Seen]) -> None:
         ids: defaultdict[JobType, list[JobId]] = defaultdict(list)
