@@ -137,6 +137,10 @@ class _UnsureCluster(Cluster):
         self._fates = fates
         self._late: list[SimulatedTransaction] = []
 
+    @property
+    def takes_time(self) -> bool:
+        return True  # or nobody would come by `reach`
+
     async def reach(self) -> None:
         await self._fates.others()
         await super().reach()
