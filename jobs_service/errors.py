@@ -215,7 +215,7 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
         text = brief.repr(value[: most + 1] if type(value) is bytes else value)
         return in_one_line(text, most)
     except Exception:  # an integer of too many digits, nesting too deep, a __repr__ that fails
-        return f"<a {kind_of(value)} that cannot be shown>"
+        return f"<{a_kind_of(value)} that cannot be shown>"
 
 
 def job_name(type: object, id: object) -> str:
@@ -227,6 +227,12 @@ def kind_of(value: object) -> str:
     """Return the name of a value's class as messages quote it: also of one that claims another name."""
     name: str = type.__dict__["__name__"].__get__(type(value))
     return in_one_line(name, _MOST_SHOWN)
+
+
+def a_kind_of(value: object) -> str:
+    """Return the same with its article: a str, an int."""
+    name = kind_of(value)
+    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
 
 
 def in_one_line(text: str, most: int) -> str:
@@ -262,7 +268,7 @@ def _seconds(what: str, value: object) -> float:
 def _text(what: str, value: object) -> str:
     """Return what an exception is to say if it is a text."""
     if type(value) is not str:
-        raise InvalidJob(f"{what}={shown(value)}): a {kind_of(value)}; allowed is str")
+        raise InvalidJob(f"{what}={shown(value)}): {a_kind_of(value)}; allowed is str")
     return value
 
 
@@ -271,7 +277,7 @@ class _Brief(reprlib.Repr):
 
     def repr_instance(self, x: Any, level: int) -> str:
         plain = type(x).__dict__.get("__repr__") is None and type(x).__mro__[1:] == (object,)
-        return f"<a {kind_of(x)}>" if plain else repr(x)
+        return f"<{a_kind_of(x)}>" if plain else repr(x)
 
 
 def _printable(char: str) -> str:

@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, RecordDamaged, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, in_one_line, shown
 
 MAX_HISTORY: Final = 20
 """Events that are kept unless somebody says otherwise."""
@@ -336,9 +336,9 @@ def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None 
     """
     for what, number in (("done", done), ("total", total)):
         if type(number) not in (int, float) and not (what == "total" and number is None):
-            raise InvalidJob(f"progress: {what}={shown(number)}: a {kind_of(number)}; allowed are numbers")
+            raise InvalidJob(f"progress: {what}={shown(number)}: {a_kind_of(number)}; allowed are numbers")
     if type(message) is not str:
-        raise InvalidJob(f"progress: message={shown(message)}: a {kind_of(message)}; allowed is str")
+        raise InvalidJob(f"progress: message={shown(message)}: {a_kind_of(message)}; allowed is str")
     return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE), attempt)
 
 

@@ -45,9 +45,9 @@ from jobs_service.errors import (
     StoreError,
     SupervisorFailed,
     WorkerConflict,
+    a_kind_of,
     in_one_line,
     job_name,
-    kind_of,
     shown,
 )
 from jobs_service.events import EventLog
@@ -1000,7 +1000,7 @@ class JobsService:
             InvalidSettings: no Settings.
         """
         if not issubclass(type(settings), Settings):
-            raise InvalidSettings(f"settings {shown(settings)}: a {kind_of(settings)}; allowed are Settings")
+            raise InvalidSettings(f"settings {shown(settings)}: {a_kind_of(settings)}; allowed are Settings")
         self.settings = self.settings.model_copy(update={"handlers": settings.handlers})
         for each, handler in self._handlers.items():
             wanted = settings.handlers.get(_called(each), HandlerSettings()).model_dump(exclude_none=True)
@@ -1120,7 +1120,7 @@ class JobsService:
             StoreError: the function awaited something else, or the store failed.
         """
         if not callable(function):
-            raise JobsError(f"{shown(function)}: a {kind_of(function)}; transact takes a function of a transaction")
+            raise JobsError(f"{shown(function)}: {a_kind_of(function)}; transact takes a function of a transaction")
 
         looks = Looks(self._spreading)
         accepted: list[Entry] = []
@@ -1283,7 +1283,7 @@ class JobsService:
     async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> EndedJob[Any]:
         """Run a function and finish the job in the same transaction; what the function returns is the result."""
         if not callable(function):
-            raise JobsError(f"{shown(function)}: a {kind_of(function)}; finish_with takes a function of a transaction")
+            raise JobsError(f"{shown(function)}: {a_kind_of(function)}; finish_with takes a function of a transaction")
 
         async def work(tx: JobTransaction) -> Job:
             result = function(tx)
@@ -1665,26 +1665,26 @@ def _pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
     try:
         pairs = iter(jobs)
     except TypeError:
-        raise InvalidJob(f"jobs {shown(jobs)}: a {kind_of(jobs)}; pairs of type and id, in any iterable") from None
+        raise InvalidJob(f"jobs {shown(jobs)}: {a_kind_of(jobs)}; pairs of type and id, in any iterable") from None
     for pair in pairs:
         kind = type(pair)
         iterate = tuple.__iter__ if issubclass(kind, tuple) else list.__iter__ if issubclass(kind, list) else None
         items = [] if iterate is None else [*iterate(pair)]
         if len(items) != 2:
-            raise InvalidJob(f"job {shown(pair)}: a {kind_of(pair)}; it must be a pair of type and id")
+            raise InvalidJob(f"job {shown(pair)}: {a_kind_of(pair)}; it must be a pair of type and id")
         yield items[0], items[1]
 
 
 def _check_kinds(store: Any, settings: Any, supervise: Any, sources: Any) -> None:
     """Refuse what no service can be made of."""
     if store is not None and not issubclass(type(store), str | Store):
-        raise StoreError(f"store {shown(store)}: a {kind_of(store)}; allowed are an address, a Store and None")
+        raise StoreError(f"store {shown(store)}: {a_kind_of(store)}; allowed are an address, a Store and None")
     if settings is not None and not issubclass(type(settings), Settings):
-        raise InvalidSettings(f"settings {shown(settings)}: a {kind_of(settings)}; allowed are Settings and None")
+        raise InvalidSettings(f"settings {shown(settings)}: {a_kind_of(settings)}; allowed are Settings and None")
     if supervise is not True and supervise is not False:
         raise InvalidSettings(f"supervise={shown(supervise)}: allowed are True and False")
     if sources is not None and not issubclass(type(sources), Sources):
-        raise InvalidSettings(f"sources {shown(sources)}: a {kind_of(sources)}; allowed are Sources and None")
+        raise InvalidSettings(f"sources {shown(sources)}: {a_kind_of(sources)}; allowed are Sources and None")
 
 
 async def _get(transaction: Transaction, place: Place) -> Job:

@@ -194,7 +194,7 @@ def test_what_is_no_switch_is_told_what_is(value: Any) -> None:
 
 def test_a_value_too_long_to_be_shown_is_cut() -> None:
     assert len(complaint(add_batch="9" * 10_000)) < 300
-    assert "<a int that cannot be shown>" in complaint(add_batch=10**5000)
+    assert "<an int that cannot be shown>" in complaint(add_batch=10**5000)
 
 
 def test_an_unknown_setting_is_told_which_there_are() -> None:

@@ -27,6 +27,7 @@ def load(name: str) -> JobsService:
         typer.BadParameter: there is no such thing, or it is no JobsService.
     """
     from jobs_service import JobsService
+    from jobs_service.errors import a_kind_of
 
     module_name, colon, path = name.partition(":")
     if not (module_name and colon and path):
@@ -38,7 +39,7 @@ def load(name: str) -> JobsService:
         except AttributeError:
             raise typer.BadParameter(f"module {module_name} has no {path}", param_hint=HINT) from None
     if not isinstance(found, JobsService):
-        raise typer.BadParameter(f"{name} is a {type(found).__name__}, not a JobsService", param_hint=HINT)
+        raise typer.BadParameter(f"{name} is {a_kind_of(found)}, not a JobsService", param_hint=HINT)
     return found
 
 

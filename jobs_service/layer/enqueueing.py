@@ -18,7 +18,7 @@ from typing import (
 )
 
 from jobs_service import json_data, notes
-from jobs_service.errors import InvalidJob, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, plain_type
 from jobs_service.model import UNSET, JobId, JobType, RunAt
@@ -140,7 +140,7 @@ def handler_of(handler: Any, known: Mapping[JobType, Enqueued[Any, Any]]) -> Enq
     if issubclass(kind, str | bytes | int | tuple) and kind is not bool:
         return Named(handler, known)
     raise InvalidJob(
-        f"{shown(handler)}: a {kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
+        f"{shown(handler)}: {a_kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
     )
 
 

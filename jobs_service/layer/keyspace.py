@@ -43,7 +43,7 @@ from typing import Any, Final, TypeAlias
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob, JobTooLarge, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, in_one_line, kind_of, shown
 from jobs_service.model import JobId, JobType, Priority, RunAt
 
 DATA: Final = 1
@@ -275,7 +275,7 @@ def end_of_priority(keys: TypeKeys, key: bytes) -> int:
 def pack_type(type: Any) -> bytes:
     """Return the tuple layer's encoding of a type, checked."""
     if not _is_name(type):
-        refused = f"type {shown(type)}: a {kind_of(type)}; allowed are str, bytes, int and tuples of these"
+        refused = f"type {shown(type)}: {a_kind_of(type)}; allowed are str, bytes, int and tuples of these"
         raise InvalidJob(refused).about(type)
     try:
         return _pack("type", type)
@@ -295,7 +295,7 @@ def pack_priority(priority: Any) -> bytes:
         return _ZERO_PRIORITY
     if not _is_name(priority):
         raise InvalidJob(
-            f"priority {shown(priority)}: a {kind_of(priority)}; allowed are int, str, bytes and tuples of these"
+            f"priority {shown(priority)}: {a_kind_of(priority)}; allowed are int, str, bytes and tuples of these"
         )
     return _pack("priority", priority)
 
@@ -328,7 +328,7 @@ def pack_id(id: Any) -> bytes:
         return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"  # type: ignore[no-any-return]
     if issubclass(kind, str | bytes):
         return pack_id(_exact(id))
-    raise InvalidJob(f"id {shown(id)}: a {kind_of(id)}; allowed are str and bytes")
+    raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes")
 
 
 Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
@@ -421,7 +421,7 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
             number = math.inf
         if number is None:
             raise InvalidJob(
-                f"{what} {shown(time)}: a {kind_of(time)}; allowed are aware datetimes and seconds since the epoch"
+                f"{what} {shown(time)}: {a_kind_of(time)}; allowed are aware datetimes and seconds since the epoch"
             )
         seconds = number
     if not EARLIEST <= seconds <= LATEST:
@@ -498,7 +498,7 @@ class _Elements:
                 _check_bits(value)
         elif kind not in _ELEMENTS:
             versionstamp = issubclass(kind, fdb.tuple.Versionstamp)
-            raise ValueError("a versionstamp, which only a commit makes" if versionstamp else f"a {kind_of(value)}")
+            raise ValueError("a versionstamp, which only a commit makes" if versionstamp else f"{a_kind_of(value)}")
         return value
 
     def _take(self, size: int) -> None:

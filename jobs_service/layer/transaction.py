@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Itera
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from jobs_service import notes
-from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, kind_of, shown
+from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, a_kind_of, kind_of, shown
 from jobs_service.layer import activity, creation, pending, processing
 from jobs_service.layer.creation import IfExists, Spec
 from jobs_service.layer.enqueueing import Enqueued, How, handler_of, wanted
@@ -433,7 +433,7 @@ def told(job: Job, result: Any, error: JobError | None, max_history: int | None 
     if result is UNSET and error is None and max_history is None:
         return processing.NOTHING
     if error is not None and not issubclass(type(error), JobError):
-        refused = f"error {shown(error)}: a {kind_of(error)}; allowed are JobError and None"
+        refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
         raise InvalidJob(refused).about(job.type, job.id)
     return processing.Told(
         # A result of None is none: that of an earlier run goes.
@@ -447,7 +447,7 @@ def _error_json(job: Job, error: JobError) -> bytes:
     for name in ("type", "message", "traceback"):
         text = getattr(error, name)
         if type(text) is not str:
-            refused = f"error: {name}={shown(text)}: a {kind_of(text)}; allowed is str"
+            refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
             raise InvalidJob(refused).about(job.type, job.id)
     try:
         return notes.error_json(error)
@@ -470,7 +470,7 @@ def check_iterable(what: str, values: Any) -> Iterator[Any]:
         return iter(values)
     except Exception:  # a TypeError, or what an object's own __iter__ raises
         raise InvalidJob(
-            f"{what} {shown(values)}: a {kind_of(values)}; allowed is any iterable that is no text"
+            f"{what} {shown(values)}: {a_kind_of(values)}; allowed is any iterable that is no text"
         ) from None
 
 
@@ -479,14 +479,14 @@ def new_jobs(jobs: Any) -> Iterator[NewJob]:
     try:
         return iter(jobs)
     except TypeError:
-        refused = f"jobs {shown(jobs)}: a {kind_of(jobs)}; add_many takes NewJob objects, in any iterable"
+        refused = f"jobs {shown(jobs)}: {a_kind_of(jobs)}; add_many takes NewJob objects, in any iterable"
         raise InvalidJob(refused) from None
 
 
 def check_running(job: RunningJob) -> None:
     """Refuse what is no running job."""
     if not _is_running(job):
-        raise InvalidJob(f"{shown(job)}: a {kind_of(job)}; it must be a RunningJob, as accept returns them")
+        raise InvalidJob(f"{shown(job)}: {a_kind_of(job)}; it must be a RunningJob, as accept returns them")
 
 
 def check_outcome(outcome: Any, job: Job) -> Outcome:

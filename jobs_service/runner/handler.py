@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from jobs_service.errors import InvalidJob, InvalidSettings, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, InvalidSettings, a_kind_of, in_one_line, kind_of, shown
 from jobs_service.layer.enqueueing import (
     ENQUEUE_OPTIONS,
     ArgsT,
@@ -171,7 +171,7 @@ def _kind_of(function: Any) -> Literal["coroutine", "thread"]:
     if inspect.isclass(function):
         raise _refused(function, "it is a class; register an object with a __call__, or a function")
     if not callable(function):
-        raise _refused(function, f"a {kind_of(function)} cannot be called")
+        raise _refused(function, f"{a_kind_of(function)} cannot be called")
     body = _body(function)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise _refused(function, "it is a generator; a handler returns its result and does not yield")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from jobs_service.errors import InvalidSettings, in_one_line, kind_of, meant, shown
+from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
 from jobs_service.layer.keyspace import exact_int, exact_seconds
 from jobs_service.model import RunningJob
 
@@ -188,10 +188,10 @@ def _check_continuous(value: Any) -> None:
     kind = type(value)
     if kind is not bool and (not callable(value) or issubclass(kind, type)):
         raise InvalidSettings(
-            f"option continuous={shown(value)}: a {kind_of(value)}; allowed are True, False and a function of the job"
+            f"option continuous={shown(value)}: {a_kind_of(value)}; allowed are True, False and a function of the job"
         )
 
 
 def _check_fifo(value: Any) -> None:
     if value is not True and value is not False:
-        raise InvalidSettings(f"option fifo={shown(value)}: a {kind_of(value)}; allowed are True and False")
+        raise InvalidSettings(f"option fifo={shown(value)}: {a_kind_of(value)}; allowed are True and False")

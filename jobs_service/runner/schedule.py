@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from jobs_service.errors import InvalidJob, kind_of, shown
+from jobs_service.errors import InvalidJob, a_kind_of, shown
 from jobs_service.layer.keyspace import exact_seconds
 
 SHORTEST: Final = 1.0
@@ -331,7 +331,7 @@ def _no_period(value: object) -> InvalidJob:
 
 def _cron(expression: object) -> CronSim:
     if not issubclass(type(expression), str):
-        raise _no_cron(expression, f"a {kind_of(expression)} is no text")
+        raise _no_cron(expression, f"{a_kind_of(expression)} is no text")
     expression = str.__str__(expression)
     if len(expression) > _LONGEST_EXPRESSION:
         raise _no_cron(expression, f"longer than {_LONGEST_EXPRESSION} characters")

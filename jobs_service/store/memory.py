@@ -18,7 +18,7 @@ from jobs_service.errors import (
     StoreUnavailable,
     TransactionConflict,
     TransactionTooOld,
-    kind_of,
+    a_kind_of,
     shown,
 )
 from jobs_service.settings import Settings
@@ -223,7 +223,7 @@ class MemoryStore(Store):
         """Return a transaction that `begin` has begun: it is its own."""
         if not issubclass(type(transaction), MemoryTransaction):
             raise StoreError(
-                f"{shown(transaction)}: a {kind_of(transaction)}; on a memory: store within() takes what its begin() "
+                f"{shown(transaction)}: {a_kind_of(transaction)}; on a memory: store within() takes what its begin() "
                 "returned"
             )
         assert isinstance(transaction, MemoryTransaction)

@@ -92,7 +92,7 @@ def test_debug_events_are_logged_when_asked_for(store: str, tmp_path: Path) -> N
         ("application_of_nobody:jobs", "there is no module application_of_nobody"),
         ("application_of_nobody.inner:jobs", "there is no module application_of_nobody.inner"),
         ("application_a:jobs", "module application_a has no jobs"),
-        ("application_a:number", "application_a:number is a int, not a JobsService"),
+        ("application_a:number", "application_a:number is an int, not a JobsService"),
     ],
 )
 def test_an_application_that_cannot_be_served_is_one_line(

@@ -322,7 +322,7 @@ def test_a_cron_expression_ticks_as_somebody_does_who_looks_at_the_clock_every_m
         ("0," * 600 + "0 * * * *", "longer than 1000 characters"),
         (None, "a NoneType is no text"),
         (b"0 3 * * *", "a bytes is no text"),
-        (5, "a int is no text"),
+        (5, "an int is no text"),
     ],
 )
 def test_a_bad_expression_is_refused_in_one_line_that_names_the_field(expression: Any, why: str) -> None:

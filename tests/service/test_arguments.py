@@ -19,14 +19,14 @@ Call = Callable[[Any], Awaitable[object]]
 EVERYWHERE: list[tuple[str, Call, str]] = [
     ("type", lambda jobs: jobs.add(1.5, "x"), "type 1.5: a float; allowed are str, bytes, int and tuples of these"),
     ("type of accept", lambda jobs: jobs.accept_many(None, 1), "type None: a NoneType"),
-    ("id", lambda jobs: jobs.add(T1, 7), "id 7: a int; allowed are str and bytes"),
+    ("id", lambda jobs: jobs.add(T1, 7), "id 7: an int; allowed are str and bytes"),
     ("id of get", lambda jobs: jobs.get(T1, None), "id None: a NoneType"),
     ("data", lambda jobs: jobs.add(T1, "x", {1: 2}), "data is not JSON: the key 1 of type int"),
     ("priority", lambda jobs: jobs.add(T1, "x", priority=1.5), "priority 1.5: a float"),
     ("run_at", lambda jobs: jobs.add(T1, "x", run_at="soon"), "run_at 'soon': a str"),
     ("if_exists", lambda jobs: jobs.add(T1, "x", if_exists="replace"), "if_exists='replace': allowed are 'error', "),
     ("new job", lambda jobs: jobs.add_many(T1, [NewJob("x"), "y"]), "a job of type str; add_many takes NewJob objects"),
-    ("new jobs' id", lambda jobs: jobs.add_many(T1, [NewJob("x"), NewJob(1)]), "id 1: a int"),  # type: ignore[arg-type]
+    ("new jobs' id", lambda jobs: jobs.add_many(T1, [NewJob("x"), NewJob(1)]), "id 1: an int"),  # type: ignore[arg-type]
     ("new jobs' data", lambda jobs: jobs.add_many(T1, [NewJob("x"), NewJob("y", b"")]), "a value of type bytes"),
     ("resubmit's data", lambda jobs: jobs.resubmit(T1, J1, data=float("nan")), "the number nan; only finite"),
     ("timeout of a type", lambda jobs: jobs.set_type_timeout(T1, 0), "activity timeout 0: allowed are positive"),
@@ -34,7 +34,7 @@ EVERYWHERE: list[tuple[str, Call, str]] = [
     ("no switch", lambda jobs: jobs.set_type_timeout(T1, True), "activity timeout True: allowed are positive"),
     ("endless", lambda jobs: jobs.set_type_timeout(T1, float("inf")), "activity timeout inf: allowed are positive"),
     ("huge", lambda jobs: jobs.set_type_timeout(T1, 10**400), "more seconds than a float can hold"),
-    ("huge and negative", lambda jobs: jobs.set_type_timeout(T1, -(10**5000)), "a int that cannot be shown"),
+    ("huge and negative", lambda jobs: jobs.set_type_timeout(T1, -(10**5000)), "an int that cannot be shown"),
     ("limit", lambda jobs: jobs.accept_many(T1, 0), "limit=0: allowed are integers from 1 up"),
     ("no limit", lambda jobs: jobs.accept_many(T1, True), "limit=True: allowed are integers from 1 up"),
     (

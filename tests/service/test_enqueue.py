@@ -355,7 +355,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "a number for unique": ((PICTURE, CAT), {"unique": 1}, "unique=1: allowed are None, True, False and a key"),
     "no text for unique": ((PICTURE, CAT), {"unique": ""}, "unique='': allowed are None, True, False and a key"),
     "a surrogate for unique": ((PICTURE, CAT), {"unique": "\ud800"}, "a str that is not UTF-8"),
-    "an id": ((PICTURE, CAT), {"id": 5}, "id 5: a int; allowed are str and bytes"),
+    "an id": ((PICTURE, CAT), {"id": 5}, "id 5: an int; allowed are str and bytes"),
     "a priority": ((PICTURE, CAT), {"priority": 1.5}, "priority 1.5: a float; allowed are"),
     "a run_at": ((PICTURE, CAT), {"run_at": "soon"}, "run_at 'soon': a str; allowed are"),
 }
