@@ -164,6 +164,7 @@ class World:
         events: the last events, each a line with its time; `note` adds to them.
         unhandled: exceptions that reached nobody.
         errors: what the services have logged as errors, each a line.
+        on_log: called with the name and the fields of each event that a service logs, in the context of whoever does.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class World:
         self.events: deque[str] = deque(maxlen=kept_events)
         self.unhandled: list[str] = []
         self.errors: list[str] = []
+        self.on_log: Callable[[str, Mapping[str, Any]], object] = lambda event, fields: None
         self._log_level = log_level
         # Not those of the environment: the same plan and program are to give the same run.
         self.settings = settings or Settings.model_construct()
@@ -321,6 +323,7 @@ class World:
         shown = " ".join(f"{name}={value}" for name, value in fields.items())
         if method == "error":
             self.errors.append(f"{event['event']} {shown}")
+        self.on_log(event["event"], fields)
         self.note(f"{event['event']} {shown}", OWNER.get())
         raise structlog.DropEvent
 

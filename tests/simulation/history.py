@@ -102,6 +102,11 @@ class History:
         return list(self._states)
 
     @property
+    def in_order(self) -> set[JobType]:
+        """The types whose jobs are accepted in exact order, whoever collides; to be added to."""
+        return self._operations.in_order
+
+    @property
     def timeouts(self) -> dict[JobType, list[tuple[int, float | None]]]:
         """Of every type, what its timeout was from which commit on; None when it was cleared."""
         return self._operations.timeouts

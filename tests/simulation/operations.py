@@ -95,6 +95,7 @@ class Operations:
         retentions: of every type, how long finished jobs were kept from which commit on.
         resumed: the types that the present transaction has resumed.
         taken_away: those of whose running jobs it has canceled some, or taken from their workers.
+        in_order: the types whose jobs are accepted in exact order, whoever collides.
     """
 
     def __init__(self, time: Callable[[], float], is_dead: Callable[[bytes], bool]) -> None:
@@ -115,6 +116,7 @@ class Operations:
         self.retentions: dict[JobType, list[tuple[int, Retention]]] = {}
         self.resumed: dict[JobType, None] = {}
         self.taken_away: dict[JobType, None] = {}
+        self.in_order: set[JobType] = set()
         self._time = time
         self._is_dead = is_dead
         self._locks: dict[bytes, str] = {}
@@ -377,7 +379,7 @@ class Operations:
                 self.complain(
                     f"{self.who()}: accept of {entry.type!r}, which is paused, took {[id for id, _ in taken]}"
                 )
-        elif terms.spread == 1:
+        elif terms.spread == 1 or entry.type in self.in_order:
             self._check_exact(entry, terms, due_by, taken, cut)
         else:
             self._check_spread(entry, terms, due_by, taken, cut)

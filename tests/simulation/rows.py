@@ -14,12 +14,17 @@ PREFIX: Final[bytes] = fdb.tuple.pack(("jobs_service",))
 
 _NUMBERS: Final = {
     "DATA": 1,
+    "READY": 2,
+    "SCHEDULED": 3,
     "WATCH_PENDING": 4,
     "WATCH_ACTIVITY": 5,
     "ACTIVITY_TIMEOUT": 6,
+    "ACTIVITY": 7,
     "WATCH_CANCELED": 8,
     "PAUSED": 9,
     "RETENTION": 10,
+    "EXPIRING": 11,
+    "PERIODIC": 12,
 }
 
 

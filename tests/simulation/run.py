@@ -15,6 +15,7 @@ from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFa
 from jobs_service.store.base import Limits, Transaction
 from jobs_service.store.marks import LIFETIME
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
+from jobs_service.testing.loop import OWNER
 from jobs_service.testing.world import without_garbage_collection
 from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck, held_after
@@ -22,12 +23,23 @@ from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.embedded import KEY, LONGEST_PERIOD, Machine
 from tests.simulation.history import History
 from tests.simulation.journal import recording
-from tests.simulation.sizes import draw_sizes, small_pages
-from tests.simulation.weather import CATCHES_UP, HARMLESS, LASTS, RARELY, draw_weather, nemesis
+from tests.simulation.sizes import draw_sizes, few_made_up, small_pages
+from tests.simulation.weather import (
+    CATCHES_UP,
+    CATCHES_UP_SOON,
+    HARMLESS,
+    LASTS,
+    RARELY,
+    SURELY_LASTS,
+    UNNOTICED,
+    draw_weather,
+    nemesis,
+)
 from tests.simulation.workloads import ALL, OF_COPIES, OF_DAMAGE, OF_LARGE, OF_RUNNERS, OF_SMALL_STORES
 from tests.simulation.workloads.composers import Plain
-from tests.simulation.workloads.runners import Handlers, Tickers
+from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.tickers import Tickers
 from tests.simulation.workloads.vandals import Vandals
 
 _MOST_STEPS: Final = 200_000
@@ -162,6 +174,9 @@ class Run:
         processes: those that were started last, one per name.
         services: the open service of each process.
         machine: on which the embedded stores are; None where the cluster is simulated.
+        leaving: since when processes end, on the loop's clock, seconds.
+        started: since when processes run handlers.
+        moved_clocks: when processes' clocks have jumped last.
         effects: the locks whose finish was to have an effect.
         effects_committed: those whose finish was committed with it.
         latest_clock, earliest_clock: how far ahead, in seconds, any process's wall clock has been: most, and least.
@@ -212,6 +227,9 @@ class Run:
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
         self.lanes: list[Lane] = []
+        self.leaving: dict[Process, float] = {}
+        self.started: dict[Process, float] = {}
+        self.moved_clocks: dict[Process, float] = {}
         self.effects: set[bytes] = set()
         self.effects_committed: set[bytes] = set()
         self.latest_clock = 0.0
@@ -247,6 +265,7 @@ class Run:
         self._struck_at = 0.0
         self.lasting = 0
         self._slow_until = 0.0
+        self._unsteady_until = 0.0
         self._over = False
         self._storm_over = asyncio.Event()
 
@@ -254,7 +273,8 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), small_pages(world.choices.stream("pages")), ExitStack() as stack:
+            streams = (world.choices.stream(each) for each in ("pages", "made up"))
+            with recording(), small_pages(next(streams)), few_made_up(next(streams)), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
@@ -319,6 +339,27 @@ class Run:
             self._struck_at = self.world.loop.time()
             self._slow_until = max(self._slow_until, self.world.loop.time() + LASTS.get(kind, 0.0) + CATCHES_UP)
 
+        if kind not in UNNOTICED:
+            lasts = SURELY_LASTS.get(kind, 0.0)
+            self._unsteady_until = max(self._unsteady_until, self.world.loop.time() + lasts + CATCHES_UP_SOON)
+
+    def hold_up(self, seconds: float) -> None:
+        """Note that something takes so long."""
+        self._unsteady_until = max(self._unsteady_until, self.world.loop.time() + seconds + CATCHES_UP_SOON)
+
+    def steady_since(self) -> float:
+        """Return since when nothing takes time for processes that go on, on the loop's clock, seconds.
+
+        In the future while something does; see `quick_since`. What ends a process holds up no other one.
+        """
+        quiet_at = self.world.cluster.quiet_at
+        return max(self._unsteady_until, quiet_at + CATCHES_UP_SOON if quiet_at else 0.0)
+
+    def process_here(self) -> Process | None:
+        """Return the process that the present code belongs to."""
+        owner = OWNER.get()
+        return owner if isinstance(owner, Process) else None
+
     @property
     def has_crashed(self) -> bool:
         """Whether an actor has died by a fault."""
@@ -355,6 +396,7 @@ class Run:
             ahead: seconds by which it is ahead of the world's from then on.
         """
         process.clock.ahead = ahead
+        self.moved_clocks[process] = self.world.loop.time()
         self._know_clock(ahead)
 
     def begin(self, name: str, program: Callable[[Process], Awaitable[Any]], **options: Any) -> Process:
@@ -500,13 +542,34 @@ class Run:
                     for number in range(3):
                         group.create_task(self._lane(client, number, supervise))
                     group.create_task(self._settle(client))
+                    group.create_task(self._note_end(process))
                     if jobs.handlers:
-                        group.create_task(jobs.run(max_jobs=self._max_jobs()))
+                        group.create_task(
+                            jobs.run(max_jobs=self._max_jobs(), started=lambda: self._have_started(process, jobs))
+                        )
         except* SupervisorFailed as failed:
             self.world.note(f"the tree gave up: {failed.exceptions[0]}", process)
         finally:
             for held in held_after(self.services[process]) if process in self.services else ():
                 self.complain(f"held: {process} was left, but holds {held}")
+
+    async def _note_end(self, process: Process) -> None:
+        """Note when a process begins to end."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if process.alive:
+                self.leaving[process] = now = self.world.loop.time()
+                self.disturb("stop")
+                graces = [each.longest_grace for each in self.workloads if isinstance(each, Handlers)]
+                self._slow_until = max(self._slow_until, now + 3 * max(graces, default=0.0) + CATCHES_UP)
+
+    def _have_started(self, process: Process, jobs: JobsService) -> None:
+        """All handlers of a process have started: their types are there."""
+        self.started[process] = self.world.loop.time()
+        for type in jobs.handlers:
+            if type not in self.history.model.timeouts:
+                self.complain(f"started: {process} runs handlers, but {type!r} is not there")
 
     def _max_jobs(self) -> int | None:
         return next((each.max_jobs for each in self.workloads if isinstance(each, Handlers)), None)

@@ -15,6 +15,7 @@ from typing import Final
 from jobs_service.actors import group_commit, notifier, process_monitor, type_server
 from jobs_service.layer import listing, pending, strays, transaction
 from jobs_service.model import JobType, Priority
+from jobs_service.runner import schedule
 from jobs_service.store.base import Limits
 
 _SMALL: Final = 0.6
@@ -110,6 +111,17 @@ def small_pages(random: Random) -> Iterator[None]:
     finally:
         for (module, name), size in zip(_PAGES, before, strict=True):
             setattr(module, name, size)
+
+
+@contextmanager
+def few_made_up(random: Random) -> Iterator[None]:
+    """In some runs, have only the newest few of the ticks that were missed be made up for, until left."""
+    before = schedule.MOST_MADE_UP
+    schedule.MOST_MADE_UP = random.choice([before, 2, 5])  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        schedule.MOST_MADE_UP = before  # type: ignore[misc]
 
 
 def _elements(type: JobType) -> tuple[JobType, ...]:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from jobs_service.layer.unit import Unit
+from jobs_service.runner import execution
 from tests.simulation.mutants import ALL, EVERY, Mutant
 from tests.simulation.mutants.mutant import changed
 from tests.simulation.run import simulate
@@ -66,6 +67,14 @@ def test_a_defect_is_gone_when_it_is_left() -> None:
         assert Unit.new_locks(SimpleNamespace(instance=b""), 1) == [b"l"]  # type: ignore[arg-type]
     assert Unit.new_locks.__code__ is original
     assert "made" not in Unit.new_locks.__globals__
+
+
+def test_what_a_function_keeps_is_forgotten_before_and_after_a_defect() -> None:
+    kept = execution._succeeded_with_nothing
+    usual = kept(20)
+    with changed(execution._succeeded, ("Told(json, None", "Told(None, None")):
+        assert kept(20) != usual
+    assert kept(20) == usual
 
 
 @pytest.mark.parametrize("words", ["no such words", "self"])

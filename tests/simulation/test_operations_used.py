@@ -28,7 +28,6 @@ LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.reload": "reads configuration, and does what configure does",
     "JobsService.run(types)": "the command line's: every process runs all handlers",
-    "JobsService.run(started)": "the command line's",
     "RunningJob.to_dict": "plain data of what is there already",
 }
 """What the simulation does not do, and why."""

@@ -63,6 +63,15 @@ LASTS: Final = {
 CATCHES_UP: Final = 6.0
 """Seconds after which those whom a fault has held up have caught up: they look at their clocks every five."""
 
+UNNOTICED: Final = HARMLESS | {"stop", "kill", "clock", "request_lost"}
+"""The faults that hold up no process that goes on."""
+
+SURELY_LASTS: Final = {"commit_timed_out": 10.0, "watch_late": 5.0, "crash": 8.0}
+"""For how many seconds others hold up those whom they hit, where they do not say so themselves when they hit."""
+
+CATCHES_UP_SOON: Final = 3.0
+"""Seconds after which those whom a fault has held up have tried again: the longest pause before that, and a second."""
+
 PROFILES: Final = ("calm", "gusty", "breezy", "stormy")
 """Of the weather: without faults, with many that are harmless, with some, with many."""
 
@@ -138,6 +147,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
     if kind == "away":
         world.note(f"the cluster is away for {_LONGEST_AWAY * hard:.1f} s")
         world.cluster.go_away(_LONGEST_AWAY * hard)
+        run.hold_up(_LONGEST_AWAY * hard)
         return
     living = [process for process in run.processes if process.alive]
     if not living:
@@ -150,6 +160,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         process.request_stop()
     elif kind == "pause":
         process.pause()
+        run.hold_up(_LONGEST_PAUSE * hard)
         world.loop.call_later(_LONGEST_PAUSE * hard, process.go_on)
     elif kind == "clock":
         run.move_clock(process, (2 * hard - 1) * (_LARGEST_JUMP * RARELY if run.long else _LARGEST_JUMP))

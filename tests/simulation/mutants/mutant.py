@@ -67,12 +67,21 @@ def _other_code(function: FunctionType, code: CodeType, names: dict[str, object]
     # The code, not the function: other modules, tables and wrappers have the function itself.
     function.__code__ = code
     known.update(names)
+    _forget(known)
     try:
         yield
     finally:
         function.__code__ = original
+        _forget(known)
         for name in names:
             del known[name]
+
+
+def _forget(known: dict[str, Any]) -> None:
+    """Clear what functions of a module keep: it hides a defect, or comes from one that is gone."""
+    for value in [*known.values()]:
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
 
 
 def _changed_code(function: FunctionType, changes: Sequence[tuple[str, str]]) -> CodeType:

@@ -12,9 +12,10 @@ from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idl
 from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.readers import Readers
-from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers, Tickers
+from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.tickers import Tickers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.vandals import Vandals
 from tests.simulation.workloads.workers import Workers

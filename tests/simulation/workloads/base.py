@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs_service import JobId, JobsService, JobType
+from jobs_service import JobId, JobsService, JobType, StoreError
 from jobs_service.testing import Process
 from tests.simulation.client import Client
 
@@ -77,3 +79,12 @@ class Workload:
         if self.random.random() < 0.3:
             options["run_at"] = client.process.clock.wall_time() + self.random.choice([-5.0, 0.5, 3.0, 10.0])
         return options
+
+
+async def patiently(call: Callable[[], Awaitable[object]]) -> None:
+    """Call something until the store takes it."""
+    while True:
+        with contextlib.suppress(StoreError):
+            await call()
+            return
+        await asyncio.sleep(0.5)

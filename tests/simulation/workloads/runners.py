@@ -7,46 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, ClassVar, Final
-
-import fdb.tuple
 
 from jobs_service import (
     Discard,
-    HistoryEvent,
-    HistoryKind,
     JobExists,
     JobNotFound,
     JobsService,
+    JobState,
     JobTransaction,
     JobType,
-    Outcome,
     Removal,
     Retry,
     RunningJob,
     Snooze,
-    StoreError,
 )
-from jobs_service.layer.keyspace import PERIODIC, Keyspace
-from jobs_service.layer.record import Record
-from jobs_service.runner.schedule import MOST_MADE_UP
-from jobs_service.runner.scheduling import consecutive_crashes
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
-from tests import reader
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.journal import Entry
-from tests.simulation.model import READY
-from tests.simulation.rows import PREFIX
+from tests.simulation.model import READY, RUNNING, ModelJob
 from tests.simulation.weather import HARMLESS, RARELY
-from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.base import Workload, patiently
+from tests.simulation.workloads.handled import OWN, Accepted, Held, wrong_crash, wrong_finish, wrong_stop
+from tests.simulation.workloads.tickers import MINUTELY, TICKING
 
 ONE_SHOT: Final[JobType] = "handled"
 CONTINUOUS: Final[JobType] = ("continuous", 1)
-TICKING: Final[JobType] = "ticking"
-MINUTELY: Final[JobType] = "minutely"
 
 _NOTICED: Final = 0.2
 """Seconds within which a handler is told that its job was canceled."""
@@ -55,20 +43,20 @@ _REQUESTS: Final = 6
 _SHORT: Final = 3.0
 _EXPIRED: Final = 5.0
 """Seconds after which a finished job that has expired is gone: monitors look every three."""
-_TOLERANCE: Final = 1e-6
-_ROOMY: Final = 100_000
-_CLOCK_CHECK: Final = 30.0
-"""Seconds after which a ticker looks at its clock again."""
+_MOMENT: Final = 0.05
+_SLACK: Final = 1.0
+"""Seconds within which what a handler's end asks for is written, and what is due is begun."""
 _FATES: Final = {
-    "return": 3,
+    "return": 2,
+    "nothing": 2,
     "finish": 3,
-    "raise": 4,
+    "raise": 5,
     "hang": 3,
-    "stubborn": 2,
+    "stubborn": 3,
     "long": 2,
     "update": 2,
     "retry": 1,
-    "snooze": 1,
+    "snooze": 2,
     "discard": 1,
     "object": 1,
     "base": 1,
@@ -76,9 +64,16 @@ _FATES: Final = {
     "again": 1,
     "release": 1,
 }
+_RARE: Final = 0.88
+"""Of the steps those above it do what is done rarely."""
+_MOVES: Final = frozenset({"accept", "finish", "crash", "stop"})
+_YOUNG: Final = "young "
+_KEPT: Final = 7 * 86_400.0
+_INTERVAL: Final = 60.0
+_CHURN: Final = 20
+"""What handlers have that say nothing of these."""
 _QUICK: Final = HARMLESS | {"stop", "kill", "clock"}
 """The faults that do not keep a process from handing its jobs over."""
-_FINAL: Final = frozenset({"discard", "object"})
 
 
 @dataclass(frozen=True)
@@ -96,29 +91,6 @@ class Order:
     pad: str = ""
 
 
-@dataclass(slots=True)
-class Held:
-    """One call of a handler.
-
-    Attributes:
-        process: where.
-        job: as it was given to the handler.
-        fate: what it does.
-        began: when, on the loop's clock, seconds.
-        asked: when it was first canceled; None as long as it was not.
-        failed: the process's wall-clock time when it raised; None if it did not.
-        error: what it raised.
-    """
-
-    process: Process
-    job: RunningJob
-    fate: str
-    began: float
-    asked: float | None = None
-    failed: float | None = None
-    error: BaseException | None = None
-
-
 class Handlers(Workload):
     """Enqueue, cancel and resubmit jobs that handlers run, and watch over the handlers. An observer of the cluster."""
 
@@ -131,7 +103,7 @@ class Handlers(Workload):
         self.max_jobs = choose([None, None, 2])
         common = {
             "timeout": choose([3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
-            "grace": choose([0.5, 2.0]),
+            "grace": choose([0.5, 2.0, 8.0]),
             "max_history": choose([2, 20]),
             "health_threshold": choose([1.0, 120.0]),
             "backoff": choose([0.5, 2.0]),
@@ -144,6 +116,8 @@ class Handlers(Workload):
                 "slots": choose(slots),
                 "max_attempts": choose([1, 2, 3, None]),
                 "time_limit": choose([None, None, 4.0]),
+                "continuous": choose([False, _is_third]),
+                "fifo": choose([False, True]),
                 "keep": choose([None, None, 3.0]),
                 "keep_failed": choose([None, None, 3.0]),
             },
@@ -158,11 +132,37 @@ class Handlers(Workload):
         }
         self._active: dict[Process, list[Held]] = {}
         self._held: dict[bytes, Held] = {}
-        self._holders: dict[bytes, tuple[JobType, Any, Process]] = {}
+        self._accepted: dict[bytes, Accepted] = {}
         self._locks: dict[tuple[JobType, Any], bytes] = {}
+        # When a run was over in the store, and when it was seen alive last.
+        self._ended: dict[bytes, float] = {}
+        self._alive: dict[bytes, float] = {}
+        self._unwritten: dict[bytes, Held] = {}
+        # When a process has accepted or ended a job last.
+        self._moved: dict[Process, float] = {}
+        self._begun: dict[Any, asyncio.Event] = {}
+        self._timeouts_changed: dict[JobType, float] = {}
+        self._slots: dict[tuple[Process, JobType], int] = {}
+        self._slots_changed: dict[tuple[Process, JobType], float] = {}
+        self._turns: dict[tuple[Process, JobType], list[float]] = {}
+        self._retentions = {
+            type: {(options.get("keep", _KEPT), options.get("keep_failed"))} for type, options in self.options.items()
+        }
+        # Locks of jobs that were lost, or removed by force: they are nobody's, or another's.
+        self._gone: set[bytes] = set()
+        run.world.on_log = self._logged
+        if self.options[ONE_SHOT]["fifo"]:
+            run.history.in_order.add(ONE_SHOT)
         self._taken: dict[bytes, float] = {}
         self._paused_at = 0.0
+        self._resumed_at = 0.0
         run.world.cluster.observers.append(self)
+
+    @property
+    def longest_grace(self) -> float:
+        """Seconds that any handler has to end in."""
+        longest: float = max(options["grace"] for options in self.options.values())
+        return longest
 
     # What processes do
 
@@ -171,7 +171,8 @@ class Handlers(Workload):
 
         @jobs.handler(ONE_SHOT, **self.options[ONE_SHOT])
         async def one_shot(job: RunningJob, args: Order) -> Any:
-            fate = "return" if self.run.is_calm else self.random.choices([*_FATES], [*_FATES.values()])[0]
+            fate = self.random.choices([*_FATES], [*_FATES.values()])[0]
+            fate = "return" if self.run.is_calm else "hang" if str(job.id).startswith(_YOUNG) else fate
             return await self._handle(process, job, fate)
 
         @jobs.handler(CONTINUOUS, **self.options[CONTINUOUS])
@@ -180,9 +181,13 @@ class Handlers(Workload):
 
     async def step(self, client: Client) -> None:
         self._check_turns()
+        self._watch()
         what = self.random.random()
         if what < (0.2 if self.run.sizes.large and not self.run.lasting else 0.03):
             await self._queue_up(client)
+            return
+        if what > _RARE:
+            await self.random.choice([self._configure, self._change_timeout, self._count, self._cancel_young])(client)
             return
         type = self.random.choice([ONE_SHOT, ONE_SHOT, CONTINUOUS])
         handler = client.jobs.handlers[type]
@@ -192,6 +197,9 @@ class Handlers(Workload):
                 options = self.some_options(client)
                 if key is None:
                     options["id"] = self.some_id()
+                if type == ONE_SHOT:
+                    options["max_attempts"] = self.random.choice([None, None, 1, 2, 4])
+                    options["time_limit"] = self.random.choice([None, None, None, 1.0, 8.0])
                 await client.enqueue(handler, self._order, unique=key, **options)
             elif what < 0.65:
                 await client.jobs.add(type, self.some_id(), {"no": "order"}, if_exists="resubmit")
@@ -199,7 +207,7 @@ class Handlers(Workload):
                 id = self._some_target(type)
                 await client.remove(type, id, force=True)
                 await client.enqueue(handler, self._order, id=id)
-            elif what < 0.9:
+            elif what < 0.82:
                 await client.remove(type, self._some_target(type), force=self.random.random() < 0.2)
             else:
                 await client.resubmit(type, self._some_target(type))
@@ -216,6 +224,59 @@ class Handlers(Workload):
         finally:
             self.run.lasting -= 1
 
+    async def _configure(self, client: Client) -> None:
+        """Give a handler of this process other slots while it runs."""
+        type, now = self.random.choice([ONE_SHOT, CONTINUOUS]), self.run.world.loop.time()
+        before = self._slots_of(client.process, type)
+        slots = self.random.choice([1, 2, before, self.options[type]["slots"] + 1])
+        client.jobs.configure(type, slots=slots)
+        self._slots[client.process, type] = slots
+        if slots < before:
+            self._slots_changed[client.process, type] = now
+
+    async def _change_timeout(self, client: Client) -> None:
+        """Have hearts beat in another rhythm."""
+        factor = RARELY if self.run.long else 1
+        seconds = factor * self.random.choice([3.0, 6.0, 15.0])
+        await client.jobs.set_type_timeout(self.random.choice([ONE_SHOT, CONTINUOUS]), seconds)
+
+    async def _count(self, client: Client) -> None:
+        """While nothing changes, what is told of a type fits what its jobs are."""
+        type, began, clock = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version, client.process.clock
+        earliest = clock.wall_time()
+        told = (await client.jobs.stats(type, jobs=self.random.choice([0, 3]))).get(type, {})
+        latest = clock.wall_time()
+        if client.version != began or latest < earliest:
+            return
+        jobs = [job for (each, _), job in self.run.history.model.jobs.items() if each == type]
+        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs):
+            return
+        wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
+        for job in jobs:
+            wanted[_state_of(job, latest)] += 1
+        if any(told.get(state, 0) != count for state, count in wanted.items()):
+            self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
+
+    async def _cancel_young(self, client: Client) -> None:
+        """Cancel a job that has just begun."""
+        id = f"{_YOUNG}{len(self._begun)}"
+        begun = self._begun[id] = asyncio.Event()
+        await client.enqueue(client.jobs.handlers[ONE_SHOT], self._order, id=id)
+        async with asyncio.timeout(2.0):
+            await begun.wait()
+        await asyncio.sleep(self.random.uniform(0.0, 3 * _MOMENT))
+        with contextlib.suppress(JobNotFound):
+            await client.remove(ONE_SHOT, id)
+
+    def allow_retention(self, type: JobType, keep: float | None, keep_failed: float | None) -> None:
+        """Know that somebody says so how long jobs are kept."""
+        if type in self._retentions:
+            self._retentions[type].add((keep, keep_failed))
+
+    def _slots_of(self, process: Process, type: JobType) -> int:
+        slots: int = self._slots.get((process, type), self.options[type]["slots"])
+        return slots
+
     def _order(self, call: int) -> Order:
         return Order(call, pad="" if self.run.is_calm else self.run.sizes.pad(call))
 
@@ -228,21 +289,52 @@ class Handlers(Workload):
 
     async def _handle(self, process: Process, job: RunningJob, fate: str) -> Any:
         time = self.run.world.loop.time
-        held = Held(process, job, fate, time())
+        held = Held(process, job, self._accepted[job.lock], fate, time(), process.pauses)
+        held.continuous = job.type == CONTINUOUS or (
+            self.options[ONE_SHOT]["continuous"] is _is_third and _is_third(job)
+        )
         self._held[job.lock] = held
         active = self._active.setdefault(process, [])
         active.append(held)
         self._check_start(held, active)
+        if job.id in self._begun:
+            self._begun[job.id].set()
         try:
-            return await self._act(held)
+            held.returned = await self._act(held)
+            return held.returned
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and fate != "cancel itself":
-                held.asked = held.asked or time()
+                self._ask(held, error)
             held.failed, held.error = process.clock.wall_time(), error
             raise
         finally:
             active.remove(held)
-            self._check_cancellation(held)
+            held.over = self._moved[process] = time()
+            if process.alive:
+                self._check_cancellation(held)
+                self._check_over(held)
+
+    def _ask(self, held: Held, cancellation: asyncio.CancelledError) -> None:
+        """A handler was asked to end."""
+        if held.asked is not None or not held.process.alive:
+            return
+        held.asked = self.run.world.loop.time()
+        held.why = str(cancellation.args[0]) if cancellation.args else ""
+        if held.was_paused:
+            return
+        match held.why:
+            case "stopped":
+                # When it is known whether its process ends, and who else was asked at the same moment.
+                self.run.world.loop.call_later(
+                    _MOMENT, self._check_stopped, held, context=self.run.world.cluster.context
+                )
+            case "overtime":
+                limit = held.accepted.time_limit(self.options[held.job.type])
+                if limit is None or held.asked - held.accepted.at < limit - _MOMENT:
+                    self._wrong(held.accepted, "overtime: the handler of {} was told too early that its time is over")
+            case "canceled" | "taken":
+                if held.job.lock not in self._taken and (held.has_ended_job or held.fate not in OWN):
+                    self._wrong(held.accepted, f"interrupted: the handler of {{}} was told that its job was {held.why}")
 
     async def _act(self, held: Held) -> Any:
         job, random = held.job, self.random
@@ -254,7 +346,7 @@ class Handlers(Workload):
                 return await self._finish_with_effect(held)
             case "stubborn":
                 await self._ignore_cancellation(held)
-            case "hang":
+            case "hang" | "nothing" if held.fate == "hang" or random.random() < 0.3:
                 await self.run.calm_begins()
             case "long":
                 await asyncio.sleep(random.uniform(1.0, 1.5) * timeout)
@@ -265,7 +357,10 @@ class Handlers(Workload):
             case "again":
                 await job.resubmit(run_at=held.process.clock.wall_time() + random.choice([-1.0, 1.0]))
             case "release":
-                return await job.release()
+                released = await job.release()
+                held.has_ended_job = True
+                await asyncio.sleep(random.choice([0.0, timeout]))
+                return released
             case _:
                 await asyncio.sleep(random.choice([0.0, 0.0, 0.3, 2.0]))
         if random.random() < 0.2 and held.fate in ("hang", "stubborn", "long", "update"):
@@ -290,6 +385,8 @@ class Handlers(Workload):
                 raise asyncio.CancelledError
             case "object":
                 return object()
+            case "nothing":
+                return None
         return {"began": held.began, "pad": self.run.sizes.pad(int(held.began * 1000))}
 
     async def _go_on(self, held: Held) -> Any:
@@ -303,21 +400,26 @@ class Handlers(Workload):
                     raise ValueError("for no reason")
             await self.run.calm_begins()
             self._check_turns()
-        except asyncio.CancelledError:
-            held.asked = self.run.world.loop.time()
+        except asyncio.CancelledError as cancellation:
+            self._ask(held, cancellation)
             if random.random() < 0.5:
                 await held.job.update(_step(held.job))
             raise
         return None
 
     async def _ignore_cancellation(self, held: Held) -> None:
-        loop = self.run.world.loop
-        until = loop.time() + self.random.uniform(0.0, 3.0 * self.options[held.job.type]["grace"])
+        """Go on for a while when it is asked to end, or in the calm."""
+        loop, grace = self.run.world.loop, self.options[held.job.type]["grace"]
+        try:
+            await self.run.calm_begins()
+        except asyncio.CancelledError as cancellation:
+            self._ask(held, cancellation)
+        until = loop.time() + self.random.uniform(0.0, 3.0 * grace)
         while loop.time() < until:
             try:
                 await asyncio.sleep(until - loop.time())
-            except asyncio.CancelledError:
-                held.asked = held.asked or loop.time()
+            except asyncio.CancelledError as cancellation:
+                self._ask(held, cancellation)
         if self.random.random() < 0.5:
             await held.job.update(_step(held.job))
 
@@ -331,27 +433,189 @@ class Handlers(Workload):
         await asyncio.sleep(self.random.choice([0.0, 0.0, 1.0]))
         self.run.effects.add(lock)
         await held.job.finish_with(finish)
+        held.has_ended_job = True
         if self.random.random() < 0.5:
-            await asyncio.sleep(self.random.uniform(0.0, 1.0))
+            await asyncio.sleep(self.random.choice([0.3, 1.0, self.options[held.job.type]["timeout"]]))
         if self.random.random() < 0.3:
             raise ValueError("when all is over")
         return "this is not the result"
 
     # Checks while it runs
 
+    def _wrong(self, accepted: Accepted, what: str) -> None:
+        """Complain about something that names a job."""
+        self.run.complain(what.format(f"{accepted.type!r}/{accepted.id!r} of {accepted.process}"))
+
     def _check_start(self, held: Held, active: list[Held]) -> None:
-        job, run = held.job, self.run
-        options = self.options[job.type]
-        most = options["max_attempts"]
+        job, run, accepted = held.job, self.run, held.accepted
+        most = accepted.most_attempts(self.options[job.type])
         if most is not None and job.attempts > most:
-            run.complain(f"attempts: {job.type!r}/{job.id!r} runs as number {job.attempts}, {most} at most")
+            self._wrong(accepted, f"attempts: {{}} runs as number {job.attempts}, {most} at most")
+        given = (job.attempts, job.max_attempts, job.time_limit)
+        if given != (accepted.job.notes.attempts, *accepted.limits):
+            self._wrong(accepted, f"given: the handler of {{}} was told {given}, not what was accepted")
+        leaving = run.leaving.get(held.process)
+        if leaving is not None and held.began > leaving and not held.process.pauses:
+            self._wrong(accepted, f"drained: {{}} was begun {held.began - leaving:.3f} s after its process was to stop")
         if run.has_crashed:
             return  # A lane that was restarted knows nothing of handlers that do not end.
+        slots = self._slots_of(held.process, job.type)
         busy = sum(each.job.type == job.type for each in active)
-        if busy > options["slots"]:
-            run.complain(f"slots: {held.process} runs {busy} jobs of {job.type!r}, {options['slots']} at most")
+        if busy > slots and self._slots_changed.get((held.process, job.type), -1.0) < held.began - _MOMENT:
+            run.complain(f"slots: {held.process} runs {busy} jobs of {job.type!r}, {slots} at most")
         if self.max_jobs is not None and len(active) > self.max_jobs:
             run.complain(f"slots: {held.process} runs {len(active)} jobs, {self.max_jobs} at most")
+
+    def _check_stopped(self, held: Held) -> None:
+        """A handler is asked to give its job back when its process ends, when its slot is gone, and in turn."""
+        assert held.asked is not None
+        run, process, options = self.run, held.process, self.options[held.job.type]
+        leaving = run.leaving.get(process)
+        is_excess = (process, held.job.type) in self._slots_changed
+        if leaving is not None:
+            if not held.continuous and not is_excess and held.asked < leaving + options["grace"] - _MOMENT:
+                self._wrong(
+                    held.accepted,
+                    f"drained: {{}} was canceled {held.asked - leaving:.3f} s after its process was to stop; "
+                    f"its grace is {options['grace']} s",
+                )
+        elif is_excess:
+            self._check_order(held)
+        elif not held.continuous:
+            self._wrong(held.accepted, "turns: {} would have ended by itself, and had to give up its slot")
+        elif self.max_jobs is None and not run.has_crashed:
+            self._check_turn(held)
+            self._check_order(held)
+
+    def _check_turn(self, held: Held) -> None:
+        """Continuous jobs give way to others that wait, so many at most in each interval."""
+        assert held.asked is not None
+        run, options, steady = self.run, self.options[held.job.type], self.run.steady_since()
+        turns = self._turns.setdefault((held.process, held.job.type), [])
+        turns.append(held.asked)
+        # Each round asks the store who waits, before anybody is asked to give way.
+        longest = 2 * _REQUESTS * run.world.cluster.latency + _MOMENT
+        window = held.asked - options.get("interval", _INTERVAL) + longest
+        if len([each for each in turns if each > window]) > options.get("max_churn", _CHURN) and steady < window:
+            self._wrong(held.accepted, f"turns: {{}} is one too many of {turns} that had to give up their slots")
+        if steady < held.asked - _SLACK and not any(self._waiters(held)):
+            self._wrong(held.accepted, "turns: {} had to give up its slot, but nobody waits who comes before it")
+
+    def _waiters(self, held: Held) -> Iterator[Any]:
+        """Yield the ids of jobs that waited a moment ago, and that do not come after a job that runs."""
+        history, since = self.run.history, self.run.world.loop.time() - _SLACK
+        for type, id in history.known():
+            if type == held.job.type:
+                states = history.states(type, id)
+                first = next((number for number, state in enumerate(states) if state.time >= since), len(states))
+                job = history.model.jobs.get((type, id))
+                waited = any(state.state is JobState.PENDING for state in states[max(first - 1, 0) :])
+                if waited and (job is None or job.priority <= held.accepted.job.priority):
+                    yield id
+
+    def _check_order(self, held: Held) -> None:
+        """Who was asked to give up its slot runs longest, and jobs that end by themselves are asked last."""
+        assert held.asked is not None
+        for each in self._active.get(held.process, ()):
+            at, now = each.accepted.at, each.accepted.now
+            same = each.job.type == held.job.type and (each.asked is None or each.asked > held.asked)
+            if not same or each.began > held.asked - _MOMENT or each.was_paused or held.was_paused:
+                continue
+            if each.continuous and not held.continuous:
+                self._wrong(held.accepted, f"turns: {{}} was stopped, but {each.job.id!r} never ends by itself")
+            older = at < held.accepted.at - _MOMENT and now < held.accepted.now - _MOMENT
+            equal = each.accepted.job.priority == held.accepted.job.priority and each.continuous == held.continuous
+            if older and equal:
+                self._wrong(held.accepted, f"turns: {{}} was stopped, but {each.job.id!r} runs for longer")
+
+    def _check_over(self, held: Held) -> None:
+        """A handler was told in time that its time was over, and was not waited for longer than its grace."""
+        assert held.over is not None
+        run, lock, options = self.run, held.job.lock, self.options[held.job.type]
+        self._check_alive(lock)
+        if lock not in self._ended:
+            self._unwritten[lock] = held
+        if held.was_paused:
+            return
+        until = held.over if held.asked is None else held.asked
+        limit = held.accepted.time_limit(options)
+        if limit is not None and until - held.began > limit + 2 * _MOMENT:
+            self._wrong(held.accepted, f"overtime: {{}} ran for {until - held.began:.3f} s, its limit is {limit} s")
+        leaving = run.leaving.get(held.process)
+        if leaving is not None:
+            grace = 0.0 if held.continuous else options["grace"]
+            if until > max(leaving, held.began) + grace + 2 * _MOMENT:
+                self._wrong(held.accepted, f"drained: {{}} went on for {until - leaving:.3f} s, its grace is {grace} s")
+        if held.asked is None or run.steady_since() > held.asked:
+            return
+        given_up = held.asked + options["grace"] + _SLACK + _REQUESTS * run.world.cluster.latency
+        if held.over > given_up and self._ended.get(lock, held.over) > given_up:
+            self._wrong(held.accepted, f"grace: {{}} was not given up {options['grace']} s after it was to end")
+
+    def _check_alive(self, lock: bytes) -> None:
+        """A job was seen alive three times in each timeout; those that have just begun may wait for half of it."""
+        accepted, run = self._accepted[lock], self.run
+        now, timeout = run.world.loop.time(), run.history.model.timeouts.get(accepted.type)
+        since = max(self._alive[lock], self._timeouts_changed.get(accepted.type, 0.0))
+        if timeout is None or lock in self._ended or not accepted.process.alive or run.steady_since() > since:
+            return
+        if now - since > timeout / 2 + _SLACK / 2 + 2 * _REQUESTS * run.world.cluster.latency:
+            self._wrong(accepted, f"heartbeat: {{}} was silent for {now - since:.3f} s, its timeout is {timeout} s")
+
+    def _watch(self) -> None:
+        """Look whether the ends of handlers are written, and whether what is due runs where there is room."""
+        run = self.run
+        now, steady = run.world.loop.time(), run.steady_since()
+        patience = 2 * _SLACK + 2 * _REQUESTS * run.world.cluster.latency
+        for lock, held in [*self._unwritten.items()]:
+            assert held.over is not None
+            if lock in self._ended or not held.process.alive or held.was_paused:
+                del self._unwritten[lock]
+            elif now - max(held.over, steady) > patience:
+                del self._unwritten[lock]
+                self._wrong(held.accepted, f"unwritten: the handler of {{}} ended {now - held.over:.3f} s ago")
+        if now - steady > patience and not run.is_over:
+            self._check_slots(now, patience)
+            self._check_idle(now - patience)
+
+    def _check_slots(self, now: float, patience: float) -> None:
+        """Where there are fewer slots than there were, what is too much was asked to end."""
+        for (process, type), changed in [*self._slots_changed.items()]:
+            if not process.alive or process in self.run.leaving or process.pauses:
+                continue
+            if changed < now - patience and self.run.steady_since() < changed:
+                running = [each for each in self._active.get(process, ()) if each.job.type == type]
+                count = sum(each.asked is None and not each.has_ended_job for each in running)
+                if count > self._slots_of(process, type):
+                    self.run.complain(f"slots: {process} goes on with {count} jobs of {type!r}")
+
+    def _check_idle(self, since: float) -> None:
+        """Jobs that are due do not wait where there is room for them."""
+        run, jobs = self.run, self.run.history.model.jobs
+        waiting: list[tuple[JobType, Any, float]] = []
+        for (type, id), job in jobs.items():
+            if type in self.options and job.state is READY and run.history.states(type, id)[-1].time < since:
+                waiting.append((type, id, 0.0 if job.run_at is None else job.run_at))
+        if not waiting or self._resumed_at > since:
+            return
+        for process, started in run.started.items():
+            moved = max(started, self._moved.get(process, 0.0))
+            if moved > since or process in run.leaving or not process.alive or not process.running:
+                continue
+            worker = str(process).replace(".", "/")
+            locks = {
+                (key[0], job.lock)
+                for key, job in jobs.items()
+                if job.state is RUNNING and worker in (event[2] for event in job.notes.history[:1])
+            }
+            locks |= {(held.job.type, held.job.lock) for held in self._active.get(process, ())}
+            if self.max_jobs is not None and len(locks) >= self.max_jobs:
+                continue
+            wall = process.clock.wall_time() - _SLACK
+            for type, id, run_at in waiting:
+                if run_at < wall and sum(each == type for each, _ in locks) < self._slots_of(process, type):
+                    run.complain(f"idle: {type!r}/{id!r} waits, and {process} has room for it")
+                    return
 
     def _check_cancellation(self, held: Held) -> None:
         """A handler was told soon that its job was canceled, or another's; it holds while nothing takes time."""
@@ -373,7 +637,7 @@ class Handlers(Workload):
             return
         for process, active in self._active.items():
             handlers = [held for held in active if held.job.type == CONTINUOUS]
-            if len(handlers) < options["slots"] or any(held.began > long_ago for held in handlers):
+            if len(handlers) < self._slots_of(process, CONTINUOUS) or any(held.began > long_ago for held in handlers):
                 continue
             for id in self._waiting(long_ago, EPOCH + long_ago + process.clock.ahead, handlers):
                 run.complain(f"turns: {id!r} waits, and no continuous job of {process} has given up its slot")
@@ -389,42 +653,74 @@ class Handlers(Workload):
                     yield id
 
     def _after_pause(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        self._paused_at = float("inf")
+        self._paused_at = self._resumed_at = float("inf")
 
     def _after_resume(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         self._paused_at = self.run.world.loop.time()
+        paused = [changes[-1][1] for type, changes in self.run.history.pauses.items() if type in self.options]
+        self._resumed_at = float("inf") if any(paused) else self._paused_at
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """See Observer."""
         if transaction.commit_version is None:
             return
         for entry in transaction.journal:
+            if entry.name in _MOVES and entry.result and transaction.process is not None:
+                self._moved[transaction.process] = self.run.world.loop.time()
             if entry.type in self.options and not isinstance(entry.result, type):
                 check = getattr(self, f"_after_{entry.name.replace(' ', '_')}", None)
                 if check is not None:
                     check(entry, transaction)
 
     def _after_accept(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        process = transaction.process
+        process, now = transaction.process, self.run.world.loop.time()
         assert process is not None
         for id, record in entry.result:
-            self._holders[record.lock] = (entry.type, id, process)
+            job = self.run.history.model.jobs[entry.type, id]
+            self._accepted[record.lock] = Accepted(process, entry.type, id, record.lock, job, now, entry.now)
             self._locks[entry.type, id] = record.lock
+            self._alive[record.lock] = now
         if entry.arguments[0].worker != f"{process.name}/{process.incarnation}":
             self.run.complain(f"worker: {process} accepts jobs as {entry.arguments[0].worker!r}")
+
+    def _after_beat(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        self._seen_alive(entry.arguments[0])
+
+    def _after_update(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        self._seen_alive(entry.arguments[0])
+
+    def _seen_alive(self, lock: bytes) -> None:
+        if lock in self._accepted:
+            self._check_alive(lock)
+            self._alive[lock] = self.run.world.loop.time()
+
+    def _after_set_timeout(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        self._timeouts_changed[entry.type] = self.run.world.loop.time()
+
+    def _after_set_retention(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        kept = tuple(entry.arguments[0])
+        if kept not in self._retentions[entry.type]:
+            self.run.complain(
+                f"retention: {entry.type!r} keeps its jobs for {kept}, not {self._retentions[entry.type]}"
+            )
 
     def _after_remove(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         self._take_away(entry.type, entry.id)
         if entry.result is Removal.REMOVED:
-            self._locks.pop((entry.type, entry.id), None)
+            self._over(entry)
 
     def _after_lost(self, entry: Entry, transaction: SimulatedTransaction) -> None:
+        self._watch()
         for id, _ in entry.result:
             lock = self._locks.get((entry.type, id), b"")
             held = self._held.get(lock)
             runs = held is not None and held in self._active.get(held.process, ())
             if runs and held is not None and self._was_quick(entry.type) and lock not in self._taken:
                 self.run.complain(f"not kept alive: {entry.type!r}/{id!r} runs in {held.process}, and was lost")
+            if lock in self._accepted:
+                self._check_alive(lock)
+                self._gone.add(lock)
+                self._ended[lock] = self.run.world.loop.time()
             self._take_away(entry.type, id)
 
     def _was_quick(self, type: JobType) -> bool:
@@ -438,59 +734,66 @@ class Handlers(Workload):
         if lock is not None:
             self._taken.setdefault(lock, self.run.world.loop.time())
 
+    def _logged(self, event: str, fields: Mapping[str, Any]) -> None:
+        """What the log says of a job is so."""
+        process = self.run.process_here()
+        if event == "job_taken_over" and process is not None and fields["type"] in self.options:
+            key = (fields["type"], fields["id"])
+            own = [each for each in self._accepted.values() if (each.type, each.id) == key and each.process is process]
+            # Whose commit has an unknown outcome may meet what it has done itself.
+            unknown = any(fault.startswith("commit") for fault in self.run.world.choices.faults)
+            if own and not unknown and not any(each.lock in self._gone for each in own):
+                self._wrong(own[-1], "logged: that another has taken {} over, but nobody has")
+
+    def _over(self, entry: Entry) -> None:
+        """The job is nobody's any more."""
+        lock = self._locks.pop((entry.type, entry.id), None)
+        if lock is not None and entry.name == "remove":
+            self._gone.add(lock)
+        if lock is not None:
+            self._ended[lock] = self.run.world.loop.time()
+
+    def _known(self, entry: Entry) -> tuple[Accepted | None, Held | None]:
+        """Return what is known of a run that ends; it may end while its handler goes on only after its grace."""
+        lock = entry.arguments[0]
+        accepted, held = self._accepted.get(lock), self._held.get(lock)
+        if accepted is not None and held is not None:
+            self._check_alive(lock)
+            grace = self.options[entry.type]["grace"]
+            now = self.run.world.loop.time()
+            goes_on = held.over is None and held.fate not in OWN and not held.was_paused
+            if goes_on and (held.asked is None or now < held.asked + grace - _MOMENT):
+                self._wrong(accepted, f"grace: {{}} was ended at {now:.3f}, but its handler goes on: {held.asked}")
+        self._over(entry)
+        return accepted, held
+
     def _after_stop(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        self._locks.pop((entry.type, entry.id), None)
-        lock, run_at, _ = entry.arguments
-        held = self._held.get(lock)
-        if held is None or held.failed is None or not isinstance(held.error, Snooze) or run_at is None:
-            return
-        wanted = held.failed + held.error.seconds
-        if abs(run_at - wanted) > _TOLERANCE:
-            self.run.complain(
-                f"snooze: {entry.type!r}/{entry.id!r} was put off at {held.failed} until {run_at}, not {wanted}"
-            )
+        accepted, held = self._known(entry)
+        if accepted is not None:
+            self._complain(accepted, wrong_stop(accepted, held, entry.arguments[1]))
 
     def _after_finish(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        self._locks.pop((entry.type, entry.id), None)
+        accepted, held = self._known(entry)
         lock, _, outcome, said = entry.arguments
         if EFFECTS + lock not in transaction.written and self._with_effect(lock):
             self.run.complain(f"effects: {entry.type!r}/{entry.id!r} was finished without its effect")
-        held = self._held.get(lock)
-        if outcome is not Outcome.FAILED or (held is not None and held.fate in _FINAL):
-            return
-        if held is None and isinstance(entry.result, Record):
-            return  # No handler was called: it has no such arguments, or was lost too often.
-        if self.run.sizes.large and b"JobTooLarge" in (said.error or b""):
-            return  # Its result did not fit.
-        most = self.options[entry.type]["max_attempts"]
-        attempts = 0 if held is None else held.job.attempts
-        if most is None or attempts < most:
-            self.run.complain(f"attempts: {entry.type!r}/{entry.id!r} has failed for good after {attempts} of {most}")
+        if accepted is not None:
+            options, canceled = self.options[entry.type], lock in self._taken
+            self._complain(accepted, wrong_finish(accepted, held, options, outcome, said, canceled))
 
     def _with_effect(self, lock: bytes) -> bool:
         held = self._held.get(lock)
         return held is not None and held.fate == "finish" and held.error is None and held.asked is None
 
     def _after_crash(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        self._locks.pop((entry.type, entry.id), None)
-        lock, said, run_at = entry.arguments
-        options, held = self.options[entry.type], self._held.get(lock)
-        name = f"{entry.type!r}/{entry.id!r}"
-        if held is not None and held.asked is not None and b"TimeoutError" in (said.error or b""):
-            return  # It has swallowed the cancellation of its time limit, which counts all the same.
-        if held is None or held.failed is None:
-            self.run.complain(f"crash: {name} has crashed, but its handler has not: {said}")
-            return
-        if isinstance(held.error, Discard):
-            self.run.complain(f"attempts: {name} was discarded, and is to be tried again")
-        most = options["max_attempts"]
-        if most is not None and held.job.attempts >= most:
-            self.run.complain(f"attempts: {name} is to be tried again after {held.job.attempts} of {most}")
-        earliest, latest = _retries(held, options)
-        if not earliest - _TOLERANCE <= run_at <= latest + _TOLERANCE:
-            self.run.complain(
-                f"backoff: {name} failed at {held.failed} and is tried again at {run_at}, not in {earliest}..{latest}"
-            )
+        accepted, held = self._known(entry)
+        _, said, run_at = entry.arguments
+        if accepted is not None:
+            self._complain(accepted, wrong_crash(accepted, held, self.options[entry.type], said, run_at))
+
+    def _complain(self, accepted: Accepted, complaints: Iterator[str]) -> None:
+        for complaint in complaints:
+            self._wrong(accepted, complaint)
 
     # Checks at the end
 
@@ -502,11 +805,12 @@ class Handlers(Workload):
         for key, lock in self._locks.items():
             job = self.run.history.model.jobs.get(key)
             known = lock in self._held or self.run.is_quick()
-            if known and self._holders[lock][2] is process and job is not None and job.lock == lock:
+            if known and self._accepted[lock].process is process and job is not None and job.lock == lock:
                 yield f"kept: {process} has ended, and {key[0]!r}/{key[1]!r} is still its own"
 
     def open(self) -> Iterator[str]:
         """Yield what must still happen before the run can end: deaf handlers end, jobs that have expired go."""
+        self._watch()
         # Also those that a service has left behind, after their grace.
         yield from (f"{name} goes on" for name in self.run.world.left_behind() if name.endswith("one_shot"))
         supervised = [process for process, jobs in self.run.services.items() if jobs._supervise and process.alive]
@@ -539,7 +843,7 @@ class Pausers(Workload):
         cluster = self.run.world.cluster
         await asyncio.sleep(_SHORT + max(0.0, cluster.quiet_at - self.run.world.loop.time()))
         for type in (ONE_SHOT, CONTINUOUS, TICKING, MINUTELY):
-            await _patiently(lambda type=type: client.jobs.resume(type))  # type: ignore[misc]
+            await patiently(lambda type=type: client.jobs.resume(type))  # type: ignore[misc]
 
 
 class Retainers(Workload):
@@ -550,6 +854,9 @@ class Retainers(Workload):
     async def step(self, client: Client) -> None:
         type = self.random.choice([ONE_SHOT, *self.run.types])
         keep, keep_failed = (self.random.choice([None, 0.0, 2.0, 10.0]) for _ in range(2))
+        for each in self.run.workloads:
+            if isinstance(each, Handlers):
+                each.allow_retention(type, keep, keep_failed)
         await client.jobs.set_retention(type, keep=keep, keep_failed=keep_failed)
 
 
@@ -563,118 +870,20 @@ class Leavers(Workload):
         client.process.request_stop()
 
 
-class Tickers(Workload):
-    """Jobs that come by themselves: one per tick, however many processes run, whatever their clocks say.
+def _is_third(job: RunningJob) -> bool:
+    """Whether a job may be asked to give up its slot, where only some may."""
+    return bool(job.data.get("call", 1) % 3 == 0)
 
-    An observer of the cluster.
-    """
 
-    name = "tickers"
-
-    def __init__(self, run: Any) -> None:
-        super().__init__(run)
-        self.period: float = self.random.choice([3.0, 10.0]) * (RARELY if run.long else 1)
-        self.missed: str = self.random.choice(["skip", "once", "all"])
-        if run.long and self.missed == "all" and run.world.cluster.limits.transaction < _ROOMY:
-            self.missed = "once"  # The ticks of hours are made up for at once: more than a small transaction holds.
-        self.keep: float | None = self.random.choice([None, 4.0])
-        self._ticks: dict[tuple[JobType, Any], float] = {}
-        self._remembered: list[float] = []
-        keyspace = Keyspace(PREFIX)
-        self._key = keyspace.sections[PERIODIC] + keyspace.of(TICKING).packed
-        run.world.cluster.observers.append(self)
-
-    def register(self, process: Process, jobs: JobsService) -> None:
-        """Make a function the handler of jobs that come by themselves."""
-
-        # Those that are made up for one after the other may lag behind, if there are many.
-        overlap = self.missed == "all" or self.keep is None
-
-        @jobs.every(
-            self.period, type=TICKING, missed=self.missed, overlap=overlap, timeout=5.0, backoff=0.5, keep=self.keep
-        )
-        async def tick(job: RunningJob) -> None:
-            await asyncio.sleep(self.random.choice([0.0, 0.0, 1.0]))
-
-        @jobs.cron("* * * * *", timezone="Asia/Kathmandu", type=MINUTELY, missed=self.missed, overlap=True, timeout=5.0)
-        async def minute(job: RunningJob) -> None:
-            pass
-
-    async def step(self, client: Client) -> None:
-        """Do nothing: what is of interest happens by itself."""
-
-    def ended(self, transaction: SimulatedTransaction) -> None:
-        """See Observer."""
-        if transaction.commit_version is None:
-            return
-        for key, raw in transaction.written.items():
-            if key == self._key and raw is not None:
-                (tick,) = fdb.tuple.unpack(raw)
-                if self._remembered and tick <= self._remembered[-1]:
-                    self.run.complain(f"ticks: {tick} was remembered after {self._remembered[-1]}")
-                self._remembered.append(tick)
-        ticks = [
-            entry
-            for entry in transaction.journal
-            if entry.name == "enqueue" and entry.type in (TICKING, MINUTELY) and not isinstance(entry.result, type)
-        ]
-        for entry in ticks:
-            self._ticked(entry, self.period if entry.type == TICKING else 60.0)
-        if any(entry.type == TICKING for entry in ticks) and self._key not in transaction.written:
-            self.run.complain(f"ticks: {[entry.id for entry in ticks]} were enqueued, but not remembered")
-
-    def _ticked(self, entry: Entry, period: float) -> None:
-        run = self.run
-        if (entry.type, entry.id) in self._ticks:
-            run.complain(f"ticks: {entry.id!r} of {entry.type!r} was enqueued twice")
-        tick = datetime.fromisoformat(str(entry.id)).timestamp()
-        self._ticks[entry.type, entry.id] = tick
-        if tick % period:
-            run.complain(f"ticks: {entry.id!r} of {entry.type!r} is no tick of every {period} s")
-        if tick > entry.now:
-            run.complain(f"ticks: {entry.id!r} was enqueued {tick - entry.now} s before its time")
-
-    def check(self) -> Iterator[str]:
-        """There was one job for every tick, as far as none may be missed, and the last is not long ago."""
-        if not self._remembered:
-            return
-        if self.missed == "all":
-            wanted = self._remembered[0] - self._remembered[0] % self.period + self.period
-            while wanted <= self._remembered[-1]:
-                following = next(tick for tick in self._remembered if tick >= wanted)
-                if following - wanted >= MOST_MADE_UP * self.period:
-                    wanted += self.period
-                    continue
-                if wanted not in [tick for (type, _), tick in self._ticks.items() if type == TICKING]:
-                    yield f"ticks: there was no job for {wanted}"
-                wanted += self.period
-        now = EPOCH + self.run.world.loop.time() + min(0.0, self.run.earliest_clock)
-        if self.run.calm_for() > _CLOCK_CHECK and self._remembered[-1] < now - _CLOCK_CHECK - self.period:
-            yield f"ticks: the last was {now - self._remembered[-1]:.1f} s ago"
+def _state_of(job: ModelJob, now: float) -> str:
+    """Return what the numbers of a type count a job as."""
+    if not job.pending:
+        return job.state
+    if job.notes.history and job.notes.history[0][0] == "crashed":
+        return "crashed"
+    return "scheduled" if job.run_at is not None and job.run_at > now else "pending"
 
 
 def _step(job: RunningJob) -> dict[str, Any]:
     """Return data of a job that has come further; they do not begin as those of a call."""
     return {"step": 1, "call": job.data.get("call", 0), "pad": job.data.get("pad", "")}
-
-
-def _retries(held: Held, options: dict[str, Any]) -> tuple[float, float]:
-    """Return when a job that has failed may be tried again: the earliest and the latest time."""
-    assert held.failed is not None
-    if isinstance(held.error, Retry) and held.error.after is not None:
-        return held.failed + held.error.after, held.failed + held.error.after
-    crashed = (HistoryEvent(HistoryKind.CRASHED, held.failed), *held.job.history)
-    # The first crash after a healthy run is the first of a row; how long that is, is counted beside the history.
-    began = held.job.history[0].at if held.job.history else held.failed
-    before = 0 if held.failed - began > options["health_threshold"] else reader.notes(held.job._record.notes).crashes
-    crashes = max(consecutive_crashes(crashed, options["health_threshold"]), before + 1)
-    pause = options["backoff"] * 2 ** min(crashes - 1, 10)
-    return held.failed + pause, held.failed + pause * (1 + options["jitter"])
-
-
-async def _patiently(call: Callable[[], Awaitable[object]]) -> None:
-    while True:
-        with contextlib.suppress(StoreError):
-            await call()
-            return
-        await asyncio.sleep(0.5)

@@ -9,15 +9,17 @@ import asyncio
 import contextlib
 from typing import ClassVar, Final
 
-from jobs_service import JobNotFound, JobsError, RecordDamaged, StoreError
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, pack_id, pack_priority, pack_seconds
+import fdb.tuple
+
+from jobs_service import JobNotFound, JobsError, JobType, RecordDamaged, StoreError
 from jobs_service.store.base import Transaction
 from tests.simulation.client import Client
 from tests.simulation.damage import DAMAGED, MARK
-from tests.simulation.rows import PREFIX
+from tests.simulation.rows import data_key, section
 from tests.simulation.workloads.base import Workload
 
-_OLD_SEQ: Final = bytes(11) + b"\x01"
+_OLD_SEQ: Final = b"\x33" + bytes(11) + b"\x01"
+"""A versionstamp of the tuple layer that is older than all others."""
 _RECORDS: Final = (
     b"",
     b"\x02",
@@ -35,18 +37,16 @@ class Vandals(Workload):
 
     def __init__(self, run: object) -> None:
         super().__init__(run)  # type: ignore[arg-type]
-        self._keyspace = Keyspace(PREFIX)
         self._count = 0
 
     async def step(self, client: Client) -> None:
         type, id = self.some_type(), f"{DAMAGED}{self._count}"
         self._count += 1
-        keys = self._keyspace.of(type)
-        key, value = self._index_entry(keys, pack_id(id), client.process.clock.wall_time())
+        key, value = self._index_entry(type, id, client.process.clock.wall_time())
         record = self.random.choice(_RECORDS)
 
         async def plant(transaction: Transaction) -> None:
-            transaction.set(keys.data + pack_id(id), record)
+            transaction.set(data_key(type, id), record)
             transaction.set(key, value)
 
         await client.jobs.store.transact(plant)
@@ -74,16 +74,20 @@ class Vandals(Workload):
                 if isinstance(error, RecordDamaged):
                     self.run.complain(f"damaged: {type!r}/{id!r} is there after it was removed")
 
-    def _index_entry(self, keys: TypeKeys, packed_id: bytes, now: float) -> tuple[bytes, bytes]:
+    def _index_entry(self, type: JobType, id: str, now: float) -> tuple[bytes, bytes]:
         """Return the key and value of an index entry that comes before those of others."""
-        past = pack_seconds(now - 1000.0)
+
+        def key(family: str, *packed: bytes) -> bytes:
+            return b"".join((section(family), fdb.tuple.pack((type,)), *packed))
+
+        past, packed_id = fdb.tuple.pack((now - 1000.0,)), fdb.tuple.pack((id,))
         return self.random.choice(
             [
-                (keys.ready + pack_priority(-9) + STAMP_CODE + _OLD_SEQ + packed_id, b""),
-                (keys.scheduled + past + packed_id, pack_priority(0)),
-                (keys.activity + STAMP_CODE + _OLD_SEQ, packed_id),
-                (keys.expiring + past + packed_id, b""),
-                (keys.ready + b"\xf0" + packed_id, b"no such key"),
-                (keys.activity_head + MARK, b"no id"),
+                (key("READY", fdb.tuple.pack((-9,)), _OLD_SEQ, packed_id), b""),
+                (key("SCHEDULED", past, packed_id), fdb.tuple.pack((0,))),
+                (key("ACTIVITY", _OLD_SEQ), packed_id),
+                (key("EXPIRING", past, packed_id), b""),
+                (key("READY", b"\xf0", packed_id), b"no such key"),
+                (key("ACTIVITY", _OLD_SEQ[:1], MARK), b"no id"),
             ]
         )
