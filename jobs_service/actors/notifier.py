@@ -18,11 +18,12 @@ from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreDamaged, job_name
 from jobs_service.layer import changes
+from jobs_service.layer.batching import TOO_MUCH, too_much_for
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.model import JobEvent, JobState, next_run
-from jobs_service.store.base import Transaction
+from jobs_service.store.base import Transaction, TransactionFunction
 from jobs_service.supervision import Actor
 
 T = TypeVar("T")
@@ -172,7 +173,7 @@ class Notifier(Actor):
             found, data_keys = await look(transaction)
             return found, data_keys, await _read_all(transaction, data_keys[: self._batch])
 
-        found, data_keys, raws = await self._context.retried(lambda: self._context.read(read), type=self._keys.type)
+        found, data_keys, raws = await self._halving(read)
         by_key = self._hub.targets(self._keys)
         for data_key, raw in zip(data_keys, raws, strict=False):
             for target in [*by_key.get(data_key, ())]:
@@ -188,6 +189,19 @@ class Notifier(Actor):
         self._adapt(len(raws), sum([len(raw) for raw in raws if type(raw) is bytes]))
         await self._look_at(data_keys[len(raws) :])
         return found
+
+    async def _halving(self, read: TransactionFunction[T]) -> T:
+        """Run a read of at most a batch of records; of half as many when the store takes too long for all of them."""
+        while True:
+            unless = too_much_for(self._batch)
+            try:
+                return await self._context.retried(
+                    lambda: self._context.read(read), unless=unless, type=self._keys.type
+                )
+            except TOO_MUCH:
+                if self._batch == 1:
+                    raise
+                self._batch //= 2
 
     def _adapt(self, count: int, size: int) -> None:
         """Have the next batch smaller when so many records had too many bytes, and larger when they had few."""

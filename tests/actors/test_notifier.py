@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from jobs_service import JobEvent, JobsService, JobState, NewJob, Outcome, RunningJob, Settings
+from jobs_service.errors import TransactionTooOld
 from jobs_service.layer import changes
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.sources import Sources
@@ -288,3 +289,35 @@ def test_ids_of_all_kinds_are_found_again_in_a_row() -> None:
     rows = [*changes.write(packed * 20)]
     assert len(rows) > 1
     assert [id for row in rows for id in changes._ids(row)] == packed * 20
+
+
+class TiredStore(CountedStore):
+    """A store to which a read of more than 30 rows takes too long."""
+
+    async def read(self, function: TransactionFunction[T]) -> T:
+        async def limited(transaction: Transaction) -> T:
+            before = self.counted.keys
+            result = await function(transaction)
+            if self.counted.keys - before > 30:
+                raise TransactionTooOld("transaction_too_old (1007): this one reads too much")
+            return result
+
+        return await super().read(limited)
+
+
+@in_virtual_time
+async def test_subscribers_are_told_by_a_store_to_which_many_records_take_too_long() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    store = TiredStore(Settings(), Sources(1, wall_time=loop.wall_time))
+    async with opened(store) as jobs:
+        workers = await running(jobs, 200)
+        follower = Follower(jobs, 200)
+        await asyncio.sleep(10)
+        assert {tuple(follower.states(id)) for id in follower.events} == {(JobState.RUNNING,)}
+        await asyncio.gather(*(worker.finish() for worker in workers[:20]))
+        await asyncio.sleep(10)
+        ended = [id for id in follower.events if follower.states(id)[-1] is JobState.FINISHED]
+        assert len(ended) == 20
+        follower.stop()
+        assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
