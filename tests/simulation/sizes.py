@@ -44,6 +44,7 @@ _PAGES: Final = (
 )
 """How much is read at once, module by module."""
 
+_FEW_KEYS: Final = (2, 3, 7)
 _MIX: Final = 2_654_435_761
 """Spreads neighbouring numbers (Knuth, The Art of Computer Programming, 6.4)."""
 
@@ -99,7 +100,7 @@ def draw_sizes(random: Random) -> Sizes:
 @contextmanager
 def small_pages(random: Random) -> Iterator[None]:
     """In some runs, have every page hold a few keys only until left: so the second one is read as well."""
-    sizes = [random.choice([2, 3, 7]) for _ in _PAGES]
+    sizes = [random.choice(_FEW_KEYS) for _ in _PAGES]
     if random.random() >= _SMALL_PAGES:
         yield
         return
@@ -122,6 +123,11 @@ def few_made_up(random: Random) -> Iterator[None]:
         yield
     finally:
         schedule.MOST_MADE_UP = before  # type: ignore[misc]
+
+
+def pages_are_small() -> bool:
+    """Whether pages hold a few keys only just now: then a transaction may take fewer jobs than are there."""
+    return max(_FEW_KEYS) >= pending._PAGE
 
 
 def _elements(type: JobType) -> tuple[JobType, ...]:

@@ -9,6 +9,7 @@ from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.readers import Readers
@@ -47,6 +48,7 @@ ALL: tuple[type[Workload], ...] = (
     Readers,
     Composers,
     Plain,
+    Hermits,
 )
 """What goes on in every run."""
 

@@ -30,14 +30,19 @@ class Overseers(Workload):
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
-        # When the services that make jobs ready last began, or types changed.
+        # When a type of the run last changed, and any other one.
         self._types_since = 0.0
+        self._others_since: dict[JobType, float] = {}
         run.world.cluster.observers.append(self)
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """See Observer."""
-        if any(entry.name in ("set timeout", "clear timeout") for entry in transaction.journal):
-            self._types_since = self.run.world.loop.time()
+        for entry in transaction.journal:
+            if entry.name in ("set timeout", "clear timeout"):
+                if entry.type in self.run.types:
+                    self._types_since = self.run.world.loop.time()
+                else:
+                    self._others_since[entry.type] = self.run.world.loop.time()
 
     async def step(self, client: Client) -> None:
         if self.random.random() < 0.3:
@@ -62,12 +67,13 @@ class Overseers(Workload):
             return
         settings = client.jobs.settings
         looked_at = settings.type_check_period + settings.type_check_max_jitter + _MOMENT
-        served = max(self._types_since, run.quick_since()) + looked_at
+        types_served = max(self._types_since, run.quick_since()) + looked_at
         due_since = client.process.clock.wall_time() - _MOMENT
         now = run.world.loop.time()
         for (type, id), job in run.history.model.jobs.items():
             if job.state != "scheduled" or job.run_at is None or type not in run.history.model.timeouts:
                 continue
+            served = max(types_served, self._others_since.get(type, 0.0) + looked_at)
             written = run.history.states(type, id)[-1].time
             if job.run_at < due_since and max(served, written + _MOMENT) < now:
                 run.complain(f"overdue: {type!r}/{id!r} was due at {job.run_at:.3f}, and {client.process} sleeps")
