@@ -620,15 +620,23 @@ class JobsService:
             TimeoutError: it did not finish in time; it stays canceled.
         """
         seconds = check_timeout(timeout)
-        # Even without time to wait the removal itself gets a moment.
-        async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
-            removal = await self.remove(type, id)
-            while removal is Removal.CANCELED:
-                await self._not_running(type, id)
-                try:
-                    removal = await self.remove(type, id)
-                except JobNotFound:
-                    return
+        try:
+            # Even without time to wait the removal itself gets a moment.
+            async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
+                await self._stop_and_remove(type, id)
+        except TimeoutError:
+            raise TimeoutError(
+                f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled"
+            ) from None
+
+    async def _stop_and_remove(self, type: JobType, id: JobId) -> None:
+        removal = await self.remove(type, id)
+        while removal is Removal.CANCELED:
+            await self._not_running(type, id)
+            try:
+                removal = await self.remove(type, id)
+            except JobNotFound:
+                return
 
     async def resubmit(
         self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET

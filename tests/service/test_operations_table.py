@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from jobs_service import (
     RunningJob,
     WorkerConflict,
 )
+from jobs_service.errors import job_name
 from tests.runner.support import opened
 from tests.service.support import (
     FAR_AWAY,
@@ -1063,7 +1065,7 @@ async def test_stop_and_remove_of_a_job_that_does_not_finish_in_time_leaves_it_c
     async with opened() as jobs:
         await jobs.set_type_timeout(T1, TIMEOUT)
         await running(jobs)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=rf"^job {re.escape(job_name(T1, J1))} did not finish within 0.05 s; it"):
             await jobs.stop_and_remove(T1, J1, timeout=0.05)
         job = await jobs.get(T1, J1)
         assert (job.state, job.cancel) == (JobState.RUNNING, True)
