@@ -18,7 +18,7 @@ from jobs_service.errors import StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb_sweeper import MarkSweeper
+from jobs_service.store.fdb_sweeper import MarkSweeper, _Page
 from jobs_service.store.fdb_transaction import FdbTransaction
 from jobs_service.store.marks import HAPPENED, Marks
 from tests.contract.support import number, patience, value_of, write
@@ -362,3 +362,32 @@ async def test_of_a_commit_whose_mark_may_have_been_swept_since_nobody_says_what
         with pytest.raises(StoreUnavailable, match="may have taken effect"):
             await store.transact(add_one)
         assert await count(store) == 1
+
+
+@cluster_test
+async def test_a_mark_that_is_written_anew_while_it_is_swept_stays() -> None:
+    async with opened(make()) as store:
+        await store.prefix()
+        assert store.marks is not None
+        marks = Marks(store.marks.prefix, random.randbytes, lifetime=0)
+        mark, fresh = marks.prefix + b"\x01 of somebody else", (2**63).to_bytes(8, "big") + b"\0\0" + HAPPENED
+        await write(store, {mark: bytes(10) + HAPPENED})
+        fdb.api_version(730)
+        runs = 0
+
+        async def sweep(transaction: Transaction) -> None:
+            nonlocal runs
+            runs += 1
+            await _Page(marks, mark)(transaction)
+            if runs == 1:  # what is between the look and the commit, on a thread of the client's
+                native = fdb.open(CLUSTER).create_transaction()
+                native[mark] = fresh
+                native.commit().wait()
+
+        await store.transact(sweep)
+        assert (runs, await value_of(store, mark)) == (2, fresh)
+        await store.transact(lambda tr: _clear(tr, mark))
+
+
+async def _clear(transaction: Transaction, key: bytes) -> None:
+    transaction.clear(key)

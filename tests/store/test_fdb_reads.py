@@ -61,3 +61,18 @@ async def test_what_was_written_meanwhile_is_read_and_not_what_was_expected() ->
 
     assert await store.transact(writing) == [b"new", b"new"]
     await store.close()
+
+
+@cluster_test
+async def test_a_range_that_takes_several_replies_has_each_key_once() -> None:
+    store = make()
+    await store.open()
+    await write_nothing(store)
+    keys = [KEY + b"/%02d" % number for number in range(60)]
+    for begin in range(0, len(keys), 20):
+        await write(store, {key: bytes(50_000) for key in keys[begin : begin + 20]})
+    for reverse in (False, True):
+        found = await store.read(lambda tr, reverse=reverse: tr.get_range(KEY + b"/", KEY + b"0", reverse=reverse))
+        assert [key for key, _ in found] == sorted(keys, reverse=reverse)
+    await write_nothing(store)
+    await store.close()

@@ -102,3 +102,19 @@ async def test_a_lost_watch_that_nobody_was_told_of_yet_is_when_the_store_is_clo
         await store.close()
     for watch in watches:
         assert watch.fired
+
+
+@cluster_test
+async def test_what_changes_between_a_commit_and_the_making_of_its_watches_fires_them() -> None:
+    store = make()
+    await store.open()
+    await write_nothing(store)
+    await write(store, {KEY: b"changed since"})
+    behind, same = Watch(KEY), Watch(KEY)
+    behind.baseline, same.baseline = b"of the commit", b"changed since"
+    await store._watch_since([behind, same])
+    assert (behind.fired, same.fired) == (True, False)
+    await write_nothing(store)
+    async with patience():
+        await same.wait()
+    await store.close()
