@@ -43,7 +43,7 @@ FAULTS: Final = {
     "slow thread": "the same at a point where threads often stand in this run",
     "look": "a look at what is watched takes up to 0.05 s, so that the next ones are put off",
     "batch": "what several requests write is too much for one commit, though not for one each",
-    "heir": "a process that has found another one dead dies itself, within half a second",
+    "heir": "a process that has found another one dead dies itself, before it has done much",
 }
 """The kinds of fault that embedded stores have, and what each does."""
 
@@ -51,7 +51,8 @@ _NO_TIME: Final = 0.6
 """Of the threads that stand still so many do so for no time at all, but others go first."""
 _LONGEST: Final = 0.05
 _SLOW_POINTS: Final = 0.2
-_HEIR: Final = 0.5
+_HEIR: Final = 60
+"""Turns of the loop within which who takes over from a dead process dies, at most."""
 _LONGEST_LOOK: Final = 0.05
 _STAMP: Final = 10
 _SMALL: Final = 0.3
@@ -153,10 +154,10 @@ class SteppedThread:
 
     def wake(self, delay: float = 0.0) -> None:
         """Have it go on, if it can by then."""
-        if self._scheduled or self.ended:
+        loop, context = self._machine.world.loop, self.store.process.context
+        if self._scheduled or self.ended or loop.is_closed():
             return
         self._scheduled = True
-        loop, context = self._machine.world.loop, self.store.process.context
         if delay:
             loop.call_later(delay, self._advance, context=context)
         else:
@@ -314,8 +315,15 @@ class EmbeddedStore(LmdbStore):
     async def dead_instances(self) -> list[bytes]:
         dead = await super().dead_instances()
         if dead and (hard := self.machine.world.choices.fault("heir")) is not None:
-            self.machine.world.loop.call_later(_HEIR * hard, self.process.kill)
+            self._kill_soon(int(_HEIR * hard))
         return dead
+
+    def _kill_soon(self, turns: int) -> None:
+        """Kill the process after so many turns of the loop, most of which take no time."""
+        if turns:
+            self.machine.world.loop.call_soon(self._kill_soon, turns - 1, context=self.machine.world.cluster.context)
+        else:
+            self.process.kill()
 
     # What its threads do
 
@@ -467,10 +475,10 @@ class Machine:
         try:
             yield
         finally:
-            for store in [*self.stores]:
-                store.die()
             for name, original in before.items():
                 setattr(module, name, original)
+            for store in [*self.stores]:
+                store.die()
             if self._environment is not None:
                 self._environment.close()
             shutil.rmtree(temporary)
@@ -493,15 +501,19 @@ class Machine:
     def draw_rates(self) -> dict[str, float]:
         """Draw how likely each kind of fault is: processes die more often than elsewhere, for here others notice."""
         choose = self._random.choice
-        kills = max(self.world.choices.rates.get("kill", 0.0), choose([0.0, 0.0, 0.05, 0.15]))
+        kills = max(self.world.choices.rates.get("kill", 0.0), choose([0.0, 0.05, 0.15]))
         return {
             "thread": choose([0.0, 0.02, 0.1]),
             "slow thread": choose([0.0, 0.1, 0.6]),
             "look": choose([0.0, 0.3]),
-            "batch": choose([0.0, 0.0, 0.2]),
+            "batch": choose([0.0, 0.3, 1.0]),
             "kill": kills,
-            "heir": choose([0.0, 0.0, 0.5]) if kills else 0.0,
+            "heir": choose([0.0, 0.0, 0.5, 0.8]) if kills else 0.0,
         }
+
+    def draw_processes(self) -> int:
+        """Draw how many processes there are at least: mostly several, for what is noticed is what others do."""
+        return self._random.choice([1, 2, 2, 3])
 
     def draw_settings(self) -> dict[str, Any]:
         """Draw the settings of a process that concern its store."""
@@ -569,7 +581,8 @@ class Machine:
     def has_died(self, instance: bytes) -> None:
         """The process of an instance has died."""
         self.died[instance] = self.world.loop.time()
-        self.on_death(instance)
+        if not self.world.loop.is_closed():
+            self.on_death(instance)
 
     def unburied(self) -> Iterator[bytes]:
         """Yield the instances whose process has died, of which there are still files."""

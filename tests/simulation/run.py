@@ -258,11 +258,14 @@ class Run:
             kinds = tuple(kind for kind in kinds if kind is not Plain)  # only a cluster's transactions are shared
         self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
         self._weights = self._draw_weights(Choices(plan).stream("swarm"), workloads)
-        self._settings = [self._draw_settings() for _ in range(random.choice([1, 1, 1, 2, 3, 4]))]
+        processes = random.choice([1, 1, 1, 2, 3, 4])
+        if self.machine is not None:
+            processes = max(processes, self.machine.draw_processes())
+        self._settings = [self._draw_settings() for _ in range(processes)]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self._opened: dict[Process, float] = {}
-        self._struck_at = 0.0
+        self._killed_at = self._held_up_until = 0.0
         self.lasting = 0
         self._slow_until = 0.0
         self._unsteady_until = 0.0
@@ -336,7 +339,11 @@ class Run:
     def disturb(self, kind: str) -> None:
         """Note that something of this kind happens, a fault or what is like one, and takes its time."""
         if kind not in HARMLESS:
-            self._struck_at = self.world.loop.time()
+            now = self.world.loop.time()
+            if kind in ("kill", "heir"):
+                self._killed_at = now
+            else:
+                self._held_up_until = max(self._held_up_until, now + LASTS.get(kind, 0.0))
             self._slow_until = max(self._slow_until, self.world.loop.time() + LASTS.get(kind, 0.0) + CATCHES_UP)
 
         if kind not in UNNOTICED:
@@ -677,10 +684,14 @@ class Run:
                 self.complain(complaint)
 
     def _check_burial(self, instance: bytes) -> None:
-        """Nobody else was struck since a process has died: whoever looks for such has found it."""
-        assert self.machine is not None
-        if self._struck_at <= self.machine.died[instance] and self._has_looked(_NOTICED):
-            self._check_taken(instance)
+        """Nobody was held up when a process has died, nor since: who looks for such has found it, and those before."""
+        machine = self.machine
+        assert machine is not None
+        since = max(self._killed_at, self._held_up_until)
+        if since <= machine.died[instance] and self._has_looked(_NOTICED):
+            for each, died in machine.died.items():
+                if died <= machine.died[instance]:
+                    self._check_taken(each)
 
     def _check_burials(self) -> None:
         """In the calm nothing is left of those that have died before."""

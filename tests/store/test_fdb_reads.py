@@ -72,7 +72,10 @@ async def test_a_range_that_takes_several_replies_has_each_key_once() -> None:
     for begin in range(0, len(keys), 20):
         await write(store, {key: bytes(50_000) for key in keys[begin : begin + 20]})
     for reverse in (False, True):
-        found = await store.read(lambda tr, reverse=reverse: tr.get_range(KEY + b"/", KEY + b"0", reverse=reverse))
-        assert [key for key, _ in found] == sorted(keys, reverse=reverse)
+
+        async def whole(tr: Transaction, reverse: bool = reverse) -> list[bytes]:
+            return [key for key, _ in await tr.get_range(KEY + b"/", KEY + b"0", reverse=reverse)]
+
+        assert await store.read(whole) == sorted(keys, reverse=reverse)
     await write_nothing(store)
     await store.close()
