@@ -80,7 +80,7 @@ def _other_code(function: FunctionType, code: CodeType, names: dict[str, object]
 def _forget(known: dict[str, Any]) -> None:
     """Clear what functions of a module keep: it hides a defect, or comes from one that is gone."""
     for value in [*known.values()]:
-        if hasattr(value, "cache_clear"):
+        if hasattr(type(value), "cache_clear"):  # asked of the value itself, some answer with an error
             value.cache_clear()
 
 
