@@ -245,8 +245,9 @@ class Hermits(Workload):
         if self._changed(type, began):
             return
         jobs = self._jobs(type)
+        # A job that a clock ahead of this one has made ready is due only when it is by this one.
         wanted = sum(
-            job.state is READY or (job.state is SCHEDULED and (due_by is None or (job.run_at or 0.0) <= due_by))
+            job.state in (READY, SCHEDULED) and (due_by is None or (job.run_at or 0.0) <= due_by)
             for job in jobs.values()
         )
         wanted = wanted if limit is None else min(wanted, limit)
