@@ -438,7 +438,7 @@ class Run:
         drawn = [random.choice([1.0, 3.0]) if random.random() < kept else 0.0 for _ in usual]
         factors = [1.0 if each.always else factor for each, factor in zip(self.workloads, drawn, strict=True)]
         weights = [weight * factor for weight, factor in zip(usual, factors, strict=True)]
-        return weights if sum(drawn) else usual
+        return weights if sum(weights) else usual
 
     def _draw_settings(self) -> Settings:
         choose = self.random.choice
