@@ -26,7 +26,6 @@ SEEDS: Final = 6
 
 LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
-    "JobsService.reload": "reads configuration, and does what configure does",
     "JobsService.run(types)": "the command line's: every process runs all handlers",
     "RunningJob.to_dict": "plain data of what is there already",
 }

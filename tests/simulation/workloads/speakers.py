@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from jobs_service import JobsError, JobsService, JobTransaction, JobType, RunningJob
+from jobs_service.settings import HandlerSettings
 from jobs_service.testing import EPOCH, Process
 from tests.simulation.calls import Call
 from tests.simulation.client import Client
@@ -16,7 +17,34 @@ from tests.simulation.workloads.base import Workload
 
 SPOKEN: Final[JobType] = "spoken"
 _MOST: Final = 3
+_CHANGES: Final[dict[str, Sequence[float]]] = {
+    "slots": (1, 2, _MOST),
+    "max_churn": (1, 7),
+    "interval": (30.0, 90.0),
+    "max_history": (4, 9),
+}
+"""What may be said of a handler's options while it runs."""
 _TOLERANCE: Final = 1e-6
+
+
+@dataclass
+class Options:
+    """Who has said what of a handler's options in one process.
+
+    Attributes:
+        registered: what it was registered with.
+        configured: what was said of it in the program since.
+        named: what the latest settings say of it, as far as nothing else was said since.
+    """
+
+    registered: dict[str, Any]
+    configured: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, Any]:
+        """What must hold."""
+        return {**self.registered, **self.configured, **self.named}
 
 
 @dataclass(frozen=True)
@@ -43,6 +71,7 @@ class Speakers(Workload):
         super().__init__(run)
         self._wishes: dict[int, Wish] = {}
         self._slots: dict[Process, int] = {}
+        self._options: dict[Process, Options] = {}
         self._busy: dict[Process, int] = {}
         self._starts: dict[bytes, int] = {}
 
@@ -53,6 +82,9 @@ class Speakers(Workload):
         @jobs.handler(SPOKEN, slots=_MOST, timeout=6.0, grace=0.5, max_attempts=_MOST, backoff=0.5, jitter=0.0)
         async def spoken(job: RunningJob, *, call: int, pad: str = "", how: str = "well") -> dict[str, int]:
             return await self._run(process, job, call, how)
+
+        options = jobs.handlers[SPOKEN].options
+        self._options[process] = Options({name: getattr(options, name) for name in _CHANGES})
 
     async def _run(self, process: Process, job: RunningJob, call: int, how: str) -> dict[str, int]:
         run = self.run
@@ -106,10 +138,8 @@ class Speakers(Workload):
         if self.random.random() < 0.3:
             options["priority"] = self.random.choice([-1, 1, "p"])
         if what < 0.15:
-            slots = self.random.choice([1, 2, _MOST])
-            jobs.configure(SPOKEN, slots=slots)
-            # Those that run go on.
-            self._slots[client.process] = max(slots, self._busy[client.process])
+            for _ in range(self.random.randint(1, 4)):
+                self._change_options(client)
         elif what < 0.5:
             call = client.begin("enqueue", SPOKEN, None, options)
             self._wish(client, [call], options)
@@ -124,6 +154,27 @@ class Speakers(Workload):
             )
         else:
             await self._in_a_transaction(client, how, options)
+
+    def _change_options(self, client: Client) -> None:
+        """Say something of the handler's options, in the program or in other settings, and look what holds then."""
+        jobs, known = client.jobs, self._options[client.process]
+        names = self.random.sample([*_CHANGES], self.random.randint(0, len(_CHANGES)))
+        said: dict[str, Any] = {name: self.random.choice(_CHANGES[name]) for name in names}
+        if self.random.random() < 0.5:
+            how = "configure"
+            jobs.configure(SPOKEN, **said)
+            known.configured |= said
+            known.named = {name: value for name, value in known.named.items() if name not in said}
+        else:
+            how = "reload"
+            handlers = {SPOKEN: HandlerSettings(**said)} if said else {}
+            jobs.reload(jobs.settings.model_copy(update={"handlers": handlers}))
+            known.named = said
+        found = {name: getattr(jobs.handlers[SPOKEN].options, name) for name in _CHANGES}
+        if found != known.all:
+            self.run.complain(f"options: {client.process} has {found} of {SPOKEN!r} after {how} {said}: {known}")
+        # Those that run go on.
+        self._slots[client.process] = max(known.all["slots"], self._busy[client.process])
 
     async def _in_a_transaction(self, client: Client, how: str, options: dict[str, Any]) -> None:
         calls = [client.begin("enqueue", SPOKEN, None) for _ in range(3)]
