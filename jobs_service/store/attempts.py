@@ -13,6 +13,9 @@ from jobs_service.errors import StoreError, TransactionTooOld
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.5
 
+_YOUNG: Final = 2.5
+"""Seconds up to which no run is too old by itself: half of what FoundationDB allows."""
+
 _STANDSTILL: Final = 1.0
 """Seconds without an answer after which the cluster, and not the function, is to blame for what took too long."""
 
@@ -45,14 +48,19 @@ class Attempts:
         if seconds > self._longest_wait:
             self._longest_wait = seconds
 
-    async def again(self, failure: StoreError) -> None:
+    async def again(self, failure: StoreError, ran: float = 0.0) -> None:
         """Return when the function may be run again.
+
+        Args:
+            failure: what ended the last run.
+            ran: seconds that the last run took.
 
         Raises:
             StoreError: what ended the last run, if another one is of no use.
         """
         self.failure = failure
-        if isinstance(failure, TransactionTooOld):
+        # A cluster that recovers, which may take it a tenth of a second, calls all that it has begun too old.
+        if isinstance(failure, TransactionTooOld) and ran > _YOUNG:
             # A function that was answered all the time takes too long by itself, and would again. Otherwise the cluster
             # stood still; but not twice.
             if self._too_old or self._longest_wait < _STANDSTILL:

@@ -341,7 +341,9 @@ class FdbStore(Store):
         if self._prefix is None and not read_only:
             await self._locate()
         told = self._told
+        assert self._loop is not None
         while True:
+            began = self._loop.time()
             transaction, metadata = self._begin(read_only=read_only)
             live = False
             try:
@@ -369,7 +371,7 @@ class FdbStore(Store):
                 failure = translated(error)
             finally:
                 self._end_run(transaction, live)
-            await attempts.again(failure)
+            await attempts.again(failure, self._loop.time() - began)
 
     async def _until_done(self, before: asyncio.Future[Any]) -> float:
         """Wait for another call to end, and return how many seconds that took."""

@@ -45,6 +45,7 @@ class FdbServer:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._port = free_ports(1)[0] if port is None else port
+        self._proxies = 1
         self.cluster_file = directory / "fdb.cluster"
         self.cluster_file.write_text(f"test:test@{coordinators or f'127.0.0.1:{self._port}'}")
 
@@ -93,6 +94,11 @@ class FdbServer:
         """Let it go on."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
+
+    def recover(self) -> None:
+        """Have it begin anew with other proxies, as a cluster does that has lost a machine: that takes a moment."""
+        self._proxies += 1
+        self._command(f"configure commit_proxies={self._proxies}")
 
     def _command(self, command: str) -> None:
         end = time.monotonic() + PATIENCE
