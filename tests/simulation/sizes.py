@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from jobs_service.actors import group_commit, notifier, process_monitor, type_server
-from jobs_service.layer import listing, pending, strays, transaction
+from jobs_service.layer import activity, listing, pending, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.runner import schedule
 from jobs_service.store.base import Limits
@@ -45,6 +45,16 @@ _PAGES: Final = (
 """How much is read at once, module by module."""
 
 _FEW_KEYS: Final = (2, 3, 7)
+
+_MORE_PAGES: Final = (
+    (pending, "_LONG_PAGE"),
+    (pending, "_FEW_EARLY"),
+    (activity, "_TYPES_PAGE"),
+    (type_server, "_SCANNED_TOGETHER"),
+    (type_server, "_SETTLED_TOGETHER"),
+)
+"""Those that are drawn last, so that a seed has of the others what it had before there were these."""
+
 _MIX: Final = 2_654_435_761
 """Spreads neighbouring numbers (Knuth, The Art of Computer Programming, 6.4)."""
 
@@ -104,13 +114,15 @@ def small_pages(random: Random) -> Iterator[None]:
     if random.random() >= _SMALL_PAGES:
         yield
         return
-    before = [getattr(module, name) for module, name in _PAGES]
+    sizes += [random.choice([2, 3, 7]) for _ in _MORE_PAGES]
+    pages = (*_PAGES, *_MORE_PAGES)
+    before = [getattr(module, name) for module, name in pages]
     try:
-        for (module, name), size in zip(_PAGES, sizes, strict=True):
+        for (module, name), size in zip(pages, sizes, strict=True):
             setattr(module, name, size)
         yield
     finally:
-        for (module, name), size in zip(_PAGES, before, strict=True):
+        for (module, name), size in zip(pages, before, strict=True):
             setattr(module, name, size)
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+import fdb.tuple
+
 from jobs_service import (
     Job,
     JobError,
+    JobId,
     JobNotFound,
     JobsError,
     JobState,
@@ -19,6 +22,7 @@ from jobs_service import (
     NoTypeTimeout,
     Outcome,
     RecordDamaged,
+    Removal,
     RunningJob,
     StoreError,
 )
@@ -89,7 +93,10 @@ class Composers(Workload):
             for job in last.taken:
                 # What becomes of them is the callers' business, who may forget them.
                 if position % 2:
-                    await tx.finish(job, outcome=Outcome.FAILED, error=JobError("Composed", "as it should"))
+                    ended = await tx.finish(job, outcome=Outcome.FAILED, error=JobError("Composed", "as it should"))
+                    if ended.state is JobState.FINISHED and ended.outcome is not Outcome.FAILED:
+                        self.run.complain(f"transaction: {client.process} has ended {ended!r} as one that has failed")
+            await self._look_again(client, tx, draws[0][1], {job.id for job in last.taken if job.type == draws[0][1]})
             tx.kv[_COUNTER] = str(last.number + 1).encode()
             tx.kv[_ENTRIES + str(counted.number).encode()] = raw or b"0"
 
@@ -128,6 +135,36 @@ class Composers(Workload):
         if (type in await tx.types()) != (await _timeout(tx, type) is not None):
             self.run.complain(f"transaction: {client.process} sees {type!r} among the types, and no timeout")
 
+    async def _look_again(self, client: Client, tx: JobTransaction, type: JobType, taken: set[JobId]) -> None:
+        """What a transaction has done to the jobs of a type is in every list and count of them, once."""
+        if self.run.is_damaged:
+            return
+        listed = await tx.list(type, page_size=self.random.choice([1, 2, 1000]))
+        ids = [job.id for job in listed]
+        if len(set(ids)) < len(ids):
+            self.run.complain(f"transaction: {client.process} sees {ids} of {type!r}, some of them twice")
+        for job in listed:
+            found = await _get(tx, type, job.id)
+            if found is None or _shown(found) != _shown(job):
+                self.run.complain(f"transaction: {client.process} has {job!r} in a list, and sees {found!r}")
+        state = self.random.choice([JobState.PENDING, JobState.RUNNING, JobState.FINISHED])
+        wanted = [job.id for job in listed if job.state is state]
+        if [job.id for job in await tx.list(type, state=state)] != wanted:
+            self.run.complain(f"transaction: {client.process} is not told that {wanted} of {type!r} are {state}")
+        due_by = client.process.clock.wall_time() + self.random.choice([-20.0, 3.0, 30.0])
+        due = len([job for job in listed if _is_due(job, due_by)])
+        counted = await tx.pending_count(type, due_by=due_by)
+        if counted != due:
+            self.run.complain(f"transaction: {client.process} has counted {counted} due of {type!r}, not {due}")
+        active = await tx.active_ids(type)
+        running = {job.id for job in listed if job.state is JobState.RUNNING}
+        latest = taken & running
+        if len(active) != len(running) or {*active[len(active) - len(latest) :]} != latest or {*active} != running:
+            self.run.complain(
+                f"transaction: {client.process} was told that {active} of {type!r} run, the longest silent first; "
+                f"it are {running}, of which {latest} have just begun"
+            )
+
     async def _operate(
         self, client: Client, tx: JobTransaction, draw: float, call: Call, options: dict[str, Any], seen: Composed
     ) -> None:
@@ -146,7 +183,11 @@ class Composers(Workload):
             await self._is_seen(client, tx, await tx.resubmit(type, id, data=client.data(call), **options))
         elif draw < 0.6:
             call.name = STOP_AND_REMOVE  # within its time, as often as there were operations
-            await tx.remove(type, id, force=draw < 0.55)
+            force = draw < 0.55
+            removal = await tx.remove(type, id, force=force)
+            found = await _get(tx, type, id)
+            if (removal is Removal.REMOVED) != (found is None) or (force and found is not None):
+                self.run.complain(f"transaction: {client.process} has removed {id!r} ({removal}), and sees {found!r}")
         elif draw < 0.63:
             await tx.set_retention(type, keep=None if draw < 0.62 else 3.0, keep_failed=None if draw < 0.61 else 3.0)
         elif draw < 0.66:
@@ -163,9 +204,22 @@ class Composers(Workload):
         resumed = not await tx.paused(type)
         await tx.clear_type_timeout(type)
         cleared = await _timeout(tx, type) is None and type not in await tx.types()
+        await self._add_in_vain(client, tx, type)
         await tx.set_type_timeout(type, seconds)
         if not (paused and resumed and cleared and await _timeout(tx, type) == seconds):
             self.run.complain(f"transaction: {client.process} does not see what it does to {type!r}")
+
+    async def _add_in_vain(self, client: Client, tx: JobTransaction, type: JobType) -> None:
+        """Ask for several jobs of which the last cannot be added: the others are left as they are."""
+        ids = self.random.sample(self.run.ids, min(2, len(self.run.ids)))
+        before = [await _get(tx, type, id) for id in ids]
+        jobs = [*(NewJob(id, "in vain", priority=2) for id in ids), NewJob("in vain")]
+        with contextlib.suppress(NoTypeTimeout):
+            await tx.add_many(type, jobs, if_exists="resubmit")
+            self.run.complain(f"transaction: {client.process} has added jobs to {type!r}, which does not exist")
+        after = [await _get(tx, type, id) for id in ids]
+        if [job and _shown(job) for job in before] != [job and _shown(job) for job in after]:
+            self.run.complain(f"transaction: {client.process} was refused, and sees {after}, which were {before}")
 
     async def _take(self, client: Client, tx: JobTransaction, draw: float, call: Call, seen: Composed) -> None:
         """Accept a job on any terms, and perhaps go on with it in the same transaction."""
@@ -173,7 +227,12 @@ class Composers(Workload):
         priority, spread = (0, 1) if draw < 0.76 else (None, 2)
         call.name = "finish"
         if draw < 0.9:
+            best = None if due_by is None or spread > 1 else await self._best(tx, call.type, priority, due_by)
             job = await tx.accept(call.type, max_priority=priority, due_by=due_by, spread=spread)
+            if best is not None and (job is None or _packed(job) > best):
+                self.run.complain(
+                    f"transaction: {client.process} got {job!r} of {call.type!r}, and not one of {best!r}"
+                )
         else:
             found = await tx.accept_many(call.type, 2, max_priority=1 if draw < 0.95 else None, due_by=due_by, spread=2)
             job = found.pop() if found else None
@@ -195,6 +254,13 @@ class Composers(Workload):
             await tx.release(job)
         else:
             await self._is_seen(client, tx, await tx.finish(job, client.data(call), result={"composed": True}))
+
+    async def _best(self, tx: JobTransaction, type: JobType, most: Any, due_by: float) -> bytes | None:
+        """Return the least packed priority of the jobs that may be taken, None when there are none."""
+        if self.run.is_damaged or await tx.paused(type):
+            return None
+        due = [_packed(job) for job in await tx.list(type, state=JobState.PENDING) if _is_due(job, due_by)]
+        return min((each for each in due if each <= fdb.tuple.pack((most,))), default=None)
 
     async def _is_seen(self, client: Client, tx: JobTransaction, job: Job) -> None:
         """What an operation has returned is what the transaction sees of the job from then on."""
@@ -278,6 +344,15 @@ async def _timeout(tx: JobTransaction, type: JobType) -> float | None:
     with contextlib.suppress(NoTypeTimeout):
         return await tx.get_type_timeout(type)
     return None
+
+
+def _is_due(job: Job, due_by: float) -> bool:
+    return job.state is JobState.PENDING and (job.run_at is None or job.run_at.timestamp() <= due_by)
+
+
+def _packed(job: Job) -> bytes:
+    packed: bytes = fdb.tuple.pack((job.priority,))
+    return packed
 
 
 def _shown(job: Job) -> tuple[object, ...]:
