@@ -361,7 +361,8 @@ async def _candidates(
     own = _pending_here(unit, keys, terms, due_by)
     later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
     if own or later:
-        ranked = sorted(ranked + own + later, key=lambda item: item[0])
+        # Of those due at the same time the id decides, which is not in the places of this transaction's own.
+        ranked = sorted(ranked + own + later, key=lambda item: (*item[0][:2], item[0][2] + item[1]))
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
     return ranked[:wanted], early
 

@@ -99,6 +99,22 @@ async def test_jobs_of_every_kind_of_priority_come_in_the_order_of_the_tuple_lay
         await found.assert_sound()
 
 
+def test_of_jobs_due_at_the_same_time_the_id_decides_whoever_has_made_them_pending() -> None:
+    async def taken() -> list[Any]:
+        async with layer() as found:
+            await found.add("b", run_at=EPOCH + 10)
+
+            async def work(unit: Unit) -> list[Any]:
+                for id in ("c", "a"):
+                    await add(unit, found.place(id), run_at=EPOCH + 10)
+                taken, _ = await pending.accept(unit, found.keys, Terms(3, None, EPOCH + 100, 1, 100))
+                return [entry.id for entry in taken]
+
+            return await found.transact(work)
+
+    assert run_virtual(taken()) == ["a", "b", "c"]
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(NAMES, st.sampled_from([None, EPOCH - 5, EPOCH + 5, EPOCH + 50])), max_size=8),

@@ -16,6 +16,7 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service import Job, JobId, JobType, Removal
+from jobs_service.layer.pending import Terms
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET, JobState
 from jobs_service.testing import SimulatedTransaction
@@ -54,6 +55,7 @@ class Call:
         record: what the job was after the operation, as far as it is known.
         asked: the priority and run_at that its options name, as a Change; None when they are not known.
         given: the same as the service has understood it.
+        wanted: the max_priority (packed) and due_by of an accept, if they are known.
         effects: (version, whether anything was written) of the transactions in which it was carried out.
     """
 
@@ -71,6 +73,7 @@ class Call:
     effects: list[tuple[int, bool]] = field(default_factory=list)
     asked: Change | None = None
     given: Change | None = None
+    wanted: tuple[bytes | None, float | None] | None = None
 
     def __str__(self) -> str:
         return f"call {self.number} of {self.process}, {self.name} {self.type!r}/{self.id!r} ({self.outcome})"
@@ -88,7 +91,7 @@ class Calls:
         self.all: list[Call] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._removals: dict[tuple[JobType, JobId], list[tuple[int, bool, Removal]]] = {}
-        self._accepted: dict[bytes, int] = {}
+        self._accepted: dict[bytes, tuple[int, Terms]] = {}
         self._held: dict[tuple[JobType, JobId], bytes] = {}
         self._lost: dict[bytes, JobId] = {}
         self._released: dict[bytes, list[tuple[int, bool]]] = {}
@@ -128,7 +131,7 @@ class Calls:
                 self._released.setdefault(entry.arguments[0], []).append((version, wrote))
             elif entry.name == "accept":
                 for id, record in entry.result:
-                    self._accepted[record.lock] = version
+                    self._accepted[record.lock] = version, entry.arguments[0]
                     self._held[entry.type, id] = record.lock
             elif entry.name == "lost":
                 self._lost.update({self._held[entry.type, id]: id for id, _ in entry.result})
@@ -185,11 +188,13 @@ class Calls:
 
     def _of_accept(self, call: Call) -> Iterator[str]:
         for lock in call.locks:
-            version = self._accepted.get(lock)
-            if version is None:
+            version, terms = self._accepted.get(lock, (None, None))
+            if version is None or terms is None:
                 yield f"no effect: {call} gave the lock {lock.hex()}, which was never committed"
             elif not call.could_be(version, True):
                 yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
+            elif call.wanted is not None and call.wanted != (terms.max_priority, terms.due_by):
+                yield f"asked: {call} asked for jobs up to {call.wanted}, and the service has understood {terms}"
 
     def _of_locks(self, quick: bool) -> Iterator[str]:
         holders: dict[bytes, Call] = {}

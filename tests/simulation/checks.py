@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _EVERY: Final = 16
 _MOMENT: Final = 1.0
 _NOTICED: Final = 6.0
-_LOOKED_AT: Final = 21.0
-"""Seconds after which every process has looked at the types: period, jitter and a second."""
+_LATEST: Final = 6.0
+"""Seconds, beside its period, after which every process has looked at the types."""
 
 _FEW: Final = 20
 _MANY: Final = 100
@@ -77,7 +77,7 @@ class Bounds:
                 # Another process notices at its next sample, by the timeout that was; where nobody samples the type,
                 # because it was cleared, at its next look at the types.
                 made_again = entry.name == "set timeout" and entry.type in self._cleared
-                noticed = self._run.world.loop.time() + (_LOOKED_AT if made_again else _NOTICED)
+                noticed = self._run.world.loop.time() + (self._run.longest_period + _LATEST if made_again else _NOTICED)
                 self._changed[entry.type] = max(noticed, self._changed.get(entry.type, 0.0))
                 if entry.name == "clear timeout":
                     self._cleared.add(entry.type)

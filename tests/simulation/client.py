@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import fdb.tuple
+
 from jobs_service import (
     Job,
     JobId,
@@ -157,6 +159,8 @@ class Client:
     async def accept(self, type: JobType, limit: int = 1, **terms: Any) -> list[RunningJob]:
         """See JobsService.accept_many."""
         call = self.begin("accept", type, None)
+        most = terms.get("max_priority")
+        call.wanted = None if most is None else fdb.tuple.pack((most,)), terms.get("due_by")
         if limit == 1 and call.number % 2:
             found = await self.call(call, self._accept_one(type, **terms))
         elif limit >= MANY and terms == {"timeout": 0} and call.number % 2:

@@ -37,6 +37,7 @@ class State(NamedTuple):
         told: what is told of its runs, None when it is gone.
         lock: of its worker, None unless running.
         canceled: whether its removal was asked for while it ran.
+        run_at: seconds since the epoch from which on it may run, None for at once, and unless it is pending.
     """
 
     version: int
@@ -48,6 +49,7 @@ class State(NamedTuple):
     told: Notes | None = None
     lock: bytes | None = None
     canceled: bool = False
+    run_at: float | None = None
 
 
 class History:
@@ -386,7 +388,18 @@ def _state(version: int, time: float, record: Record | None) -> State:
         return State(version, time, JobState.REMOVED, None, None, None)
     data, job = reader.value_of(record.data), observed(record)
     state = JobState.PENDING if job.pending else JobState(record.state)
-    return State(version, time, state, data, job.outcome, record.seq, job.notes, job.lock, job.cancel)
+    return State(
+        version,
+        time,
+        state,
+        data,
+        job.outcome,
+        record.seq,
+        job.notes,
+        job.lock,
+        job.cancel,
+        job.run_at if job.pending else None,
+    )
 
 
 def _names(key: bytes) -> tuple[Any, ...]:

@@ -272,6 +272,7 @@ class Operations:
         if job is None:
             exists = self._type_may_exist(entry.type)
             made = rows_of(entry.type).timeout in self._transaction.written
+            self._check_made(entry, seconds, made)
             missing = exists == {False} or (len(exists) > 1 and made)
             # One that somebody has removed is not made again.
             removed = missing and any(seconds is not None for _, seconds in self.timeouts.get(entry.type, []))
@@ -280,6 +281,14 @@ class Operations:
                 self.own_types[entry.type] = seconds
         expected = NoTypeTimeout if removed else self.model.enqueue(key, change, unique, entry.now)
         self._check(entry, key, expected, entry.result)
+
+    def _check_made(self, entry: Entry, seconds: float | None, made: bool) -> None:
+        """A type that somebody has made meanwhile stays as it is."""
+        past = self.timeouts.get(entry.type, [])
+        latest = past[-1][1] if past else None
+        others = any(each.name == "set timeout" and each.type == entry.type for each in self._transaction.journal)
+        if made and not others and entry.type not in self.own_types and latest not in (None, seconds):
+            self.complain(f"{self.who()}: enqueue to {entry.type!r} has overwritten its timeout of {latest}")
 
     def _update(self, entry: Entry) -> None:
         key, job = self._job(entry)

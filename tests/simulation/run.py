@@ -35,7 +35,7 @@ from tests.simulation.weather import (
     draw_weather,
     nemesis,
 )
-from tests.simulation.workloads import ALL, OF_COPIES, OF_DAMAGE, OF_LARGE, OF_RUNNERS, OF_SMALL_STORES
+from tests.simulation.workloads import ALL, OF_COPIES, OF_DAMAGE, OF_LARGE, OF_RUNNERS, OF_SMALL_STORES, OF_SOME
 from tests.simulation.workloads.composers import Plain
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
@@ -90,6 +90,13 @@ _WITH_DAMAGE: Final = 0.15
 
 _WITH_COPIES: Final = 0.1
 """The share of runs in which all jobs are copied now and then."""
+
+_WITH_SOME: Final = 0.3
+"""The share of runs in which those take part who are not in all."""
+
+_MOST_PERIOD: Final = 60.0
+_ODD: Final = 0.3
+"""The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
 
 _WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
@@ -242,6 +249,10 @@ class Run:
         self.world.cluster.observers.append(self)
         self.world.cluster.on_too_large = self._too_large
         self.world.choices.on_fault = self.disturb
+        self._some = Choices(plan).stream("with some")
+        some = self._some.random() < _WITH_SOME
+        if some and self._some.random() < _ODD:
+            self.ids += [f"j\x00{number}" for number in range(3)]
         more = self.world.choices.stream("with runners").random() < _WITH_RUNNERS
         damaged = self.world.choices.stream("with damage").random() < _WITH_DAMAGE
         copied = self.world.choices.stream("with copies").random() < _WITH_COPIES and not long
@@ -253,11 +264,13 @@ class Run:
             *(OF_DAMAGE if damaged or workloads is not None else ()),
             *(OF_COPIES if copied or workloads is not None else ()),
             *(OF_SMALL_STORES if self.machine is not None and self.machine.map_size is not None else ()),
+            *(OF_SOME if some or workloads is not None else ()),
         )
         if self.machine is not None:
             kinds = tuple(kind for kind in kinds if kind is not Plain)  # only a cluster's transactions are shared
         self.workloads = [kind(self) for kind in kinds if workloads is None or kind.name in workloads]
         self._weights = self._draw_weights(Choices(plan).stream("swarm"), workloads)
+        self._rarely = some and self._some.random() < _ODD
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
@@ -368,6 +381,11 @@ class Run:
         return owner if isinstance(owner, Process) else None
 
     @property
+    def longest_period(self) -> float:
+        """The longest time after which a process looks at the types by itself, seconds."""
+        return max(settings.type_check_period for settings in self._settings)
+
+    @property
     def has_crashed(self) -> bool:
         """Whether an actor has died by a fault."""
         return any(fault.startswith("crash:") for fault in self.world.choices.faults)
@@ -458,6 +476,8 @@ class Run:
         }
         if self.machine is not None:
             changed |= self.machine.draw_settings()
+        if self._rarely:
+            changed |= {"type_check_period": _MOST_PERIOD, "retry_backoff_max": 0.2}
         return Settings.model_construct(None, **changed)
 
     # The course of a run
@@ -657,10 +677,9 @@ class Run:
         return [f"{key} is {job.state}" for key, job in self.history.model.jobs.items() if job.state != "finished"]
 
     def _open_subscriptions(self) -> list[str]:
-        subscribers = next((each for each in self.workloads if isinstance(each, Subscribers)), None)
-        if subscribers is None:
-            return []
-        return [f"{heard}" for process in self.processes for heard in subscribers.waiting(str(process))]
+        subscribers = [each for each in self.workloads if isinstance(each, Subscribers)]
+        processes = [str(process) for process in self.processes]
+        return [f"{heard}" for each in subscribers for process in processes for heard in each.waiting(process)]
 
     # What must be so in the end
 

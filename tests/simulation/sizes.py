@@ -47,8 +47,6 @@ _PAGES: Final = (
 _FEW_KEYS: Final = (2, 3, 7)
 
 _MORE_PAGES: Final = (
-    (pending, "_LONG_PAGE"),
-    (pending, "_FEW_EARLY"),
     (activity, "_TYPES_PAGE"),
     (type_server, "_SCANNED_TOGETHER"),
     (type_server, "_SETTLED_TOGETHER"),
@@ -114,7 +112,7 @@ def small_pages(random: Random) -> Iterator[None]:
     if random.random() >= _SMALL_PAGES:
         yield
         return
-    sizes += [random.choice([2, 3, 7]) for _ in _MORE_PAGES]
+    sizes += [random.choice(_FEW_KEYS) for _ in _MORE_PAGES]
     pages = (*_PAGES, *_MORE_PAGES)
     before = [getattr(module, name) for module, name in pages]
     try:

@@ -9,9 +9,12 @@ from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
+from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
+from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
 from tests.simulation.workloads.speakers import Speakers
@@ -58,6 +61,9 @@ OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers,
 OF_LARGE: tuple[type[Workload], ...] = (Bulk,)
 """What goes on in runs with large things beside that."""
 
+OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers, Gossips, Newcomers)
+"""What goes on in some runs beside that, among the few that meet each other there."""
+
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
 """What goes on in some runs beside that: records that cannot be read."""
 
@@ -67,4 +73,4 @@ OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
 OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 """What goes on beside that in runs on a store that is full sooner or later."""
 
-__all__ = ["ALL", "OF_COPIES", "OF_DAMAGE", "OF_LARGE", "OF_RUNNERS", "OF_SMALL_STORES", "Workload"]
+__all__ = ["ALL", "OF_COPIES", "OF_DAMAGE", "OF_LARGE", "OF_RUNNERS", "OF_SMALL_STORES", "OF_SOME", "Workload"]

@@ -13,6 +13,7 @@ from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import STOP_AND_REMOVE
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.subscribers import all_of, all_that_is_told
 from tests.simulation.workloads.workers import Workers
 
 _MOMENT: Final = 1.5
@@ -188,11 +189,11 @@ class Followers(Workload):
             event, state = told.get(id), self.run.history.states(type, id)[-1]
             if (event is not None and event.state in _FINAL) or state.time > now - _MOMENT:
                 continue
-            known = None if event is None else (event.state, event.data, event.outcome)
-            if known != (state.state, state.data, state.outcome):
+            known, wanted = None if event is None else all_of(event), all_that_is_told(state)
+            if known != wanted:
                 self.run.complain(
-                    f"behind: {client.process} was told {known} of {type!r}/{id!r}, which is {state.state} "
-                    f"{state.data} since {state.time:.3f}"
+                    f"behind: {client.process} was told {known} of {type!r}/{id!r}, which is {wanted} "
+                    f"since {state.time:.3f}"
                 )
 
 

@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType
 from tests.simulation.client import Client
+from tests.simulation.history import State
 from tests.simulation.model import Notes
 from tests.simulation.workloads.base import Workload
 
@@ -54,7 +56,10 @@ class Subscribers(Workload):
 
     async def step(self, client: Client) -> None:
         self.look()
-        type, id = self.some_type(), self.some_id()
+        await self.follow(client, self.some_type(), self.some_id())
+
+    async def follow(self, client: Client, type: JobType, id: JobId) -> None:
+        """Iterate over a job's events, at any pace, to any of them."""
         slow, patience = self.random.choice([0, 0, 0.2, 3.0]), self.random.choice([1, 3, 1000, 1000])
         heard = Heard(type, id, str(client.process), client.version)
         self.heard.append(heard)
@@ -101,8 +106,8 @@ class Subscribers(Workload):
             if last and last[0].time > now - _MOMENT:
                 continue
             told = heard.events[-1] if heard.events else None
-            known = None if told is None else (told.state, told.data, told.outcome)
-            wanted = None if not last else (last[0].state, last[0].data, last[0].outcome)
+            known = None if told is None else all_of(told)
+            wanted = None if not last else all_that_is_told(last[0])
             if known != wanted and not (wanted is None and known is None):
                 self.run.complain(f"behind: {heard} was told {known}, and it is {wanted}")
                 heard.gone = True
@@ -141,6 +146,18 @@ class Subscribers(Workload):
                 yield f"subscription: {heard} went on after {told}"
         if heard.over and (not heard.events or heard.events[-1].state not in (JobState.FINISHED, JobState.REMOVED)):
             yield f"subscription: {heard} ended after {heard.events[-1:]}"
+
+
+def all_of(event: JobEvent) -> tuple[object, ...]:
+    """Return all that an event says of its job."""
+    run_at = None if event.run_at is None else event.run_at.timestamp()
+    return event.state, event.data, event.outcome, run_at, *_told(event)
+
+
+def all_that_is_told(state: State) -> tuple[object, ...]:
+    """Return all that the newest event of a job must say while it is so."""
+    run_at = None if state.run_at is None else datetime.fromtimestamp(state.run_at, UTC).timestamp()
+    return state.state, state.data, state.outcome, run_at, *_parts(state.told)
 
 
 def _parts(told: Notes | None) -> tuple[object, ...]:
