@@ -34,6 +34,7 @@ from tests.simulation.weather import (
     UNNOTICED,
     draw_weather,
     nemesis,
+    unsure,
 )
 from tests.simulation.workloads import ALL, OF_COPIES, OF_DAMAGE, OF_LARGE, OF_RUNNERS, OF_SMALL_STORES, OF_SOME
 from tests.simulation.workloads.composers import Plain
@@ -203,6 +204,8 @@ class Run:
         random = Choices(plan).stream("setup")
         self._later = later = Choices(plan).stream("later setup")
         weather = draw_weather(random, later, profile)
+        if profile is None:
+            weather = unsure(Choices(plan).stream("unsure"), weather)
         self.long = long = Choices(plan).stream("length").random() < _LONG
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])

@@ -91,6 +91,17 @@ _OFTEN = {
 _LATER = ("commit_timed_out", "clone", "options", "sweep")
 """Kinds of fault that are drawn apart, so that a seed has of the others what it had before there were these."""
 _LONGEST_PAUSE = 20.0
+_UNSURE: Final = 0.1
+_MOSTLY: Final = 0.8
+_OF_UNSURE: Final = {
+    "commit_lost": 0.3,
+    "commit_unknown": 0.3,
+    "commit_timed_out": 0.2,
+    "slow_answer": 0.4,
+    "sweep": 0.8,
+    "clone": 0.8,
+    "options": 0.8,
+}
 RARELY: Final = 60
 """How much rarer faults that hit processes, ticks and turns are in a long run."""
 _LONGEST_AWAY = 15.0
@@ -127,6 +138,14 @@ def draw_weather(random: Random, later: Random, profile: str | None) -> Weather:
                 rates[kind] = rate
     disorder, latency = random.choice([0.0, 0.2, 1.0]), random.choice([0.0, 0.002, 0.05])
     return Weather(profile, rates, disorder, latency)
+
+
+def unsure(random: Random, weather: Weather) -> Weather:
+    """Return, in some runs, a weather in which it is often not known what has happened, and nothing else goes wrong."""
+    if random.random() >= _UNSURE:
+        return weather
+    rates = {kind: rate * random.uniform(0.3, 1.0) for kind, rate in _OF_UNSURE.items() if random.random() < _MOSTLY}
+    return Weather("unsure", rates, weather.disorder, weather.latency)
 
 
 async def nemesis(run: Run) -> None:

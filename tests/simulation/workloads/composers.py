@@ -47,12 +47,14 @@ class Composed:
         seen: what it was told of jobs before it changed any.
         taken: the jobs that it has accepted and not ended.
         locks: of all that it has accepted.
+        begun: those jobs.
     """
 
     number: int = 0
     seen: dict[tuple[JobType, Any], Job | None] = field(default_factory=dict)
     taken: list[RunningJob] = field(default_factory=list)
     locks: tuple[bytes, ...] = ()
+    begun: set[tuple[JobType, Any]] = field(default_factory=set)
 
 
 class Composers(Workload):
@@ -96,7 +98,7 @@ class Composers(Workload):
                     ended = await tx.finish(job, outcome=Outcome.FAILED, error=JobError("Composed", "as it should"))
                     if ended.state is JobState.FINISHED and ended.outcome is not Outcome.FAILED:
                         self.run.complain(f"transaction: {client.process} has ended {ended!r} as one that has failed")
-            await self._look_again(client, tx, draws[0][1], {job.id for job in last.taken if job.type == draws[0][1]})
+            await self._look_again(client, tx, draws[0][1], {id for type, id in last.begun if type == draws[0][1]})
             tx.kv[_COUNTER] = str(last.number + 1).encode()
             tx.kv[_ENTRIES + str(counted.number).encode()] = raw or b"0"
 
@@ -237,10 +239,12 @@ class Composers(Workload):
             found = await tx.accept_many(call.type, 2, max_priority=1 if draw < 0.95 else None, due_by=due_by, spread=2)
             job = found.pop() if found else None
             seen.taken += found
+            seen.begun |= {(each.type, each.id) for each in found}
             seen.locks += tuple(each.lock for each in found)
         if job is None:
             return
         seen.locks += (job.lock,)
+        seen.begun.add((job.type, job.id))
         part = int(draw * 1000) % 5
         if part == 0:
             seen.taken.append(job)
