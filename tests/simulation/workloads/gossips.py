@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import ClassVar
 
 from jobs_service import JobId, JobNotFound, JobTransaction, JobType
@@ -29,16 +30,22 @@ class Gossips(Subscribers):
         for of, id in [(type, id) for id in ids[:4]] + [(others, self.some_id())]:
             listeners.append(self._listen(client, of, id, self.random.choice([0.0, 0.0, 0.01, 5 * latency])))
         changes = [
-            self._change(client, type, id, self.random.choice([0.0, 0.02, 0.5, self.random.uniform(0, 4 * latency)]))
+            partial(
+                self._change,
+                client,
+                type,
+                id,
+                self.random.choice([0.0, 0.02, 0.5, self.random.uniform(0, 4 * latency)]),
+            )
             for id in ids * self.random.choice([1, 2])
         ]
 
-        async def change() -> None:
-            await together(changes)
+        async def change_all() -> None:
+            await together(change() for change in changes)
             await asyncio.sleep(_LATER)
             self.look()
 
-        await together([*listeners, change()])
+        await together([*listeners, change_all()])
 
     async def _listen(self, client: Client, type: JobType, id: JobId, pause: float) -> None:
         await asyncio.sleep(pause)

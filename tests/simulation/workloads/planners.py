@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from jobs_service import JobCanceled, JobsError, JobType
@@ -30,7 +31,7 @@ class Planners(Workload):
         count = self.random.randint(2, 5)
         adds = [self._add(client, type, self.random.choice([None, *times])) for _ in range(count)]
         if self.random.random() < 0.5:
-            await together(adds)
+            await together(add() for add in adds)
             adds = []
         if self.random.random() < 0.5:
             await self._count(client, type)
@@ -46,12 +47,12 @@ class Planners(Workload):
             await asyncio.sleep(self.random.choice([0.0, 2 * self.run.world.cluster.latency]))
             taken.extend(await client.accept(type, limit, **terms))
 
-        await together([take(), *adds])
+        await together([take(), *(add() for add in adds)])
         await together(client.finish(job) if number % 3 else client.release(job) for number, job in enumerate(taken))
 
-    def _add(self, client: Client, type: JobType, run_at: float | None) -> Awaitable[object]:
+    def _add(self, client: Client, type: JobType, run_at: float | None) -> Callable[[], Awaitable[object]]:
         priority = self.random.choice([-1, 0, 1, 2])
-        return client.add(type, self.some_id(), if_exists="resubmit", run_at=run_at, priority=priority)
+        return partial(client.add, type, self.some_id(), if_exists="resubmit", run_at=run_at, priority=priority)
 
     async def _count(self, client: Client, type: JobType) -> None:
         """While nothing changes, exactly those jobs are counted that are due, also at that very time."""
