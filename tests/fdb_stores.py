@@ -48,7 +48,7 @@ class BareFdbStore(FdbStore):
         """There are none."""
 
 
-class _Fated:
+class Fated:
     """The future of a commit that comes out as a fate wants it.
 
     Args:
@@ -96,17 +96,17 @@ class UnsureFdbStore(FdbStore):
 
     def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
         if self._fates.take("lost"):
-            return _Fated(None, 1021), None
+            return Fated(None, 1021), None
         if self._fates.take("conflict"):
-            return _Fated(None, 1020), None
+            return Fated(None, 1020), None
         if self._fates.take("late"):
             self._late[self._marked] = transaction.native
-            return _Fated(None, 1031), None
+            return Fated(None, 1031), None
         commit, stamp = super()._submit(transaction)
         if self._fates.take("unanswered"):
-            return _Fated(commit, 1021), stamp
+            return Fated(commit, 1021), stamp
         if self._fates.take("timed out"):
-            return _Fated(commit, 1031), stamp
+            return Fated(commit, 1031), stamp
         self._fates.take("answered")
         return commit, stamp
 

@@ -18,11 +18,12 @@ from jobs_service.errors import StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.fdb import FdbStore
+from jobs_service.store.fdb_errors import COMMIT_UNKNOWN_RESULT
 from jobs_service.store.fdb_sweeper import MarkSweeper, _Page
 from jobs_service.store.fdb_transaction import FdbTransaction
-from jobs_service.store.marks import HAPPENED, Marks
+from jobs_service.store.marks import HAPPENED, Mark, Marks
 from tests.contract.support import number, patience, value_of, write
-from tests.fdb_stores import UnsureFdbStore
+from tests.fdb_stores import Fated, UnsureFdbStore
 from tests.store.test_fdb import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
 from tests.stores import plain_settings
 from tests.system.fdb_server import FdbServer, missing
@@ -224,6 +225,38 @@ async def test_two_stores_with_the_same_memory_do_not_take_each_others_commits_f
                 each.plan([choose.choice(UNKNOWN)])
             await asyncio.gather(one.transact(add_one), twin.transact(add_one))
             assert await count(one) == 2 * (round + 1)
+
+
+class LosesTombstone(UnsureFdbStore):
+    """A store whose first tombstone for a commit is lost, of which nobody knows; the commit arrives just then."""
+
+    async def _find_out(self, mark: Mark, began: int) -> bytes | None:
+        late, database = self._late.pop(mark.key), self._database
+
+        class Losing:
+            @staticmethod
+            def create_transaction() -> Any:
+                native = database.create_transaction()
+                native.commit = lose
+                self._database = database
+                return native
+
+        def lose() -> Any:
+            late.commit().wait()
+            return Fated(None, COMMIT_UNKNOWN_RESULT)
+
+        self._database = Losing
+        return await super()._find_out(mark, began)
+
+
+@cluster_test
+async def test_a_tombstone_of_which_nobody_knows_whether_it_is_there_is_looked_for() -> None:
+    fates = Fates()
+    async with opened(LosesTombstone(CLUSTER, fates, settings=plain_settings(), sources=Sources())) as store:
+        fates.plan(["late"])
+        await store.transact(add_one)
+        assert await count(store) == 1
+        assert store.metrics()["unknown_commits_happened"] == 1
 
 
 # The removal of marks

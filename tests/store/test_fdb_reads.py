@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from jobs_service.errors import StoreError
+from jobs_service.sources import Sources
 from jobs_service.store import Transaction
+from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb_client import Bridge
 from tests.contract.support import write
-from tests.store.test_fdb import KEY, OTHER, cluster_test, make, write_nothing
+from tests.store.test_fdb import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
+from tests.stores import plain_settings
 
 
 @cluster_test
@@ -78,4 +82,40 @@ async def test_a_range_that_takes_several_replies_has_each_key_once() -> None:
 
         assert await store.read(whole) == sorted(keys, reverse=reverse)
     await write_nothing(store)
+    await store.close()
+
+
+class Aged(FdbStore):
+    """A store whose next transaction sees a state that the cluster does not have any more."""
+
+    aged = False
+
+    def _choose_options(self, native: Any) -> None:
+        super()._choose_options(native)
+        if self.aged:
+            self.aged = False
+            native.set_read_version(1)
+
+
+@cluster_test
+@pytest.mark.parametrize("catches", [False, True])
+async def test_a_read_that_was_too_old_is_done_again_whatever_the_function_makes_of_it(catches: bool) -> None:
+    store = Aged(CLUSTER, settings=plain_settings(), sources=Sources())
+    await store.open()
+    await write(store, {KEY: b"1"})
+    met: list[str] = []
+
+    async def function(transaction: Transaction) -> bytes | None:
+        try:
+            return await transaction.get(KEY)
+        except StoreError as error:
+            met.append(str(error))
+            if catches:
+                return None
+            raise
+
+    for call in (store.read, store.transact):
+        store.aged = True
+        assert await call(function) == b"1"
+    assert ["1007" in each for each in met] == [True, True]
     await store.close()
