@@ -186,13 +186,13 @@ class Ends:
                     except DirectoryMoved:
                         continue
                     break
-            except WorkerConflict:
-                self._tell_ended_otherwise(run, end)
+            except asyncio.CancelledError:
+                self._settle(run)
+                raise
             except Exception as error:
-                self._log.error("end_not_written", id=run.job.id, exc_info=error)
+                self._not_written(run, end, error)
             else:
                 self._tell_written(run, end)
-            finally:
                 self._settle(run)
 
         task = self._loop.create_task(write(), name=f"end of {run.job.type!r}/{run.job.id!r}")

@@ -8,9 +8,11 @@ from typing import Any, TypedDict
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Outcome, RunningJob
+from jobs_service import Outcome, RunningJob, StoreUnavailable
 from jobs_service.model import Job, JobState
-from tests.runner.support import TYPE, add, ended, opened, running, story, warned
+from jobs_service.sources import Sources
+from tests.actors.support import CountedStore
+from tests.runner.support import TYPE, add, ended, opened, running, settings_with, story, virtual_loop, warned
 from tests.virtual_time import in_virtual_time
 
 
@@ -168,3 +170,33 @@ async def test_a_result_larger_than_the_store_takes_fails_the_job_for_good(size:
             await add(jobs, "large", "small")
             assert_failed(await ended(jobs, "large"), "JobTooLarge", "bytes")
             assert (await ended(jobs, "small")).result == "x" * 10
+
+
+class BrieflyDownStore(CountedStore):
+    """A store that refuses its next so many transactions as unavailable."""
+
+    down_for = 0
+
+    async def transact(self, *arguments: Any, **keywords: Any) -> Any:
+        if self.down_for:
+            self.down_for -= 1
+            raise StoreUnavailable("down")
+        return await super().transact(*arguments, **keywords)
+
+
+@in_virtual_time
+async def test_a_result_that_is_too_large_fails_the_job_also_when_the_store_could_not_be_reached_at_first() -> None:
+    loop = virtual_loop()
+    store = BrieflyDownStore(settings=settings_with(), sources=Sources("w1", wall_time=loop.wall_time, worker="w1"))
+    async with opened(store) as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> str:
+            store.down_for = 3
+            return "x" * 150_000
+
+        async with running(jobs):
+            await add(jobs, "large")
+            job = await ended(jobs, "large")
+            assert job.attempts == 1
+            assert_failed(job, "JobTooLarge", "bytes")
