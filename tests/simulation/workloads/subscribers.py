@@ -176,4 +176,4 @@ def _told(event: JobEvent) -> tuple[object, ...]:
 
 
 def _shown(event: JobEvent) -> tuple[object, ...]:
-    return event.state, event.data, event.outcome, event.progress, event.attempts, event.run_at
+    return event.state, event.data, event.outcome, event.progress, event.attempts, event.run_at, event.result, event.error
