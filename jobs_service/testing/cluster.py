@@ -639,10 +639,15 @@ class SimulatedStore(Store):
             return
         self._opened = False
         self.cluster.connections.remove(self)
-        try:
-            await self._idle.wait()
-        finally:
-            self.cluster.drop_watches(self, f"store {self.address} was closed")
+        canceled = False
+        while self._calls:
+            try:
+                await self._idle.wait()
+            except asyncio.CancelledError:
+                canceled = True  # As the other stores it is closed all the same, and leaves no commit under way behind.
+        self.cluster.drop_watches(self, f"store {self.address} was closed")
+        if canceled:
+            raise asyncio.CancelledError
 
     async def prefix(self) -> bytes:
         packed: bytes = fdb.tuple.pack(("jobs_service",))

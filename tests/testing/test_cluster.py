@@ -349,6 +349,27 @@ def test_a_caller_that_is_gone_when_its_commit_happens_is_told_otherwise() -> No
     assert [simulate(main, seed, rates={"slow_answer": 1.0}) for seed in range(200)] == [[1]] * 200
 
 
+def test_a_connection_whose_close_is_canceled_leaves_nothing_behind() -> None:
+    async def main(world: World) -> None:
+        async with connected(world) as store:
+            writing = asyncio.create_task(write(store, b"a", b"1"))
+            await asyncio.sleep(0.001)
+            writing.cancel()
+            await asyncio.wait([writing])
+            assert world.left_behind() == ["a late commit"]
+            closing = asyncio.create_task(store.close())
+            for _ in range(2):
+                await asyncio.sleep(0)
+                closing.cancel()
+            await asyncio.wait([closing])
+            assert closing.cancelled()
+            assert not store.is_open
+            assert world.left_behind() == []
+            assert world.cluster.idle
+
+    simulate(main, rates={"slow_commit": 1.0})
+
+
 @pytest.mark.parametrize("kind", ["commit_unknown", "commit_lost", "slow_answer"])
 def test_a_canceled_call_tells_of_its_commit_however_it_is_answered(kind: str) -> None:
     async def main(world: World) -> list[int]:
