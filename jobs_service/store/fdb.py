@@ -155,7 +155,7 @@ class FdbStore(Store):
         self._idle = asyncio.Event()
         self._idle.set()
         self._behind: set[asyncio.Task[None]] = set()
-        self._looking: set[asyncio.Future[Reason | None]] = set()
+        self._looking: asyncio.Future[Reason | None] | None = None
         self._finding = asyncio.Lock()
         self._prefix: bytes | None = None
         self._told: bytes | None = None
@@ -210,7 +210,7 @@ class FdbStore(Store):
         await self._watches.close(f"store {self.address} was closed")
         await self._remove_marks()
         # Who looks for a reason just now ends by themselves: the loop must not stand still as long.
-        self._executor.shutdown(wait=not self._looking)
+        self._executor.shutdown(wait=self._looking is None)
         self._database = None
 
     async def prefix(self) -> bytes:
@@ -311,13 +311,19 @@ class FdbStore(Store):
             self._explaining = False
 
     async def _reason(self, cluster: Cluster) -> Reason | None:
-        """Return why nothing answers. Whoever asks may go; it is looked for to its end, which takes seconds."""
+        """Return why nothing answers. Whoever asks may go; it is looked for to its end, which takes seconds.
+
+        Others who ask meanwhile get the same answer: the look may take longer than each of them waits.
+        """
         assert self._loop is not None
-        looking = self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
-        self._looking.add(looking)
-        looking.add_done_callback(self._looking.discard)
-        looking.add_done_callback(lambda done: done.exception())
-        return await asyncio.shield(looking)
+        if self._looking is None:
+            self._looking = self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
+            self._looking.add_done_callback(self._looked)
+        return await asyncio.shield(self._looking)
+
+    def _looked(self, looking: asyncio.Future[Reason | None]) -> None:
+        self._looking = None
+        looking.exception()  # Also if nobody waits any more.
 
     def _enter(self) -> None:
         self._calls += 1
@@ -766,7 +772,18 @@ class FdbStore(Store):
         self._do_behind(self._watch_since(watches))
 
     async def _watch_since(self, watches: list[Watch]) -> None:
-        """Fire those whose keys do not hold their baselines any more, and watch the others."""
+        """Fire those whose keys do not hold their baselines any more, and watch the others; or fail them."""
+        try:
+            await self._try_to_watch(watches)
+            return
+        except StoreError as error:
+            failure = error
+        except asyncio.CancelledError:
+            failure = StoreError(f"store {self.address} was closed")
+        for watch in watches:
+            watch.fire(StoreError(f"the watch was lost: {failure}"))
+
+    async def _try_to_watch(self, watches: list[Watch]) -> None:
         attempts = self._attempts()
         while True:
             native = self._database.create_transaction()
@@ -786,16 +803,9 @@ class FdbStore(Store):
                 return
             except fdb.FDBError as error:
                 failure = translated(error)
-            except asyncio.CancelledError:
-                failure = StoreError(f"store {self.address} was closed")
             finally:
                 self._network.cancel(native)
-            try:
-                await attempts.again(failure)
-            except StoreError as error:
-                for watch in watches:
-                    watch.fire(StoreError(f"the watch was lost: {error}"))
-                return
+            await attempts.again(failure)
 
     def _watch_lost(self, failure: StoreError) -> None:
         self._counters.watches_lost += 1

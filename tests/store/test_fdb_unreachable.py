@@ -19,10 +19,12 @@ from jobs_service import Settings
 from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
+from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb_cluster_file import Cluster, Coordinator, FileWatch, default_cluster_file, read_cluster_file
 from jobs_service.store.fdb_diagnosis import Reason, reason_in
 from tests.contract.support import patience, value_of, write
 from tests.store.test_fdb import CLUSTER, cluster_test
+from tests.stores import plain_settings
 from tests.system.fdb_server import FdbServer, missing
 
 FIRST = "test:id@127.0.0.1:4500"
@@ -295,6 +297,39 @@ async def test_closing_does_not_wait_for_who_looks_why_nothing_answers(
     await asyncio.wait([asking])
     await store.close()
     go_on.set()
+
+
+@cluster_test
+async def test_who_comes_while_it_is_looked_why_nothing_answers_is_told_what_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, go_on = [], threading.Event()
+
+    def look(*_: object) -> Reason:
+        looks.append(1)
+        go_on.wait()
+        return Reason("it is out for lunch", lasting=True)
+
+    class Asked(FdbStore):
+        asked = 0
+
+        async def _reason(self, cluster: Cluster) -> Reason | None:
+            self.asked += 1
+            asyncio.get_running_loop().call_soon(asking.cancel if self.asked == 1 else go_on.set)
+            return await super()._reason(cluster)
+
+    monkeypatch.setattr("jobs_service.store.fdb._SILENT", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.why_silent", look)
+    file = tmp_path / "fdb.cluster"
+    file.write_text("test:test@127.0.0.1:1")
+    store = Asked(str(file), settings=plain_settings(), sources=Sources())
+    await store.open()
+    asking = asyncio.create_task(store.prefix())
+    await asyncio.wait([asking])
+    with pytest.raises(StoreUnavailable, match="out for lunch"):
+        await store.prefix()
+    await store.close()
+    assert (asking.cancelled(), looks) == (True, [1])
 
 
 def test_a_cluster_file_that_is_a_directory_is_refused(tmp_path: Path) -> None:

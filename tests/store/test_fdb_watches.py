@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
+import fdb
+import pytest
+
+from jobs_service import Settings
 from jobs_service.errors import StoreError
+from jobs_service.sources import Sources
 from jobs_service.store import Transaction, Watch
+from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb_watches import FdbWatches
 from tests.contract.support import patience, write
-from tests.store.test_fdb import KEY, cluster_test, make, write_nothing
+from tests.store.test_fdb import CLUSTER, KEY, cluster_test, make, write_nothing
+from tests.stores import plain_settings
 
 
 class Keys:
@@ -118,3 +125,36 @@ async def test_what_changes_between_a_commit_and_the_making_of_its_watches_fires
     async with patience():
         await same.wait()
     await store.close()
+
+
+class Pausing(FdbStore):
+    """A store for which the cluster makes no watch now, and which waits until it may try again."""
+
+    def __init__(self) -> None:
+        super().__init__(CLUSTER, settings=plain_settings(), sources=Sources())
+        self.pausing = asyncio.Event()
+
+    async def _make_watches(self, native: Any, watches: Sequence[Watch]) -> None:
+        raise fdb.FDBError(1009)  # future_version
+
+    async def pause(self, longest: float) -> None:
+        self.pausing.set()
+        await asyncio.Event().wait()
+
+
+@cluster_test
+async def test_a_watch_that_is_to_be_made_in_a_while_is_lost_when_the_store_is_closed() -> None:
+    store = Pausing()
+    await store.open()
+
+    async def function(transaction: Transaction) -> Watch:
+        transaction.set(KEY, b"1")
+        return transaction.watch(KEY)
+
+    watch = await store.transact(function)
+    async with patience():
+        await store.pausing.wait()
+        store._settings = Settings(transaction_timeout=0.01)
+        await store.close()
+        with pytest.raises(StoreError, match="was closed"):
+            await watch.wait()

@@ -108,7 +108,7 @@ def a_commit_that_comes_late_is_not_told_of() -> Defect:
 def watches_of_a_writer_begin_when_they_are_made() -> Defect:
     """What changes between a commit and the making of its watches does not fire them."""
     return changed(
-        FdbStore._watch_since,
+        FdbStore._try_to_watch,
         ("if watch not in same:\n", "if False:\n"),
     )
 
