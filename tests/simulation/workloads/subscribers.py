@@ -176,4 +176,5 @@ def _told(event: JobEvent) -> tuple[object, ...]:
 
 
 def _shown(event: JobEvent) -> tuple[object, ...]:
-    return event.state, event.data, event.outcome, event.progress, event.attempts, event.run_at, event.result, event.error
+    ended = event.outcome, event.result, event.error
+    return event.state, event.data, event.progress, event.attempts, event.run_at, ended
