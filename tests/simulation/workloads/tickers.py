@@ -217,6 +217,8 @@ class Tickers(Workload):
     def _check_prompt(self, ticks: Ticks, due: list[float], process: Process) -> None:
         """The first tick after the last one got its job at once, where that process was there."""
         run, now = self.run, self.run.world.loop.time()
+        if run.machine is not None and run.machine.map_size is not None:
+            return  # A full store takes no tick until something has been removed.
         began = run.started.get(process, now) + _PROMPT
         moved = run.moved_clocks.get(process, -_CLOCK_CHECK) + _CLOCK_CHECK
         there = max(began, moved, run.steady_since(), ticks.free)
