@@ -296,4 +296,4 @@ async def is_time(at: float, changed: asyncio.Event) -> bool:
 
 def candidates(runs: Iterable[Run]) -> list[Candidate]:
     """Return runs as scheduling looks at them: by their locks, for ids are not unique among those of all types."""
-    return [Candidate(run.lock, history_of(run.job), run.continuous, True) for run in runs]
+    return [Candidate(run.lock, history_of(run.job), run.continuous, True, run.at) for run in runs]

@@ -108,16 +108,17 @@ class Runs:
         if self.log.wants_details():
             for job in jobs:
                 self.log.debug("job_started", id=job.id, attempt=job.attempts)
+        at = self._loop.time()  # one for all: the starts before decide which of them runs longest
         for job in jobs:
-            self._begin(job)
+            self._begin(job, at)
 
-    def _begin(self, job: RunningJob) -> None:
+    def _begin(self, job: RunningJob, at: float) -> None:
         self._owner.take(job)
         options = self.options
         continuous = options.continuous
         if callable(continuous):
             continuous = bool(self._answer_of(continuous, job))
-        run = Run(job, self._loop.time(), continuous)
+        run = Run(job, at, continuous)
         self._by_lock[run.lock] = run
         self.busy += 1
         if len(self._by_lock) == 1:

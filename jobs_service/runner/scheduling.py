@@ -35,12 +35,14 @@ class Candidate:
         history: what happened to it, newest first.
         continuous: whether it never ends by itself, and so can be asked to give up its slot to others.
         running: whether it holds a slot.
+        since: when it began to run, by a clock that nobody sets, seconds; 0.0 where only histories tell.
     """
 
     id: JobId
     history: tuple[HistoryEvent, ...]
     continuous: bool
     running: bool
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def pending_jobs(
 
 def excess(running: Iterable[Candidate], slots: int) -> list[Candidate]:
     """Choose the jobs to stop because there are more than slots: continuous ones first, longest running first."""
-    jobs = sorted(running, key=lambda job: (not job.continuous, _turn(job)))
+    jobs = sorted(running, key=lambda job: (not job.continuous, _run(job)))
     return jobs[: max(len(jobs) - slots, 0)]
 
 
@@ -222,7 +224,7 @@ def rotation(running: Iterable[Candidate], pending: int, slots: int, max_churn: 
     jobs = list(running)
     if len(jobs) != slots:
         return []
-    return heapq.nsmallest(min(pending, max_churn), (job for job in jobs if job.continuous), key=_turn)
+    return heapq.nsmallest(min(pending, max_churn), (job for job in jobs if job.continuous), key=_run)
 
 
 def reschedule(
@@ -296,6 +298,11 @@ def _turn(job: Candidate) -> tuple[float, ...]:
     # The seed's clock never starts two jobs at the same time; jobs accepted by one transaction are. The starts before
     # decide then, as they decided in which order the seed would have started those: else the same ones always win.
     return tuple(event.at for event in job.history if event.kind is HistoryKind.STARTED)
+
+
+def _run(job: Candidate) -> tuple[float, ...]:
+    # Clocks are set, and a history can be damaged, or cut short because the record is large.
+    return (job.since, *_turn(job))
 
 
 def _stopped(job: Candidate, now: float) -> Candidate:

@@ -484,6 +484,13 @@ def test_of_jobs_started_at_the_same_time_the_one_that_was_started_longer_ago_be
     assert excess([replace(often, running=True), replace(seldom, running=True)], 1) == [replace(seldom, running=True)]
 
 
+def test_what_has_run_longest_is_stopped_first_also_after_the_clock_was_set_back() -> None:
+    before = Candidate("before", (started(9),), True, True, since=1.0)
+    after = Candidate("after", (started(2),), True, True, since=2.0)
+    assert excess([after, before], 1) == [before]
+    assert rotation([after, before], 1, 2, 1) == [before]
+
+
 def test_what_waits_goes_before_what_gives_up_its_slot_when_both_started_at_the_same_time() -> None:
     jobs = [replace(continuous_running(1), id="runs"), replace(continuous(1), id="waits")]
     assert reschedule(jobs, 1, 1, NOW) == Plan(("runs",), ("waits",))

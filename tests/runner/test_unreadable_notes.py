@@ -109,3 +109,32 @@ async def test_others_that_wait_for_a_turn_get_it(how: Damage, max_jobs: int | N
         assert {"a", "b", "c"} <= turns.keys()
         assert not [event for event in events if event["event"] == "child_crashed"]
         await jobs.remove(TYPE, "damaged", force=True)
+
+
+@pytest.mark.parametrize("max_jobs", [None, 2])
+@pytest.mark.parametrize("how", DAMAGE)
+@in_virtual_time
+async def test_who_has_run_longest_gives_way_first_whatever_is_known_of_the_others(
+    how: Damage, max_jobs: int | None
+) -> None:
+    async with opened() as jobs:
+        gave_way: list[object] = []
+
+        @jobs.handler(TYPE, slots=2 if max_jobs is None else 4, continuous=True, interval=10, max_churn=1, timeout=20)
+        async def work(job: RunningJob) -> None:
+            try:
+                await asyncio.sleep(10_000)
+            except asyncio.CancelledError:
+                gave_way.append(job.id)
+                raise
+
+        with capture_logs():
+            async with running(jobs, max_jobs=max_jobs):
+                await add(jobs, "first", timeout=20)
+                await asyncio.sleep(2)
+                await add_damaged(jobs, "damaged", how)
+                await asyncio.sleep(2)
+                await add(jobs, "waits")
+                await asyncio.sleep(10)
+                assert gave_way == ["first"]
+        await jobs.remove(TYPE, "damaged", force=True)
