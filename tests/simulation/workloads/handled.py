@@ -148,18 +148,21 @@ def wrong_finish(
             yield f"result: {{}} was finished with {said.result!r}"
         return
     if outcome is Outcome.SUCCEEDED:
-        yield from _wrong_success(accepted, held, options, said)
+        yield from _wrong_success(accepted, held, options, said, canceled)
     else:
         yield from _wrong_failure(accepted, held, options, said)
 
 
-def _wrong_success(accepted: Accepted, held: Held | None, options: Mapping[str, Any], said: Said) -> Iterator[str]:
+def _wrong_success(
+    accepted: Accepted, held: Held | None, options: Mapping[str, Any], said: Said, canceled: bool
+) -> Iterator[str]:
     if held is None or held.returned is UNSET:
         yield "ended: {} was finished, but its handler has not returned"
         return
     if said.result is None or reader.value_of(said.result) != json.loads(json.dumps(held.returned)):
         yield f"result: of {{}} {said.result!r} is kept, but its handler has returned {held.returned!r}"
-    if held.has_gone_beyond(accepted.time_limit(options)):
+    # What was removed meanwhile ends as canceled, whatever its handler says in the end.
+    if not canceled and held.has_gone_beyond(accepted.time_limit(options)):
         yield f"overtime: {{}} has succeeded, but took longer than {accepted.time_limit(options)} s"
 
 

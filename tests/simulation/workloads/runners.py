@@ -303,7 +303,8 @@ class Handlers(Workload):
             held.returned = await self._act(held)
             return held.returned
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and fate != "cancel itself":
+            # Whoever asks says why; one that cancels itself does not.
+            if isinstance(error, asyncio.CancelledError) and (fate != "cancel itself" or error.args):
                 self._ask(held, error)
             held.failed, held.error = process.clock.wall_time(), error
             raise
@@ -517,13 +518,12 @@ class Handlers(Workload):
         """Who was asked to give up its slot runs longest, and jobs that end by themselves are asked last."""
         assert held.asked is not None
         for each in self._active.get(held.process, ()):
-            at, now = each.accepted.at, each.accepted.now
             same = each.job.type == held.job.type and (each.asked is None or each.asked > held.asked)
             if not same or each.began > held.asked - _MOMENT or each.was_paused or held.was_paused:
                 continue
             if each.continuous and not held.continuous:
                 self._wrong(held.accepted, f"turns: {{}} was stopped, but {each.job.id!r} never ends by itself")
-            older = at < held.accepted.at - _MOMENT and now < held.accepted.now - _MOMENT
+            older = each.accepted.at < held.accepted.at - _MOMENT
             equal = each.accepted.job.priority == held.accepted.job.priority and each.continuous == held.continuous
             if older and equal:
                 self._wrong(held.accepted, f"turns: {{}} was stopped, but {each.job.id!r} runs for longer")
