@@ -58,6 +58,7 @@ class Entry:
     | stop              | lock, run_at, how much of the history       | the job's record afterwards                  |
     | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
     | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
+    | put back          | the accept's Terms                          | [(id, record afterwards), ...]: those moved  |
     | lost              | until (a versionstamp), limit               | [(id, record afterwards), ...]: those lost   |
     | bury              | the dead instances                          | the job's record afterwards                  |
     | expire            | until, limit                                | [(id, None), ...]: those removed             |
@@ -104,6 +105,7 @@ def recording() -> Iterator[None]:
         (processing, "beat", _beat),
         (pending, "make_ready", _make_ready),
         (pending, "accept", _accept),
+        (pending, "_schedule_again", _put_back),
         (activity, "re_enqueue", _re_enqueue),
         (instances, "take_from", _take_from),
         (activity, "remove_expired", _remove_expired),
@@ -320,14 +322,42 @@ def _accept(original: Operation) -> Operation:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, terms)  # type: ignore[no-any-return]
+        before = len(journal)
         try:
             taken, more = await original(unit, keys, terms)
         except Exception as error:
             journal.append(Entry("accept", keys, None, (terms,), _now(unit), error.__class__))
             raise
+        # What it puts back it moves after what it has taken.
+        back = journal.pop() if len(journal) > before and journal[-1].name == "put back" else None
         result = [(entry.id, entry.record) for entry in taken]
         journal.append(Entry("accept", keys, None, (terms,), _now(unit), result))
+        if back is not None:
+            back.arguments = (terms,)
+            journal.append(back)
         return taken, more
+
+    return noted
+
+
+def _put_back(original: Operation) -> Operation:
+    """Note the ready jobs that are not due of which an accept has met too many: it has them wait for their time."""
+
+    async def noted(unit: Unit, keys: TypeKeys, early: list[Any]) -> None:
+        journal = _journal(unit)
+        if journal is None:
+            await original(unit, keys, early)
+            return
+        noted_before = len(journal)
+        before = {entry: entry.record for entry in unit.entries.values()}
+        await original(unit, keys, early)
+        del journal[noted_before:]  # Whether all of them fitted says nothing of those that were taken.
+        result = [
+            (entry.id, entry.record)
+            for entry in unit.entries.values()
+            if (entry.record is not before[entry] if entry in before else entry.changed)
+        ]
+        journal.append(Entry("put back", keys, None, (), _now(unit), sorted(result, key=_order_in_transaction)))
 
     return noted
 

@@ -322,6 +322,11 @@ class Model:
         self.places += 1
         return self.put(key, self.jobs[key]._replace(state=READY, place=self.places))
 
+    def put_back(self, key: Key) -> ModelJob:
+        """Have a ready job that is not due, made ready by a clock that was ahead, wait for its time."""
+        self.places += 1
+        return self.put(key, self.jobs[key]._replace(state=SCHEDULED, place=self.places))
+
     # Workers
 
     def update(self, key: Key, lock: bytes, data: Any, time: float, progress: bytes | None = None) -> Result:

@@ -22,7 +22,7 @@ from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown, shown_terms
 from tests.simulation.damage import is_damage
 from tests.simulation.journal import UNOBSERVED, Entry
-from tests.simulation.model import OBSERVED, RUNNING, SCHEDULED, Change, Key, Model, ModelJob, column
+from tests.simulation.model import OBSERVED, READY, RUNNING, SCHEDULED, Change, Key, Model, ModelJob, column
 from tests.simulation.rows import data_key, rows_of
 
 TOLERANCE: Final = 1e-6
@@ -142,6 +142,7 @@ class Operations:
             "set retention": self._set_retention,
             "make ready": self._make_ready,
             "accept": self._accept,
+            "put back": self._put_back,
             "lost": self._lost,
             "bury": self._bury,
             "set timeout": self._set_timeout,
@@ -456,6 +457,24 @@ class Operations:
         self._locks[lock] = "held"
         accepted = self.model.accept(key, lock, self._time(), entry.now, terms.worker, terms.max_history)
         self._check(entry, key, accepted, record)
+
+    def _put_back(self, entry: Entry) -> None:
+        """An accept has met too many jobs that a clock ahead of its own has made ready."""
+        terms: Terms = entry.arguments[0]
+        moved = self._found(entry) or []
+        if len(moved) > terms.make_ready:
+            self.complain(
+                f"{self.who()}: accept of {entry.type!r} put {len(moved)} jobs back, {terms.make_ready} at most"
+            )
+        latest = entry.now if terms.due_by is None else max(terms.due_by, entry.now)
+        for id, record in moved:
+            key = self.key(entry.type, id)
+            job = self.model.jobs.get(key)
+            self.cells["put back", column(job)] += 1
+            if job is None or job.state is not READY or job.run_at is None or job.run_at <= latest:
+                self.complain(f"{self.who()}: accept put {named(*key)} back, which is {shown(job)}, at {latest}")
+                continue
+            self._check(entry, key, self.model.put_back(key), record)
 
     # Lost jobs
 

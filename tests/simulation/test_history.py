@@ -689,6 +689,55 @@ def test_an_accept_may_take_fewer_only_when_not_all_fit(cut: bool) -> None:
     assert any("took ['early'], expected" in complaint for complaint in replayed(run).complaints) is not cut
 
 
+# A clock that was ahead
+
+
+@functools.cache
+def recorded_with_a_clock_that_was_ahead() -> Recorded:
+    """Return a run in which a process makes many jobs ready, and is then told that their time is still to come."""
+    world = World(0, disorder=0.0)
+    recorder = Recorder(world)
+    world.cluster.observers.append(recorder)
+
+    async def program(process: Process) -> None:
+        async with process.service(supervise=False) as jobs:
+            await jobs.set_type_timeout("t", 10)
+            run_at = process.clock.wall_time() + 3600
+            await jobs.add_many("t", [NewJob(f"j{number:02}", run_at=run_at) for number in range(70)])
+            process.clock.ahead = 4000.0
+            assert await jobs.accept("t", timeout=0)
+            process.clock.ahead = 0.0
+            assert await jobs.accept("t", timeout=0) is None
+
+    stored = run(world, program)
+    return Recorded(recorder.endings, stored)
+
+
+def test_an_accept_may_put_jobs_back_that_a_clock_ahead_has_made_ready() -> None:
+    history = replayed(recorded_with_a_clock_that_was_ahead())
+    assert history.complaints == []
+    assert history.cells["put back", "pending"] > 60
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "pattern"),
+    [
+        ("now", lambda entry: entry.now + 4000, "accept put 't'/'j01' back, which is ready"),
+        ("arguments", lambda entry: (entry.arguments[0]._replace(make_ready=3),), "put .. jobs back, 3 at most"),
+        ("result", lambda entry: entry.result[1:], "'t'/'j01' was written as scheduled"),
+    ],
+    ids=["due", "too many", "not said"],
+)
+def test_an_accept_may_put_back_no_job_that_is_due_and_no_more_than_it_may_move(
+    name: str, wrong: Callable[[Entry], Any], pattern: str
+) -> None:
+    run = recorded_with_a_clock_that_was_ahead().copy()
+    _, entry = run.first("put back")
+    setattr(entry, name, wrong(entry))
+    complaints = replayed(run).complaints
+    assert any(re.search(pattern, complaint) for complaint in complaints), complaints
+
+
 # What may be as old as the read version
 
 
