@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from jobs_service import service
 from jobs_service.actors import group_commit, notifier, process_monitor, type_server
 from jobs_service.layer import activity, listing, pending, strays, transaction
 from jobs_service.model import JobType, Priority
@@ -50,6 +51,7 @@ _MORE_PAGES: Final = (
     (activity, "_TYPES_PAGE"),
     (type_server, "_SCANNED_TOGETHER"),
     (type_server, "_SETTLED_TOGETHER"),
+    (service, "COUNT_PAGE"),
 )
 """Those that are drawn last, so that a seed has of the others what it had before there were these."""
 
