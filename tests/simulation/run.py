@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -580,6 +581,9 @@ class Run:
         except* SupervisorFailed as failed:
             self.world.note(f"the tree gave up: {failed.exceptions[0]}", process)
         finally:
+            task = asyncio.current_task()
+            if isinstance(sys.exception(), asyncio.CancelledError) and task is not None and not task.cancelling():
+                self.complain(f"canceled: {process} was canceled, but nobody has asked it to stop")
             for held in held_after(self.services[process]) if process in self.services else ():
                 self.complain(f"held: {process} was left, but holds {held}")
 
