@@ -13,8 +13,8 @@ from jobs_service.errors import StoreError, TransactionTooOld
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.5
 
-_YOUNG: Final = 2.5
-"""Seconds up to which no run is too old by itself: half of what FoundationDB allows."""
+_YOUNG: Final = 0.5
+"""The share of the time that a run may take up to which it is not too old by itself."""
 
 _STANDSTILL: Final = 1.0
 """Seconds without an answer after which the cluster, and not the function, is to blame for what took too long."""
@@ -53,7 +53,7 @@ class Attempts:
 
         Args:
             failure: what ended the last run.
-            ran: seconds that the last run took.
+            ran: how long the last run took, as a share of what it may take.
 
         Raises:
             StoreError: what ended the last run, if another one is of no use.

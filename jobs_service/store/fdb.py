@@ -377,7 +377,7 @@ class FdbStore(Store):
                 failure = translated(error)
             finally:
                 self._end_run(transaction, live)
-            await attempts.again(failure, self._loop.time() - began)
+            await attempts.again(failure, (self._loop.time() - began) / self.limits.seconds)
 
     async def _until_done(self, before: asyncio.Future[Any]) -> float:
         """Wait for another call to end, and return how many seconds that took."""

@@ -34,7 +34,7 @@ async def test_a_function_that_was_answered_all_the_time_and_took_too_long_is_no
     for _ in range(50):
         attempts.waited(0.1)
     with pytest.raises(TransactionTooOld):
-        await attempts.again(TransactionTooOld("old"), 5.0)
+        await attempts.again(TransactionTooOld("old"), 1.0)
     assert pauses.retries == 0
 
 
@@ -42,18 +42,18 @@ async def test_one_that_took_too_long_because_the_cluster_stood_still_is_run_aga
     pauses = Pauses()
     attempts = pauses.attempts()
     attempts.waited(4.0)
-    await attempts.again(TransactionTooOld("old"), 5.0)
+    await attempts.again(TransactionTooOld("old"), 1.0)
     assert pauses.retries == 1
     attempts.waited(4.0)
     with pytest.raises(TransactionTooOld):
-        await attempts.again(TransactionTooOld("old again"), 5.0)
+        await attempts.again(TransactionTooOld("old again"), 1.0)
 
 
 async def test_one_that_is_too_old_although_it_took_no_time_is_run_again_however_often() -> None:
     pauses = Pauses()
     attempts = pauses.attempts()
     for _ in range(20):
-        await attempts.again(TransactionTooOld("the cluster has recovered"), 0.2)
+        await attempts.again(TransactionTooOld("the cluster has recovered"), 0.04)
     assert pauses.retries == 20
 
 
@@ -63,7 +63,7 @@ async def test_a_standstill_is_no_excuse_for_the_run_after_it() -> None:
     await attempts.again(TransactionConflict("conflict"))
     attempts.waited(0.1)
     with pytest.raises(TransactionTooOld):
-        await attempts.again(TransactionTooOld("old"), 5.0)
+        await attempts.again(TransactionTooOld("old"), 1.0)
 
 
 async def test_pauses_grow_up_to_a_longest_one_and_attempts_come_to_an_end() -> None:
