@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -35,7 +36,8 @@ class _Found(NamedTuple):
         types: how many there are.
         paused: how many of them are paused.
         running: how many jobs run.
-        oldest: seconds that a job of a type that is not paused has been ready, with type and id; None for none.
+        oldest: seconds that a job of a type that is not paused has been ready, with type and id; None for none. The
+            seconds are None where no ready job has a record with room for them.
         late: seconds by which the first scheduled job is late.
         alive, dead: others that have the store open, and that died with it open; None where nobody can tell.
     """
@@ -43,7 +45,7 @@ class _Found(NamedTuple):
     types: int
     paused: int
     running: int
-    oldest: tuple[float, Any, Any] | None
+    oldest: tuple[float | None, Any, Any] | None
     late: float
     alive: int | None
     dead: int | None
@@ -82,11 +84,11 @@ async def _look(jobs: JobsService) -> tuple[_Found, str]:
     now = Sources().wall_time()
     oldest = max(
         (
-            (now - state.ready_since, type, state.id)
+            (None if state.ready_since is None else now - state.ready_since, type, state.id)
             for type, state in zip(types, states, strict=True)
-            if state.ready_since is not None and not state.paused
+            if state.id is not None and not state.paused
         ),
-        key=lambda job: job[0],
+        key=lambda job: -math.inf if job[0] is None else job[0],
         default=None,
     )
     due = min((state.next_scheduled for state in states if state.next_scheduled is not None), default=now)
@@ -107,8 +109,9 @@ def _problems(found: _Found, max_wait: float | None) -> list[str]:
         problems.append(f"nobody watches over jobs: the jobs of dead processes ({found.dead}) are not taken back")
     if found.late > TOLERATED:
         problems.append(f"nobody watches over jobs: scheduled ones are late by {output.duration_text(found.late)}")
-    if max_wait is not None and found.oldest is not None and found.oldest[0] > max_wait:
-        problems.append(f"a job has been ready for {output.duration_text(found.oldest[0])}")
+    waited = None if found.oldest is None else found.oldest[0]
+    if max_wait is not None and waited is not None and waited > max_wait:
+        problems.append(f"a job has been ready for {output.duration_text(waited)}")
     return problems
 
 
@@ -120,7 +123,8 @@ def _sentence(found: _Found) -> str:
         parts.append("none ready")
     else:
         seconds, type, id = found.oldest
-        parts.append(f"ready for longest: {output.name(type, id)}, {output.duration_text(max(seconds, 0.0))}")
+        since = "its record tells no time" if seconds is None else output.duration_text(max(seconds, 0.0))
+        parts.append(f"ready for longest: {output.name(type, id)}, {since}")
     if found.alive:
         parts.append(f"open in {found.alive} more process{'' if found.alive == 1 else 'es'}")
     return ", ".join(parts)
@@ -128,7 +132,8 @@ def _sentence(found: _Found) -> str:
 
 def _as_json(found: _Found) -> dict[str, Any]:
     seconds, type, id = found.oldest or (None, None, None)
-    oldest = None if seconds is None else {"type": shown(type), "id": shown(id), "seconds": round(seconds, 3)}
+    waited = None if seconds is None else round(seconds, 3)
+    oldest = None if found.oldest is None else {"type": shown(type), "id": shown(id), "seconds": waited}
     return {
         "types": found.types,
         "paused": found.paused,

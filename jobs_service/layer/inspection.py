@@ -25,15 +25,16 @@ from jobs_service.layer.unit import FOR_EVER, Retention
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Snapshot
 
-_MOST_PRIORITIES: Final = 32
-"""Priorities of a type whose oldest jobs are looked at."""
+_MOST_LOOKS: Final = 32
+"""Ready jobs of a type that are looked at: the first of so many priorities, where each tells since when it is ready."""
 
 
 class QueueState(NamedTuple):
     """Where the queue of a type stands; times in seconds since the epoch.
 
     Attributes:
-        id, ready_since: of the job that has been ready for longest; None when none is ready.
+        id, ready_since: of the job that has been ready for longest; None when none is ready. A record that is as
+            large as can be has no room to tell since when: such a job is named only where no other tells, with None.
         next_scheduled: when the first job that is not made ready yet is due; None when there is none.
         paused: whether nobody accepts jobs.
     """
@@ -47,22 +48,28 @@ class QueueState(NamedTuple):
 async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
     """Return where the queue of a type stands."""
     oldest: tuple[float, JobId] | None = None
+    untold: JobId | None = None
     begin = keys.ready
-    for _ in range(_MOST_PRIORITIES):
+    for _ in range(_MOST_LOOKS):
         # The first of each priority is its oldest.
         found = await transaction.get_range(begin, keys.ready + AFTER, limit=1)
         if not found:
             break
         key = found[0][0]
         packed_id = id_of_ready(keys, key)
-        if packed_id is None:  # damaged: others take it out
+        record = None if packed_id is None else await _record(transaction, keys, packed_id)
+        if packed_id is None or record is None:  # damaged: others take it out
             begin = key + b"\x00"
             continue
-        since = await _pending_since(transaction, keys, packed_id)
-        if since is not None and (oldest is None or since < oldest[0]):
+        since = _pending_since(record)
+        if since is None:  # The one behind it may tell.
+            untold = unpack_id(packed_id) if untold is None else untold
+            begin = key + b"\x00"
+            continue
+        if oldest is None or since < oldest[0]:
             oldest = since, unpack_id(packed_id)
         begin = key[: end_of_priority(keys, key)] + AFTER
-    since, id = oldest or (None, None)
+    since, id = oldest or (None, untold)
     paused = await transaction.get(keys.paused) is not None
     return QueueState(id, since, await pending.next_scheduled(transaction, keys), paused)
 
@@ -81,15 +88,17 @@ async def last_ticks(transaction: Snapshot, keyspace: Keyspace) -> list[tuple[Jo
     return [(type[0], float(last[0])) for type, last in ticks if type and last]
 
 
-async def _pending_since(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> float | None:
-    """Return when a ready job became ready; None where its record does not tell."""
+async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Record | None:
+    """Return a job's record; None where there is none, or none that can be read."""
     raw = await transaction.get(keys.data + packed_id)
     try:
-        record = None if raw is None else Record.decode(raw)
+        return None if raw is None else Record.decode(raw)
     except StoreError:
         return None
-    if record is None:
-        return None
+
+
+def _pending_since(record: Record) -> float | None:
+    """Return when a ready job became ready; None where its record does not tell."""
     history = notes.history_of(record.notes)
     times = [*(event.at for event in history[:1]), *([] if record.run_at is None else [record.run_at])]
     return max(times, default=None)

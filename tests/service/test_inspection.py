@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from jobs_service import JobsService, QueueState, Retention
+from jobs_service.errors import JobTooLarge
 from jobs_service.model import Priority
 from tests.service.support import FAR_AWAY, T1, T2
 
@@ -29,6 +31,22 @@ async def test_the_oldest_ready_job_is_found_whatever_its_priority(quiet: JobsSe
     assert (await quiet.queue_state(T1)).id == "0"
     await quiet.remove(T1, "0")
     assert (await quiet.queue_state(T1)).id == "1"
+
+
+async def test_a_job_that_has_no_room_for_its_history_waits_all_the_same(quiet: JobsService) -> None:
+    size = quiet.store.limits.value
+    while not (await quiet.stats(T1)).get(T1):
+        size -= 1
+        with contextlib.suppress(JobTooLarge):
+            await quiet.add(T1, "large", "x" * size)
+    assert (await quiet.get(T1, "large")).history == ()
+    assert await quiet.queue_state(T1) == QueueState("large", None, None, False)
+    await quiet.add(T1, "behind")
+    state = await quiet.queue_state(T1)
+    assert state.id == "behind"
+    assert state.ready_since is not None
+    assert await quiet.accept_many(T1, 2, timeout=0)
+    assert await quiet.queue_state(T1) == QueueState(None, None, None, False)
 
 
 async def test_the_next_scheduled_job_is_told(quiet: JobsService) -> None:
