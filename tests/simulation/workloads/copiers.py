@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from jobs_service.copying import Batch, Copied, CopyRefused, Step, copy_jobs
-from jobs_service.errors import JobTooLarge, StoreError
+from jobs_service.errors import JobTooLarge, StoreError, StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store, Transaction
 from jobs_service.store.memory import MemoryStore
@@ -85,12 +85,12 @@ class Copiers(Workload):
             await _fill(source, rows)
             if over:
                 await _fill(first, older)
-                if await self._whole(first, target, sources, True, 250, False) is None:
+                if (await self._whole(first, target, sources, True, 250, False))[0] is None:
                     return
             before = portrait(_content(cluster))
             force = force or over
             try:
-                copied = await self._whole(source, target, sources, force, size, stops)
+                copied, is_unsure = await self._whole(source, target, sources, force, size, stops)
             except CopyRefused as refused:
                 if force or not running or not refused.args[0]:
                     self.run.complain(f"copy: {client.process} was refused for no reason: {refused}")
@@ -109,7 +109,7 @@ class Copiers(Workload):
             complaints = [
                 *complaints_about(PREFIX, newest, clock, pairs),
                 *_differences(found, before, portrait(content)),
-                *_counted(copied, found, before),
+                *_counted(copied, found, before, is_unsure),
             ]
             how = "over another one" if over else "forced" if force else "unforced"
             for complaint in complaints:
@@ -128,9 +128,12 @@ class Copiers(Workload):
 
     async def _whole(
         self, source: Store, target: Store, sources: Sources, force: bool, size: int, stops: bool
-    ) -> Copied | None:
-        """Copy, again and again, until it is done; None if the store does not let it."""
-        random = self.random
+    ) -> tuple[Copied | None, bool]:
+        """Copy, again and again, until it is done; None if the store does not let it. And whether it is unsure when.
+
+        It is where the outcome of a step was unknown: that may have been the last one.
+        """
+        random, is_unsure = self.random, False
 
         def progress(step: Step, done: int, total: int | None) -> None:
             if stops and step is Step.COPYING and random.random() < _STOPPED:
@@ -139,10 +142,12 @@ class Copiers(Workload):
         for _ in range(_MOST_TRIES):
             try:
                 batch = Batch(jobs=size, bytes=100_000)
-                return await copy_jobs(source, target, sources=sources, force=force, batch=batch, progress=progress)
-            except (_Stopped, StoreError):
+                copied = await copy_jobs(source, target, sources=sources, force=force, batch=batch, progress=progress)
+                return copied, is_unsure
+            except (_Stopped, StoreError) as error:
+                is_unsure |= isinstance(error, StoreUnavailable)
                 await asyncio.sleep(0.1)
-        return None
+        return None, is_unsure
 
 
 async def _fill(store: MemoryStore, rows: Rows) -> None:
@@ -215,11 +220,18 @@ def _differences(source: Portrait, before: Portrait, target: Portrait) -> Iterat
         yield f"{what} is told of, and should not be"
 
 
-def _counted(copied: Copied, source: Portrait, before: Portrait) -> Iterator[str]:
-    """Yield what a copy says that it has done, and has not."""
+def _counted(copied: Copied, source: Portrait, before: Portrait, is_unsure: bool) -> Iterator[str]:
+    """Yield what a copy says that it has done, and has not.
+
+    Args:
+        is_unsure: whether its last step may have happened before, unknown to it: then it was done once more, and all
+            jobs were there.
+    """
     jobs = sum(counts.jobs for counts in copied.types)
     if jobs != len(source.jobs):
         yield f"it says that the source has {jobs} jobs, of {len(source.jobs)}"
     skipped = len(source.jobs.keys() & before.jobs.keys())
+    if is_unsure and copied.skipped == jobs:
+        return
     if copied.skipped != skipped and not copied.complete_before:
         yield f"it says that {copied.skipped} jobs were there, of {skipped}"
