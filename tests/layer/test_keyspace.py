@@ -250,6 +250,12 @@ NOT_ENCODABLE: list[Any] = [
 ]
 
 
+def called(value: object) -> str:
+    """Return what messages call a value of this kind."""
+    name = value.__class__.__name__
+    return f"an {name}" if name in ("int", "object") else f"a {name}"
+
+
 def nested(levels: int) -> tuple[Any, ...]:
     """Return a tuple in a tuple in a tuple."""
     value: tuple[Any, ...] = ()
@@ -262,9 +268,7 @@ def nested(levels: int) -> tuple[Any, ...]:
 def test_what_is_no_type_is_refused_with_its_kind(type: Any) -> None:
     with pytest.raises(InvalidJob) as caught:
         Keyspace(PREFIX).of(type)
-    assert one_line(caught.value).endswith(
-        f": a {type.__class__.__name__}; allowed are str, bytes, int and tuples of these"
-    )
+    assert one_line(caught.value).endswith(f": {called(type)}; allowed are str, bytes, int and tuples of these")
     assert caught.value.type is type
 
 
@@ -280,9 +284,7 @@ def test_a_type_that_the_tuple_layer_cannot_encode_is_refused(type: Any) -> None
 def test_what_is_no_priority_is_refused_with_its_kind(priority: Any) -> None:
     with pytest.raises(InvalidJob) as caught:
         pack_priority(priority)
-    assert one_line(caught.value).endswith(
-        f": a {priority.__class__.__name__}; allowed are int, str, bytes and tuples of these"
-    )
+    assert one_line(caught.value).endswith(f": {called(priority)}; allowed are int, str, bytes and tuples of these")
 
 
 @pytest.mark.parametrize("priority", NOT_ENCODABLE, ids=lambda value: value.__class__.__name__)
@@ -296,7 +298,7 @@ def test_a_priority_that_the_tuple_layer_cannot_encode_is_refused(priority: Any)
 def test_what_is_no_id_is_refused_with_its_kind(id: Any) -> None:
     with pytest.raises(InvalidJob) as caught:
         pack_id(id)
-    assert one_line(caught.value).endswith(f": a {id.__class__.__name__}; allowed are str and bytes")
+    assert one_line(caught.value).endswith(f": {called(id)}; allowed are str and bytes")
 
 
 @pytest.mark.parametrize("id", ["a\ud800b", Name("\udfff")])

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from jobs_service import (
-    BlockingJob,
     EndedJob,
     Job,
     JobsService,
@@ -86,14 +85,10 @@ async def test_a_handler_may_return_the_job_that_it_has_ended_and_say_so() -> No
                 return 0
             return await job.finish_with(lambda tx: 7)
 
-        @jobs.handler("in a thread")
-        def work_in_a_thread(job: BlockingJob) -> EndedJob[int]:
-            return job.finish_with(lambda tx: 8)
-
         async with running(jobs):
-            for handler, id, result in ((work, "free", 0), (work, "a", 7), (work_in_a_thread, "b", 8)):
-                job = await jobs.enqueue(handler, id=id)
-                assert await jobs.result(handler, job.id) == result
+            for id, result in (("free", 0), ("a", 7)):
+                job = await jobs.enqueue(work, id=id)
+                assert await jobs.result(work, job.id) == result
 
 
 @in_virtual_time

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import (
     BlockingJob,
+    EndedJob,
     JobCanceled,
     JobsService,
     JobTransaction,
@@ -67,6 +68,17 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_
         await jobs.enqueue(work, [1, 2, 3], id=id)
     for job in await all_ended(jobs, "abc"):
         assert job.result == {"sum": 6, "thread": THREAD, "id": job.id, "attempt": 1}
+    await stopped(run)
+
+
+async def test_a_plain_function_may_return_the_job_that_it_has_ended(jobs: JobsService) -> None:
+    @jobs.handler(TYPE)
+    def work(job: BlockingJob) -> EndedJob[int]:
+        return job.finish_with(lambda tx: 8)
+
+    run = asyncio.create_task(jobs.run())
+    await jobs.enqueue(work, id="a")
+    assert await jobs.result(work, "a") == 8
     await stopped(run)
 
 
