@@ -22,8 +22,8 @@ KNOWN = known_seeds()
 SHOWN = [mutant for mutant in EVERY if mutant.name in KNOWN["usual"] or mutant.name in KNOWN["focused"]]
 
 UNSEEN = {
-    "jobs that run are kept alive in one transaction",  # but by runner/test_large_records.py
-    "a type is taken for idle without a conflict",
+    "a job that comes too late stays locked",  # but by service/test_canceled_accepts
+    "jobs of callers who have gone stay locked",  # but by service/test_canceled_accepts
 }
 """Defects by those who wrote the checks that no known seed shows any more: to be found again, not to be forgotten."""
 
