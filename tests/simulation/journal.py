@@ -20,6 +20,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.unit import Entry as Touched
 from jobs_service.layer.unit import Unit
 from jobs_service.model import UNSET, JobId, JobType, Outcome
+from jobs_service.runner import execution
 from jobs_service.store.held import HeldBack
 from tests.simulation.model import Change, Said
 
@@ -121,10 +122,17 @@ def recording() -> Iterator[None]:
     try:
         for owner, name, wrapper in wrappers:
             setattr(owner, name, wrapper(getattr(owner, name)))
+        _forget_ends()
         yield
     finally:
         for owner, name, original in originals:
             setattr(owner, name, original)
+        _forget_ends()
+
+
+def _forget_ends() -> None:
+    """Clear the ends that the runner keeps: they name the operation that was in place when they were made."""
+    execution._succeeded_with_nothing.cache_clear()
 
 
 # Arguments as plain values

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs_service.runner import execution
 from jobs_service.testing.choices import Plan
 from tests.simulation.run import simulate
 
@@ -90,3 +91,11 @@ def test_seeds_run_in_parallel_and_the_end_says_what_they_add_up_to() -> None:
     assert [line for line in lines if " simulated hours, " in line]
     assert [line for line in lines if line.split()[:3] == ["accept", "–", "–"]]
     assert lines[-1] == "no violation"
+
+
+def test_a_run_sees_ends_that_were_made_before_it() -> None:
+    execution._succeeded_with_nothing(20)  # as a run outside of the simulation has it kept
+    try:
+        assert simulate(Plan(0), workloads=["runners", "tickers"]).violations == []
+    finally:
+        execution._succeeded_with_nothing.cache_clear()
