@@ -95,7 +95,7 @@ class _Callback(asyncio.Handle):
         self._source_traceback = None
 
 
-class _Timer(asyncio.TimerHandle):
+class _Timer(asyncio.TimerHandle, _Callback):
     """The same of a timer."""
 
     __slots__ = ()
@@ -108,13 +108,7 @@ class _Timer(asyncio.TimerHandle):
         loop: asyncio.AbstractEventLoop,
         context: Context | None,
     ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+        _Callback.__init__(self, callback, args, loop, context)
         self._when = when
         self._scheduled = True
 
