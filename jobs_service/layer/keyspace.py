@@ -498,7 +498,7 @@ class _Elements:
                 _check_bits(value)
         elif kind not in _ELEMENTS:
             versionstamp = issubclass(kind, fdb.tuple.Versionstamp)
-            raise ValueError("a versionstamp, which only a commit makes" if versionstamp else f"{a_kind_of(value)}")
+            raise ValueError("a versionstamp, which only a commit makes" if versionstamp else a_kind_of(value))
         return value
 
     def _take(self, size: int) -> None:
