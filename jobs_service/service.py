@@ -55,7 +55,7 @@ from jobs_service.layer import activity, creation, inspection, pending, processi
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
 from jobs_service.layer.enqueueing import Enqueued, How, ResultT, Wanted, batches, handler_of, wanted
 from jobs_service.layer.inspection import QueueState
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, place_of, plain_type, to_seconds
+from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, pack_type, place_of, to_seconds
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
@@ -195,12 +195,12 @@ class JobsService:
         self._host: asyncio.Task[Any] | None = None
         self._host_canceled = False
         self._afterthoughts: set[asyncio.Task[None]] = set()
-        self._handlers: dict[JobType, Handler[Any, Any]] = {}
+        self._handlers: dict[bytes, Handler[Any, Any]] = {}
         self._periodic: _Periodics = []
         # What the settings have replaced of a handler's options, as it was before.
-        self._replaced: dict[JobType, dict[str, Any]] = {}
+        self._replaced: dict[bytes, dict[str, Any]] = {}
         # Types of which was said how long their finished jobs are kept.
-        self._told_of: set[JobType] = set()
+        self._told_of: set[bytes] = set()
         self._runner: Runner | None = None
         # Who has called `run`, to be canceled when the service is left; and what tells when the run itself is over.
         self._running: tuple[asyncio.Task[Any] | None, asyncio.Event] | None = None
@@ -904,12 +904,12 @@ class JobsService:
     def periodic(self) -> dict[JobType, Periodic]:
         """What is known of the handlers whose jobs come by themselves, by type: schedule, and what becomes of ticks
         that were missed."""
-        return {each.handler.type: each for each in self._periodic}
+        return {exact_type(each.handler.type): each for each in self._periodic}
 
     @property
     def handlers(self) -> dict[JobType, Handler[Any, Any]]:
         """The handlers by type."""
-        return dict(self._handlers)
+        return {exact_type(handler.type): handler for handler in self._handlers.values()}
 
     async def run(
         self,
@@ -955,8 +955,8 @@ class JobsService:
         host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
 
         def begun() -> None:
-            for type in self._handlers:
-                self._timeout_changed(self._context.keyspace.of(type))
+            for packed in self._handlers:
+                self._timeout_changed(self._context.keyspace.of_packed(packed))
             self._tell_of_retention(handlers)
             if started is not None:
                 started()
@@ -977,8 +977,8 @@ class JobsService:
 
     def _tell_of_retention(self, handlers: _Handlers) -> None:
         """Say once how long finished jobs of these handlers are kept, however often they are run."""
-        fresh = [each for each in handlers if each.type not in self._told_of]
-        self._told_of.update(each.type for each in fresh)
+        fresh = [each for each in handlers if each.packed not in self._told_of]
+        self._told_of.update(each.packed for each in fresh)
         tell_of_retention(fresh, [each.handler for each in self._periodic])
 
     def configure(self, type: JobType, **changes: Unpack[Changes]) -> None:
@@ -995,7 +995,7 @@ class JobsService:
         self._change(handler, changes)
         # What was registered is no more what it goes back to.
         for name in changes:
-            self._replaced.get(handler.type, {}).pop(name, None)
+            self._replaced.get(handler.packed, {}).pop(name, None)
 
     def reload(self, settings: Settings) -> None:
         """Take handlers' options from other settings, also while they run; nothing else of the settings changes.
@@ -1012,24 +1012,24 @@ class JobsService:
             raise InvalidSettings(f"settings {shown(settings)}: {a_kind_of(settings)}; allowed are Settings")
         self.settings = self.settings.model_copy(update={"handlers": settings.handlers})
         for each, handler in self._handlers.items():
-            wanted = settings.handlers.get(_called(each), HandlerSettings()).model_dump(exclude_none=True)
+            wanted = settings.handlers.get(_called(handler.type), HandlerSettings()).model_dump(exclude_none=True)
             before = self._replaced.get(each, {})
             self._replaced[each] = {name: before.get(name, getattr(handler.options, name)) for name in wanted}
             self._change(handler, {**before, **wanted})
-        unknown = {*settings.handlers} - {_called(each) for each in self._handlers}
+        unknown = {*settings.handlers} - {_called(each.type) for each in self._handlers.values()}
         if unknown:
             log.warning("settings_without_handler", types=sorted(unknown))
 
     def _handlers_of(self, types: Iterable[JobType]) -> _Handlers:
-        wanted = {handler.type: handler for handler in map(self._handler_of, check_iterable("types", types))}
+        wanted = {handler.packed: handler for handler in map(self._handler_of, check_iterable("types", types))}
         if not wanted:
             raise InvalidSettings("types: no type is named; None is for all that have handlers")
         return [*wanted.values()]
 
     def _handler_of(self, type: JobType) -> Handler[Any, Any]:
-        handler = self._handlers.get(plain_type(type))
+        handler = self._handlers.get(pack_type(type))
         if handler is None:
-            raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self._handlers])}")
+            raise InvalidSettings(f"type {shown(type)} has no handler; there are {shown([*self.handlers])}")
         return handler
 
     def _change(self, handler: Handler[Any, Any], changes: Mapping[str, Any]) -> None:
@@ -1037,7 +1037,7 @@ class JobsService:
             return
         handler.options = handler.options.with_changes(**changes)
         if self._runner is not None:
-            self._runner.options_changed(handler.type)
+            self._runner.options_changed(handler)
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> _Stats:
         """Return how many jobs of each type are in which state, and for how long, whoever runs them.
@@ -1065,7 +1065,7 @@ class JobsService:
     def _register(self, handler: Handler[Any, Any]) -> None:
         if self._runner is not None:
             raise InvalidSettings(f"{handler.name}: handlers are registered before they run")
-        known = self._handlers.setdefault(handler.type, handler)
+        known = self._handlers.setdefault(handler.packed, handler)
         if known is not handler:
             raise InvalidSettings(f"type {shown(handler.type)} has a handler already: {known.name}")
 
@@ -1604,7 +1604,7 @@ class _ServiceTransaction(JobTransaction):
             self._service._types_touched[self._keys(added[0].type)] = None
         return added
 
-    def _handlers(self) -> Mapping[JobType, Handler[Any, Any]]:
+    def _handlers(self) -> Mapping[bytes, Handler[Any, Any]]:
         return self._service._handlers
 
 

@@ -62,7 +62,7 @@ class ActivityMonitor(Actor):
     def __init__(
         self, context: Context, keys: TypeKeys, sampler: Sampler, note_idle: Callable[[TypeKeys], None]
     ) -> None:
-        super().__init__(f"activity monitor {keys.type!r}")
+        super().__init__(f"activity monitor {keys.name}")
         self.keys = keys
         self._context = context
         self._note_idle = note_idle

@@ -51,7 +51,7 @@ class Notifier(Actor):
     """
 
     def __init__(self, context: Context, keys: TypeKeys, hub: Hub) -> None:
-        super().__init__(f"notifier {keys.type!r}")
+        super().__init__(f"notifier {keys.name}")
         self._context = context
         self._keys = keys
         self._hub = hub

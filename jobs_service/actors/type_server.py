@@ -331,10 +331,7 @@ class TypeServer(Actor):
     # Children
 
     async def _start_child(self, supervisor: DynamicSupervisor, keys: TypeKeys, actor: Actor) -> None:
-        name = repr(keys.type)
-        if supervisor.child(name) is not None:  # of NaNs, in a tuple, there are many that look alike
-            name = f"{name} {keys.packed.hex()}"
-        self.monitor(await supervisor.start_child(ChildSpec(name, lambda: actor, Restart.TEMPORARY)))
+        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor, Restart.TEMPORARY)))
 
     async def _stop_child(self, supervisor: DynamicSupervisor, process: Process) -> None:
         self.demonitor(process)

@@ -20,7 +20,7 @@ from typing import (
 from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
 from jobs_service.layer.creation import Spec, spec_of
-from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, plain_type
+from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, pack_type, unpacked_type
 from jobs_service.model import UNSET, JobId, JobType, RunAt
 from jobs_service.sources import Sources
 
@@ -71,15 +71,16 @@ class Named(Enqueued[Any, Any]):
 
     Args:
         type: as a program gave it.
-        handlers: those that are known.
+        handlers: those that are known, by type as packed.
     """
 
     takes_keywords = True
 
-    def __init__(self, type: Any, handlers: Mapping[JobType, Enqueued[Any, Any]]) -> None:
-        self.type = plain_type(type)
+    def __init__(self, type: Any, handlers: Mapping[bytes, Enqueued[Any, Any]]) -> None:
+        packed = pack_type(type)
+        self.type = unpacked_type(packed)
         self.name = f"type {shown(self.type)}"
-        self._handler = handlers.get(self.type)
+        self._handler = handlers.get(packed)
 
     @property
     def timeout(self) -> float | None:
@@ -123,12 +124,12 @@ class Wanted(NamedTuple):
     unique: bool
 
 
-def handler_of(handler: Any, known: Mapping[JobType, Enqueued[Any, Any]]) -> Enqueued[Any, Any]:
+def handler_of(handler: Any, known: Mapping[bytes, Enqueued[Any, Any]]) -> Enqueued[Any, Any]:
     """Return what a job is to be enqueued for.
 
     Args:
         handler: a handler, or the type of one.
-        known: the handlers of this program.
+        known: the handlers of this program, by type as packed.
 
     Raises:
         InvalidJob: neither a handler nor a type.

@@ -166,6 +166,13 @@ class TypeKeys:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def name(self) -> str:
+        """What processes of the type are named by: as no other type's are."""
+        name = repr(self.type)
+        # The tuple layer tells NaNs apart that look alike.
+        return f"{name} {self.packed.hex()}" if "nan" in name and type(self.type) is tuple else name
+
     def __repr__(self) -> str:
         return f"TypeKeys({self.type!r})"
 
@@ -216,8 +223,7 @@ class Keyspace:
         keys = self._by_packed.get(packed)
         if keys is None:
             # What was packed, whatever the caller's object makes of itself: the same as another process reads.
-            type: JobType = fdb.tuple.unpack(packed)[0]
-            keys = TypeKeys(type, packed, self.sections)
+            keys = TypeKeys(unpacked_type(packed), packed, self.sections)
             with self._filling:
                 self._keep(keys)
         return keys
@@ -283,10 +289,10 @@ def pack_type(type: Any) -> bytes:
         raise error.about(type) from None
 
 
-def plain_type(type: Any) -> JobType:
-    """Return a type, checked, in exact classes that can be compared and hashed: as every process reads it."""
-    plain: JobType = fdb.tuple.unpack(pack_type(type))[0]
-    return plain
+def unpacked_type(packed: bytes) -> JobType:
+    """Return the type that was packed, as every process reads it."""
+    type: JobType = fdb.tuple.unpack(packed)[0]
+    return type
 
 
 def pack_priority(priority: Any) -> bytes:

@@ -334,8 +334,8 @@ class JobTransaction:
             entries = await creation.enqueue_many(self._unit, places, specs, resolved.timeout)
             return [enqueued_job(entry) for entry in entries]
 
-    def _handlers(self) -> Mapping[JobType, Enqueued[Any, Any]]:
-        """Return the handlers of this program by type: none where there is no service."""
+    def _handlers(self) -> Mapping[bytes, Enqueued[Any, Any]]:
+        """Return the handlers of this program by type, as packed: none where there is no service."""
         return {}
 
     async def release(self, job: RunningJob) -> Job:

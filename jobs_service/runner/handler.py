@@ -19,7 +19,7 @@ from jobs_service.layer.enqueueing import (
     Enqueued,
     ResultT_co,
 )
-from jobs_service.layer.keyspace import plain_type
+from jobs_service.layer.keyspace import pack_type, unpacked_type
 from jobs_service.model import UNSET, Job, JobType
 from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.options import HandlerOptions
@@ -41,6 +41,7 @@ class Handler(Enqueued[ArgsT, ResultT_co]):
 
     Attributes:
         type: the type whose jobs it runs.
+        packed: the same as the tuple layer packs it: types that are equal to Python may be different ones.
         function: what is called: `f(job)`, `f(args)`, `f(job, args)` or `f()`. The parameter that is named `job` or
             annotated RunningJob or BlockingJob gets the job. With several parameters beside it, `f(job, to, subject)`,
             these are given by keyword.
@@ -73,13 +74,14 @@ class Handler(Enqueued[ArgsT, ResultT_co]):
             InvalidSettings: the function cannot be a handler; the message says why.
             InvalidJob, JobTooLarge: no type can be called that.
         """
-        keep = plain_type(type)
+        packed = pack_type(type)
         function = _underlying(function)
         told = _kind_of(function)
         shape = _shape_of(function)
         _check_result(function)
         functools.update_wrapper(self, function, updated=())
-        self.type = keep
+        self.packed = packed
+        self.type = unpacked_type(packed)
         self.function: Callable[..., Any] = function
         self.options = HandlerOptions() if options is None else options
         self.kind: Kind = kind or told

@@ -47,7 +47,7 @@ class Heartbeat(Actor):
     """
 
     def __init__(self, context: Context, runs: Runs) -> None:
-        super().__init__(f"heartbeat {runs.handler.type!r}")
+        super().__init__(f"heartbeat {runs.keys.name}")
         self._context = context
         self._runs = runs
         self._timeout = runs.options.timeout

@@ -51,13 +51,13 @@ class Lane(Actor):
     """
 
     def __init__(self, host: Host, runs: Runs, cap: Cap, prepared: Callable[[], None] = lambda: None) -> None:
-        super().__init__(f"lane {runs.handler.type!r}")
+        super().__init__(f"lane {runs.keys.name}")
         self._host = host
         self._context = host.context
         self._runs = runs
         self._cap = cap
         self._prepared = prepared
-        self._keys = host.context.keyspace.of(runs.handler.type)
+        self._keys = runs.keys
         self._changed = asyncio.Event()
         self._look_took = 0.0
         self._reads = Pace(Batch.of(host.context.store.limits))

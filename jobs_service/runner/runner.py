@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from jobs_service.actors.context import log
-from jobs_service.model import JobId, JobType
+from jobs_service.model import JobId
 from jobs_service.runner import scheduling
 from jobs_service.runner.cap import Cap
 from jobs_service.runner.handler import Handler
@@ -52,18 +52,19 @@ class Runner:
         started: Callable[[], object],
     ) -> None:
         self._host = host
-        self._unprepared = {handler.type for handler in handlers}
+        self._unprepared = {handler.packed for handler in handlers}
         self._started = started
         self._cap = Cap(max_jobs)
-        self._runs = {handler.type: Runs(host, handler, self._cap) for handler in handlers}
-        self._lanes: dict[JobType, Lane] = {}
+        self._runs = {handler.packed: Runs(host, handler, self._cap) for handler in handlers}
+        self._lanes: dict[bytes, Lane] = {}
         self._changed = asyncio.Event()
         children: list[ChildSpec[Process]] = []
-        for type, runs in self._runs.items():
-            children.append(ChildSpec(f"lane {type!r}", partial(self._lane, runs)))
+        for runs in self._runs.values():
+            children.append(ChildSpec(f"lane {runs.keys.name}", partial(self._lane, runs)))
         children.append(ChildSpec("heartbeats", self._heartbeats))
         for each in periodic:
-            children.append(ChildSpec(f"ticker {each.handler.type!r}", partial(Ticker, host.context, each)))
+            name = f"ticker {self._runs[each.handler.packed].keys.name}"
+            children.append(ChildSpec(name, partial(Ticker, host.context, each)))
         if max_jobs is not None:
             children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._runs, self._lanes, self._changed)))
         self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)
@@ -84,16 +85,12 @@ class Runner:
             await _through(_ended(task))
         task.result()
 
-    def options_changed(self, type: JobType) -> None:
-        """Go on with the options that the type's handler has now."""
-        lane = self._lanes.get(type)
+    def options_changed(self, handler: Handler[Any, Any]) -> None:
+        """Go on with the options that a handler has now."""
+        lane = self._lanes.get(handler.packed)
         if lane is not None:  # else it begins with them
             lane.options_changed()
             self._changed.set()
-
-    def busy(self) -> dict[JobType, int]:
-        """Return how many handlers of each type run."""
-        return {type: runs.busy for type, runs in self._runs.items()}
 
     def _supervisor(self, name: str, children: list[ChildSpec[Process]], longest_pause: float) -> PatientSupervisor:
         settings = self._host.context.settings
@@ -103,24 +100,24 @@ class Runner:
 
     def _heartbeats(self) -> PatientSupervisor:
         children: list[ChildSpec[Process]] = [
-            ChildSpec(f"heartbeat {type!r}", partial(Heartbeat, self._host.context, runs))
-            for type, runs in self._runs.items()
+            ChildSpec(f"heartbeat {runs.keys.name}", partial(Heartbeat, self._host.context, runs))
+            for runs in self._runs.values()
         ]
         return self._supervisor("heartbeats", children, _LONGEST_PAUSE_OF_HEARTBEATS)
 
     def _lane(self, runs: Runs) -> Lane:
-        type = runs.handler.type
-        lane = self._lanes[type] = Lane(self._host, runs, self._cap, partial(self._prepared, type))
+        packed = runs.handler.packed
+        lane = self._lanes[packed] = Lane(self._host, runs, self._cap, partial(self._prepared, packed))
         return lane
 
-    def _prepared(self, type: JobType) -> None:
-        if type in self._unprepared:
-            self._unprepared.remove(type)
+    def _prepared(self, packed: bytes) -> None:
+        if packed in self._unprepared:
+            self._unprepared.remove(packed)
             if not self._unprepared:
                 self._started()
 
     async def _drain(self) -> None:
-        busy = sum(self.busy().values())
+        busy = sum(runs.busy for runs in self._runs.values())
         log.debug("runner_draining", running=busy)
         drains = [runs.drain() for runs in self._runs.values()]
         for failure in await asyncio.gather(*drains, return_exceptions=True):
@@ -131,7 +128,7 @@ class Runner:
 class _Sharing(Actor):
     """Has continuous jobs take turns where not a handler's slots are all taken, but the places of the cap."""
 
-    def __init__(self, cap: Cap, runs: dict[JobType, Runs], lanes: dict[JobType, Lane], changed: asyncio.Event) -> None:
+    def __init__(self, cap: Cap, runs: dict[bytes, Runs], lanes: dict[bytes, Lane], changed: asyncio.Event) -> None:
         super().__init__("sharing")
         self._cap = cap
         self._runs = runs
@@ -157,7 +154,7 @@ class _Sharing(Actor):
         leaving = sum(runs.leaving for runs in every)
         running = candidates(run for _, run in found.values())
         # A lane whose own slots are all taken sees to its turns itself.
-        waiting = [self._lanes[runs.handler.type] for runs in every if runs.free > 0]
+        waiting = [self._lanes[runs.handler.packed] for runs in every if runs.free > 0]
         due = sum([await lane.count_due(limit) for lane in waiting])
         churn = max(runs.options.max_churn for runs in every)
         for victim in scheduling.rotation(running, max(due - leaving, 0), len(running), churn):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from jobs_service import json_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.model import HistoryKind, Job, JobState, JobType
 from jobs_service.runner.scheduling import HEALTH_THRESHOLD, consecutive_crashes
@@ -62,12 +61,12 @@ class Gauges:
 
 
 class ExactType(tuple[Any, ...]):
-    """A type that is a tuple, as a key: (1,), (True,) and (1.0,) are equal to Python, and different types."""
+    """A type that is a tuple, as a key: (1,), (True,) and (1.0,) are equal to Python, as are (0.0,) and (-0.0,)."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple) and json_data.same(self, other)
+        return isinstance(other, tuple) and tuple.__eq__(self, other) and tuple.__repr__(self) == tuple.__repr__(other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -61,7 +61,7 @@ class Ticker(Actor):
     """
 
     def __init__(self, context: Context, periodic: Periodic) -> None:
-        super().__init__(f"ticker {periodic.handler.type!r}")
+        super().__init__(f"ticker {context.keyspace.of(periodic.handler.type).name}")
         self._context = context
         self._periodic = periodic
         self._pace = Pace(Batch.of(context.store.limits, jobs=MOST_MADE_UP))
