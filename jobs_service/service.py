@@ -354,7 +354,8 @@ class JobsService:
         Returns:
             The job that has been ready for longest (`id`, `ready_since`), when the first scheduled job is due
             (`next_scheduled`), and whether the type is `paused`; times in seconds since the epoch, None for nothing. A
-            job whose record has no room to tell since when is named only where no other one tells.
+            job whose record does not tell since when (no room, or a damaged history) is named only where no other one
+            tells.
         """
         keys = self._keys(type)
         return await self._read(lambda transaction: inspection.queue_state(transaction, keys))

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from jobs_service import notes
-from jobs_service.errors import StoreError
+from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer import pending
 from jobs_service.layer.keyspace import (
     AFTER,
+    EARLIEST,
+    LATEST,
     PERIODIC,
     Keyspace,
     TypeKeys,
@@ -34,7 +36,8 @@ class QueueState(NamedTuple):
 
     Attributes:
         id, ready_since: of the job that has been ready for longest; None when none is ready. A record that is as
-            large as can be has no room to tell since when: such a job is named only where no other tells, with None.
+            large as can be has no room to tell since when, and a damaged history does not tell: such a job is named
+            only where no other tells, with None.
         next_scheduled: when the first job that is not made ready yet is due; None when there is none.
         paused: whether nobody accepts jobs.
     """
@@ -90,15 +93,18 @@ async def last_ticks(transaction: Snapshot, keyspace: Keyspace) -> list[tuple[Jo
 
 async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Record | None:
     """Return a job's record; None where there is none, or none that can be read."""
-    raw = await transaction.get(keys.data + packed_id)
     try:
+        raw = await transaction.get(keys.data + packed_id)
         return None if raw is None else Record.decode(raw)
-    except StoreError:
+    except (RecordDamaged, StoreDamaged):
         return None
 
 
 def _pending_since(record: Record) -> float | None:
     """Return when a ready job became ready; None where its record does not tell."""
-    history = notes.history_of(record.notes)
-    times = [*(event.at for event in history[:1]), *([] if record.run_at is None else [record.run_at])]
-    return max(times, default=None)
+    try:
+        history = notes.history_of(record.notes)
+    except RecordDamaged:
+        return None
+    times = [event.at for event in history[:1] if EARLIEST <= event.at <= LATEST]
+    return max([*times, *([] if record.run_at is None else [record.run_at])], default=None)

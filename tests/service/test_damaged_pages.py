@@ -119,6 +119,15 @@ async def test_jobs_on_other_pages_than_the_damaged_one_go_on(tmp_path: Path, si
         assert nobody_was_restarted(jobs)
 
 
+async def test_where_the_queue_stands_is_told_by_the_jobs_on_other_pages(tmp_path: Path) -> None:
+    content = await made(tmp_path, 9000)
+    address = damaged(tmp_path, content, place_of(content, 123), no_header)
+    async with JobsService(address) as jobs:
+        await jobs.accept_many(A, 100, timeout=0)
+        await jobs.accept_many(A, 23, timeout=0)
+        assert (await jobs.queue_state(A)).id == "0124"
+
+
 @pytest.mark.parametrize(("size", "damage"), [(10, zeros), (9000, no_header)])
 async def test_who_subscribes_to_a_job_on_a_damaged_page_is_told_so_and_the_others_go_on(
     tmp_path: Path, size: int, damage: Damage

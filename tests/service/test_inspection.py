@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
+from collections.abc import Callable
+
+import pytest
 
 from jobs_service import JobsService, QueueState, Retention
 from jobs_service.errors import JobTooLarge
 from jobs_service.model import Priority
 from tests.service.support import FAR_AWAY, T1, T2
+from tests.service.test_unreadable import damage, with_broken_notes
 
 
 async def test_a_queue_without_jobs_stands_nowhere(quiet: JobsService) -> None:
@@ -47,6 +52,24 @@ async def test_a_job_that_has_no_room_for_its_history_waits_all_the_same(quiet: 
     assert state.ready_since is not None
     assert await quiet.accept_many(T1, 2, timeout=0)
     assert await quiet.queue_state(T1) == QueueState(None, None, None, False)
+
+
+def with_no_time(raw: bytes) -> bytes:
+    """The time of the newest event is none."""
+    return raw[:-9] + struct.pack(">d", float("nan")) + raw[-1:]
+
+
+@pytest.mark.parametrize("how", [with_broken_notes, with_no_time])
+async def test_a_job_with_a_damaged_history_is_one_that_does_not_tell_since_when_it_waits(
+    quiet: JobsService, how: Callable[[bytes], bytes]
+) -> None:
+    await quiet.add(T1, "damaged")
+    await damage(quiet, "damaged", how)
+    assert await quiet.queue_state(T1) == QueueState("damaged", None, None, False)
+    await quiet.add(T1, "behind")
+    state = await quiet.queue_state(T1)
+    assert state.id == "behind"
+    assert state.ready_since is not None
 
 
 async def test_the_next_scheduled_job_is_told(quiet: JobsService) -> None:
