@@ -131,6 +131,8 @@ _Batch: TypeAlias = list[tuple[Place, Wanted]]
 _IdPage: TypeAlias = list[tuple[bytes, JobId]]
 _Supervisors: TypeAlias = list[DynamicSupervisor]
 _Periodics: TypeAlias = list[Periodic]
+_Touched: TypeAlias = dict[TypeKeys, bool]
+"""Types that a transaction concerns: True when it has changed the timeout, False when it may have made the type."""
 
 _WATCH_HOLDOFF = 0.02
 _MOMENT = 0.05
@@ -204,8 +206,6 @@ class JobsService:
         self._runner: Runner | None = None
         # Who has called `run`, to be canceled when the service is left; and what tells when the run itself is over.
         self._running: tuple[asyncio.Task[Any] | None, asyncio.Event] | None = None
-        # Types whose timeouts transactions have changed, not all of which have committed.
-        self._types_touched: dict[TypeKeys, None] = {}
         # Types that jobs were enqueued for: the first one may have made the type.
         self._enqueued: set[JobType] = set()
 
@@ -1134,12 +1134,14 @@ class JobsService:
 
         looks = Looks(self._spreading)
         accepted: list[Entry] = []
+        touched: _Touched = {}
 
         async def work(unit: Unit) -> T:
             here = _here()
             self._inside.add(here)
             looks.begin()
-            tx = _ServiceTransaction(unit, self, looks)
+            touched.clear()
+            tx = _ServiceTransaction(unit, self, looks, touched)
             try:
                 run = function(tx)
                 if getattr(type(run), "__await__", None) is None:
@@ -1149,17 +1151,23 @@ class JobsService:
                 accepted[:] = tx._end()
                 self._inside.discard(here)
 
+        def committed() -> None:
+            for keys, changed in touched.items():
+                if changed:
+                    self._enqueued.discard(keys.type)
+                    self._timeout_changed(keys)
+                else:
+                    self._look_at_type_of(keys)
+
         def abandoned(_: T) -> None:
+            committed()
             for entry in accepted:
                 self._give_back(entry)
 
         self._check_open()
         result = await self._context.transact(work, abandoned)
         looks.end()
-        if self._types_touched:
-            touched, self._types_touched = self._types_touched, {}
-            for keys in touched:
-                self._timeout_changed(keys)
+        committed()
         return result
 
     def within(self, transaction: object) -> WithinTransaction:
@@ -1575,34 +1583,37 @@ class JobsService:
 
 
 class _ServiceTransaction(JobTransaction):
-    """A transaction of this service: it notes whether types were changed, and its running jobs can call back."""
+    """A transaction of this service: it notes which types it changed, and its running jobs can call back.
 
-    def __init__(self, unit: Unit, service: JobsService, looks: Looks) -> None:
+    Args:
+        unit, service, looks: as for every JobTransaction.
+        touched: gets the types whose timeouts it has changed, or may have made by enqueueing; it holds when the
+            transaction has committed.
+    """
+
+    def __init__(self, unit: Unit, service: JobsService, looks: Looks, touched: _Touched) -> None:
         super().__init__(unit, service, service.settings.pending_batch, looks)
         self._service = service
+        self._touched = touched
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:
         await super().set_type_timeout(type, seconds)
-        self._service._types_touched[self._keys(type)] = None
+        self._touched[self._keys(type)] = True
 
     async def clear_type_timeout(self, type: JobType) -> None:
         await super().clear_type_timeout(type)
-        keys = self._keys(type)
-        self._service._enqueued.discard(keys.type)
-        self._service._types_touched[keys] = None
+        self._touched[self._keys(type)] = True
 
     async def enqueue(self, handler: Any, *args: Any, **how: Any) -> Job:
         job = await super().enqueue(handler, *args, **how)
         if job.type not in self._service._enqueued:
-            self._service._enqueued.add(job.type)
-            self._service._types_touched[self._keys(job.type)] = None
+            self._touched.setdefault(self._keys(job.type), False)
         return job
 
     async def enqueue_many(self, handler: Any, jobs: Iterable[Any], **how: Any) -> _Jobs:
         added = await super().enqueue_many(handler, jobs, **how)
         if added and added[0].type not in self._service._enqueued:
-            self._service._enqueued.add(added[0].type)
-            self._service._types_touched[self._keys(added[0].type)] = None
+            self._touched.setdefault(self._keys(added[0].type), False)
         return added
 
     def _handlers(self) -> Mapping[bytes, Handler[Any, Any]]:

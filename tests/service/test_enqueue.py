@@ -475,6 +475,38 @@ async def test_a_job_enqueued_for_a_new_type_gives_its_result_at_once(jobs: Jobs
     assert waiting.result() == 1
 
 
+async def test_a_type_counts_as_one_that_was_enqueued_for_only_when_that_was_committed(quiet: JobsService) -> None:
+    """The first job may have made the type, whose timeout is looked at then: not before, and not never."""
+    runs = 0
+
+    async def work(tx: JobTransaction) -> None:
+        await tx.enqueue(PICTURE, CAT)
+        await tx.enqueue_many(PICTURE, [CAT])
+        if runs == 1:
+            await tx.clear_type_timeout("picture")
+        assert "picture" not in quiet._enqueued
+        if runs == 0:
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await quiet.transact(work)
+    assert "picture" not in quiet._enqueued
+    runs = 1
+    await quiet.transact(work)
+    assert "picture" not in quiet._enqueued
+    await quiet.set_type_timeout("picture", 60)
+    await quiet.enqueue(PICTURE, CAT)
+    assert "picture" in quiet._enqueued
+    with pytest.raises(LookupError):
+        await quiet.transact(refuse_to_clear)
+    assert "picture" in quiet._enqueued
+
+
+async def refuse_to_clear(tx: JobTransaction) -> None:
+    await tx.clear_type_timeout("picture")
+    raise LookupError
+
+
 # Progress
 
 
