@@ -18,12 +18,12 @@ from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreDamaged, job_name
 from jobs_service.layer import changes
-from jobs_service.layer.batching import TOO_MUCH, too_much_for
+from jobs_service.layer.batching import Batch, Pace, too_much_for
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.model import JobEvent, JobState, next_run
-from jobs_service.store.base import Transaction, TransactionFunction
+from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Notifier(Actor):
         self._log = log.bind(type=keys.type)
         self._asked = False
         self._look_took = 0.0
-        self._batch = min(_FIRST_BATCH, context.settings.notifier_batch)
+        self._pace = Pace(Batch(context.settings.notifier_batch, _LARGEST_READ), first=_FIRST_BATCH)
         self._position: Position | None = None
         # Rows of changes up to there are to be removed then.
         self._removable: Position | None = None
@@ -153,7 +153,8 @@ class Notifier(Actor):
         """Look at these jobs, in batches."""
         left = data_keys
         while left:
-            batch, left = left[: self._batch], left[self._batch :]
+            size = self._pace.size
+            batch, left = left[:size], left[size:]
 
             async def look(_: Transaction, batch: list[bytes] = batch) -> tuple[None, list[bytes]]:
                 return None, batch
@@ -169,11 +170,16 @@ class Notifier(Actor):
         # Who subscribes during the read may be there because of something that it does not show yet.
         asking = self._hub.added
 
-        async def read(transaction: Transaction) -> tuple[T, list[bytes], list[_Raw]]:
-            found, data_keys = await look(transaction)
-            return found, data_keys, await _read_all(transaction, data_keys[: self._batch])
+        def attempt(size: int) -> Awaitable[tuple[T, list[bytes], list[_Raw]]]:
+            async def read(transaction: Transaction) -> tuple[T, list[bytes], list[_Raw]]:
+                found, data_keys = await look(transaction)
+                return found, data_keys, await _read_all(transaction, data_keys[:size])
 
-        found, data_keys, raws = await self._halving(read)
+            return self._context.retried(
+                lambda: self._context.read(read), unless=too_much_for(size), type=self._keys.type
+            )
+
+        found, data_keys, raws = await self._pace.fitting(attempt, measure=lambda found: _measured(found[2]))
         by_key = self._hub.targets(self._keys)
         for data_key, raw in zip(data_keys, raws, strict=False):
             for target in [*by_key.get(data_key, ())]:
@@ -186,29 +192,8 @@ class Notifier(Actor):
                     target.fail(error.of(target.keys.type, target.id))
                 if target.ended:
                     self._hub.discard(target)
-        self._adapt(len(raws), sum([len(raw) for raw in raws if type(raw) is bytes]))
         await self._look_at(data_keys[len(raws) :])
         return found
-
-    async def _halving(self, read: TransactionFunction[T]) -> T:
-        """Run a read of at most a batch of records; of half as many when the store takes too long for all of them."""
-        while True:
-            unless = too_much_for(self._batch)
-            try:
-                return await self._context.retried(
-                    lambda: self._context.read(read), unless=unless, type=self._keys.type
-                )
-            except TOO_MUCH:
-                if self._batch == 1:
-                    raise
-                self._batch //= 2
-
-    def _adapt(self, count: int, size: int) -> None:
-        """Have the next batch smaller when so many records had too many bytes, and larger when they had few."""
-        if size > _LARGEST_READ:
-            self._batch = max(1, count * _LARGEST_READ // size)
-        elif count == self._batch:
-            self._batch = min(2 * self._batch, self._context.settings.notifier_batch)
 
     async def _remove_seen(self) -> None:
         """Remove rows of changes that all who follow the type should have seen by now."""
@@ -275,6 +260,11 @@ async def _read_all(transaction: Transaction, data_keys: list[bytes]) -> list[_R
         return [*await transaction.get_many(data_keys)]
     except StoreDamaged:
         return [await _read_one(transaction, data_key) for data_key in data_keys]
+
+
+def _measured(raws: list[_Raw]) -> tuple[int, int]:
+    """Return how many records were read, and their bytes."""
+    return len(raws), sum([len(raw) for raw in raws if type(raw) is bytes])
 
 
 async def _read_one(transaction: Transaction, data_key: bytes) -> _Raw:

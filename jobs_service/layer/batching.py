@@ -17,6 +17,8 @@ only of what is new in them), and without being halved when the store says that 
 3. Who runs operations of many callers on one Unit looks after each of them whether the `unit.is_full`, and does those
    that are left in the next transaction.
 
+4. Who reads records that nobody knows the size of lets the Pace measure what came: `fitting(..., measure=...)`.
+
 An attempt that is repeated on errors that may pass must let through what a smaller batch helps against, because another
 attempt does not: `Context.retried(..., unless=too_much_for(size))`.
 """
@@ -103,20 +105,25 @@ class Pace:
 
     Args:
         batch: the most that one takes.
+        first: how many the first one takes, where nobody knows yet how large they are; None for as many as can be.
 
     Attributes:
         size: how many jobs the next transaction takes.
     """
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, *, first: int | None = None) -> None:
         self.batch = batch
-        self.size = batch.jobs
+        self.size = batch.jobs if first is None else min(first, batch.jobs)
 
-    async def fitting(self, attempt: Callable[[int], Awaitable[T]]) -> T:
+    async def fitting(
+        self, attempt: Callable[[int], Awaitable[T]], *, measure: Callable[[T], tuple[int, int]] | None = None
+    ) -> T:
         """Do something with so many jobs as fit into a transaction, and return its result.
 
         Args:
             attempt: called with the number; it reads and writes in one transaction each.
+            measure: returns how many jobs a result is of, and their bytes, where only that tells; None where `attempt`
+                itself takes no more bytes than the batch may have.
 
         Raises:
             TransactionTooLarge, TransactionTooOld: even a single job is too much.
@@ -130,7 +137,11 @@ class Pace:
                     raise
                 self.size = size // 2
             else:
-                self._grow()
+                count, read = (size, 0) if measure is None else measure(result)
+                if read > self.batch.bytes:
+                    self.size = max(1, count * self.batch.bytes // read)
+                elif count >= size:
+                    self._grow()
                 return result
 
     async def through(
@@ -172,7 +183,7 @@ class Pace:
         return items[done:end]
 
     def _grow(self) -> None:
-        self.size = min(self.batch.jobs, self.size + max(1, self.batch.jobs // _GROWTH))
+        self.size = min(self.batch.jobs, 2 * self.size, self.size + max(1, self.batch.jobs // _GROWTH))
 
 
 def most_rewritten_bytes(jobs: int, read: int, ids: int, key_bytes: int) -> int:

@@ -73,6 +73,25 @@ async def test_a_pace_raises_what_even_one_job_meets_and_whatever_a_smaller_batc
         await Pace(Batch()).fitting(away)
 
 
+async def test_a_pace_that_knows_what_was_read_falls_by_bytes_and_rises_only_when_there_was_more_to_read() -> None:
+    pace = Pace(Batch(jobs=1600, bytes=1000), first=100)
+    for (count, size), then in [
+        ((100, 1000), 200),
+        ((150, 10), 200),  # there were no more: of larger ones there might have been
+        ((200, 4000), 50),
+        ((1, 9000), 1),
+        ((1, 9000), 1),
+        ((1, 10), 2),
+    ]:
+
+        async def attempt(_: int, count: int = count, size: int = size) -> tuple[int, int]:
+            return count, size
+
+        await pace.fitting(attempt, measure=lambda found: found)
+        assert pace.size == then
+    assert Pace(Batch(jobs=3), first=100).size == 3
+
+
 @pytest.mark.parametrize("error", [TransactionTooLarge, TransactionTooOld])
 async def test_items_go_through_in_parts_that_are_halved_and_none_is_left_out_or_done_twice(
     error: type[StoreError],
