@@ -1,54 +1,62 @@
-"""Durable background jobs for asyncio programs; this module is the public interface, nothing else."""
+"""Durable background jobs for asyncio programs; this module is the public interface, nothing else.
 
-from jobs_service.actors.subscriptions import Subscription
-from jobs_service.errors import (
-    Discard,
-    InvalidAddress,
-    InvalidJob,
-    InvalidSettings,
-    JobCanceled,
-    JobExists,
-    JobFailed,
-    JobNotFound,
-    JobsError,
-    JobTooLarge,
-    NoTypeTimeout,
-    RecordDamaged,
-    Retry,
-    ServiceClosed,
-    Snooze,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-    SupervisorFailed,
-    WorkerConflict,
-)
-from jobs_service.layer.inspection import QueueState
-from jobs_service.layer.transaction import JobTransaction
-from jobs_service.layer.unit import Retention
-from jobs_service.model import (
-    EndedJob,
-    HistoryEvent,
-    HistoryKind,
-    Job,
-    JobError,
-    JobEvent,
-    JobId,
-    JobState,
-    JobType,
-    NewJob,
-    Outcome,
-    Progress,
-    Removal,
-    RunningJob,
-)
-from jobs_service.runner.blocking import BlockingJob
-from jobs_service.runner.command import CommandFailed
-from jobs_service.runner.handler import Handler
-from jobs_service.runner.options import HandlerOptions
-from jobs_service.service import JobsService
-from jobs_service.settings import Settings
+What stands behind the names is imported when the first of them is wanted: the command line is there before anything
+that takes long, for Ctrl-C and for `--help`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobs_service.actors.subscriptions import Subscription
+    from jobs_service.errors import (
+        Discard,
+        InvalidAddress,
+        InvalidJob,
+        InvalidSettings,
+        JobCanceled,
+        JobExists,
+        JobFailed,
+        JobNotFound,
+        JobsError,
+        JobTooLarge,
+        NoTypeTimeout,
+        RecordDamaged,
+        Retry,
+        ServiceClosed,
+        Snooze,
+        StoreDamaged,
+        StoreError,
+        StoreFull,
+        StoreUnavailable,
+        SupervisorFailed,
+        WorkerConflict,
+    )
+    from jobs_service.layer.inspection import QueueState
+    from jobs_service.layer.transaction import JobTransaction
+    from jobs_service.layer.unit import Retention
+    from jobs_service.model import (
+        EndedJob,
+        HistoryEvent,
+        HistoryKind,
+        Job,
+        JobError,
+        JobEvent,
+        JobId,
+        JobState,
+        JobType,
+        NewJob,
+        Outcome,
+        Progress,
+        Removal,
+        RunningJob,
+    )
+    from jobs_service.runner.blocking import BlockingJob
+    from jobs_service.runner.command import CommandFailed
+    from jobs_service.runner.handler import Handler
+    from jobs_service.runner.options import HandlerOptions
+    from jobs_service.service import JobsService
+    from jobs_service.settings import Settings
 
 __version__ = "0.1.0"
 
@@ -99,3 +107,31 @@ __all__ = [
     "SupervisorFailed",
     "WorkerConflict",
 ]
+
+_HOMES = (
+    "actors.subscriptions",
+    "errors",
+    "layer.inspection",
+    "layer.transaction",
+    "layer.unit",
+    "model",
+    "runner.blocking",
+    "runner.command",
+    "runner.handler",
+    "runner.options",
+    "service",
+    "settings",
+)
+
+if not TYPE_CHECKING:  # A type checker would take every name for a known one.
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        for home in _HOMES:
+            found = vars(import_module(f"{__name__}.{home}"))
+            globals().update({public: found[public] for public in __all__ if public in found})
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

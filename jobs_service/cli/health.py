@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -72,6 +71,8 @@ def health(
 
 
 async def _look(jobs: JobsService) -> tuple[_Found, str]:
+    import asyncio
+
     from jobs_service.sources import Sources
 
     types = await jobs.types()

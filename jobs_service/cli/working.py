@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -44,6 +43,8 @@ def workers(
 
 
 async def _held(jobs: JobsService, only: Any) -> list[dict[str, Any]]:
+    import asyncio
+
     if only is not None:
         await require_type(jobs, only)
     rows = []

@@ -267,16 +267,18 @@ async def _buggy() -> None:
     raise AttributeError("not there")
 
 
-def test_ctrl_c_before_anything_is_imported_is_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["jobs_service.cli.app", "jobs_service.errors", "jobs_service.service", "app"])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path: Path, module: str) -> None:
+    (tmp_path / "app.py").touch()
     (tmp_path / "sitecustomize.py").write_text(
         "import signal, sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'jobs_service.cli.app':\n"
+        f"        if name == {module!r}:\n"
         "            signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupt())\n"
     )
-    ended = process("list", cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    ended = process("serve", "app:jobs", cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
