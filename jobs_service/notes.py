@@ -365,6 +365,11 @@ def check(notes: bytes) -> None:
     _limits(notes)
 
 
+def check_sizes(notes: bytes) -> None:
+    """Check that notes are as long as their history and their parts say. Raises like `check`."""
+    _parts(notes)
+
+
 def _values(json: bytes, most: int) -> list[Any]:
     """Return the three values of an error or of progress, and of the latter perhaps a fourth."""
     values = json_data.decode(json)

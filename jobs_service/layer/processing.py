@@ -10,6 +10,7 @@ from jobs_service import notes
 from jobs_service.errors import JobCanceled, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
+from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit import Entry, Place, Unit
 from jobs_service.model import Outcome
 from jobs_service.notes import ERROR, PROGRESS, RESULT, HistoryKind
@@ -192,8 +193,31 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
     return await stop(unit, place, lock, None)
 
 
+async def set_aside(unit: Unit, place: Place, lock: bytes, error: RecordDamaged) -> None:
+    """Take a running job out of the index, because a part of its record is damaged that its end needs.
+
+    One whose record cannot be read at all is left to those who look for silent workers.
+
+    Raises:
+        WorkerConflict: the lock is not the job's.
+    """
+    try:
+        entry = await unit.load(place)
+    except RecordDamaged:
+        return
+    seq = _held(entry, lock).seq
+    assert isinstance(seq, bytes)
+    unit.condemn(entry, error)
+    take_out(unit, entry.keys, entry.keys.activity_head + seq, entry.packed_id)
+
+
 async def lose(unit: Unit, entry: Entry, record: Record) -> None:
-    """Take a running job from a worker that fell silent: pending, or finished if it is canceled."""
+    """Take a running job from a worker that fell silent: pending, or finished if it is canceled.
+
+    Raises:
+        RecordDamaged: no end of a run could be written: it would run, and be lost, for ever.
+    """
+    notes.check_sizes(record.notes)
     unit.take_away(entry.keys)
     await _give_back(unit, entry, record, notes.noted(record.notes, HistoryKind.LOST, unit.now), record.run_at)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from jobs_service import notes
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer.keyspace import (
     AFTER,
     STAMP_CODE,
@@ -63,7 +65,7 @@ async def put_back(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> i
     """
     entries = await unit.load_fitting(keys, packed_ids)
     for packed_id, entry in zip(packed_ids, entries, strict=False):
-        if keys.data + packed_id in unit.damaged:
+        if keys.data + packed_id in unit.damaged or not _is_sound(entry.record):
             continue
         unit.transaction.clear(keys.set_aside + packed_id)
         if entry.record is not None:
@@ -71,6 +73,15 @@ async def put_back(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> i
             unit.watch_over(keys, entry.record)
             unit.wake(keys)
     return len(entries)
+
+
+def _is_sound(record: Record | None) -> bool:
+    """Whether all of a job's record can be read, the notes as well: else it would be set aside again, and again."""
+    try:
+        notes.check(b"" if record is None else record.notes)
+    except RecordDamaged:
+        return False
+    return True
 
 
 async def remove_damaged(unit: Unit, place: Place) -> None:

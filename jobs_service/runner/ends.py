@@ -12,7 +12,7 @@ from typing import Final
 
 from jobs_service.actors.context import Context
 from jobs_service.actors.group_commit import GroupCommit
-from jobs_service.errors import DirectoryMoved, StoreError, WorkerConflict
+from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreError, WorkerConflict
 from jobs_service.events import EventLog
 from jobs_service.layer import processing
 from jobs_service.layer.batching import Batch, Room
@@ -151,6 +151,10 @@ class Ends:
         elif isinstance(error, WorkerConflict):
             self._tell_ended_otherwise(run, end)
             self._settle(run)
+        elif isinstance(error, RecordDamaged) and end.operation is not processing.set_aside:
+            # By itself it would run, and not end, once per timeout.
+            self._log.error("end_not_written", id=run.job.id, exc_info=error)
+            self._rewrite(run, End(processing.set_aside, (error,)))
         elif end.operation is processing.finish and not end.instead:
             # A result that the store does not take; an error of bounded size it takes.
             failure = self._execution.too_large(run.job, error)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, JobState, RunningJob
+from jobs_service import JobsService, JobState, RecordDamaged, RunningJob
 from jobs_service.layer.keyspace import pack_id
 from tests.runner.support import TYPE, add, all_ended, now, opened, running
 from tests.virtual_time import in_virtual_time
@@ -30,6 +30,16 @@ def more_events_than_there_are(raw: bytes) -> bytes:
 def an_event_of_no_kind(raw: bytes) -> bytes:
     at = notes_at(raw) + 14
     return raw[:at] + b"\xee" + raw[at + 1 :]
+
+
+def a_longer_history_than_there_is(raw: bytes) -> bytes:
+    at = notes_at(raw) + 4
+    return raw[:at] + (int.from_bytes(raw[at : at + 2], "big") + 9).to_bytes(2, "big") + raw[at + 2 :]
+
+
+def as_many_events_as_are_kept(raw: bytes) -> bytes:
+    at = notes_at(raw) + 3
+    return raw[:at] + bytes([19]) + raw[at + 1 :]
 
 
 DAMAGE = [more_events_than_there_are, an_event_of_no_kind]
@@ -86,6 +96,45 @@ async def test_a_job_that_was_lost_with_its_worker_too_often_ends(how: Damage) -
             async with running(jobs):
                 await asyncio.sleep(100)
         assert (await jobs.get(TYPE, "damaged")).state is JobState.FINISHED
+        await jobs.remove(TYPE, "damaged", force=True)
+
+
+@pytest.mark.parametrize("how", [a_longer_history_than_there_is, as_many_events_as_are_kept])
+@in_virtual_time
+async def test_a_job_whose_end_cannot_be_written_runs_once_and_is_set_aside(how: Damage) -> None:
+    async with opened() as jobs:
+        ran: list[object] = []
+
+        @jobs.handler(TYPE, max_attempts=None, timeout=20)
+        async def work(job: RunningJob) -> str:
+            ran.append(job.id)
+            return "done"
+
+        await add_damaged(jobs, "damaged", how)
+        await add(jobs, "sound")
+        with capture_logs() as events:
+            async with running(jobs):
+                await all_ended(jobs, ["sound"])
+                await asyncio.sleep(1)
+                noted = jobs._context.keyspace.of(TYPE).set_aside + pack_id("damaged")
+                assert await jobs.store.read(lambda tr: tr.get(noted)) is not None
+                await asyncio.sleep(1000)
+        assert sorted(map(str, ran)) == ["damaged", "sound"]
+        assert [event["id"] for event in events if event["event"] == "record_unreadable"] == ["damaged"]
+        await jobs.remove(TYPE, "damaged", force=True)
+
+
+@in_virtual_time
+async def test_a_job_whose_end_no_worker_can_write_is_lost_once() -> None:
+    async with opened() as jobs:
+        await add_damaged(jobs, "damaged", a_longer_history_than_there_is)
+        with capture_logs():
+            job = await jobs.accept(TYPE)
+            assert job is not None
+            with pytest.raises(RecordDamaged):
+                await job.finish(result="done")
+            await asyncio.sleep(100)
+            assert await jobs.accept(TYPE, timeout=0) is None
         await jobs.remove(TYPE, "damaged", force=True)
 
 
