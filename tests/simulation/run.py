@@ -50,7 +50,7 @@ _LONG_STORM: Final = 20_000.0
 _LONG_CALM: Final = 8_000.0
 """Seconds of the storm, and of the calm, in a long run, in which little happens, but clocks are off by an hour."""
 
-_LONG: Final = 0.05
+_LONG: Final = 0.025
 """The share of runs that are long."""
 
 _EMBEDDED: Final = 0.12
@@ -64,7 +64,7 @@ _BURIED: Final = 2 * LONGEST_PERIOD + _LONGEST_REST + 3.0
 """Seconds of calm after which nothing is left of processes that died before."""
 
 _LONGER: Final = 2
-_TIRED: Final = 60_000
+_TIRED: Final = 20_000
 """Callbacks after which a storm ends."""
 _LONG_PACES: Final = (0.01, 0.002)
 _OFF: Final = 20.0
@@ -230,7 +230,7 @@ class Run:
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
-        self.budget = random.choice([8, 20, 50]) * (3 if self.sizes.large else 1)
+        self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
             self.pace = later.choice(_LONG_PACES)

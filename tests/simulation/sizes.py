@@ -19,7 +19,7 @@ from jobs_service.model import JobType, Priority
 from jobs_service.runner import schedule
 from jobs_service.store.base import Limits
 
-_SMALL: Final = 0.6
+_SMALL: Final = 0.85
 """The share of runs that are small."""
 
 _ROOM: Final = 400
