@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Callable,
     Collection,
@@ -673,18 +673,19 @@ class JobsService:
 
     async def list(
         self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
-    ) -> AsyncIterator[Job]:
+    ) -> AsyncGenerator[Job, None]:
         """Yield jobs in key order, page by page: each page is one transaction, all together have no time limit.
 
         A job whose record cannot be read is in the state "unreadable"; its error tells why.
 
         Args:
             type: of the jobs; None for all types.
-            state: only jobs in this state.
+            state: only jobs in this state: a JobState, or in one word what a job does: "ready", "scheduled",
+                "running", "succeeded", "failed" or "canceled". Jobs in other states are read, and passed over.
             page_size: jobs read per transaction at most; fewer where they are large.
         """
         keys = None if type is None else self._keys(type)
-        wanted = check_state(state)
+        wanted = check_state(state, self._sources.wall_time())
         size = check_page_size(page_size)
         keyspace = self._keyspace()
         limits = self._store.limits
@@ -696,7 +697,7 @@ class JobsService:
 
             page, after = await self._read(read)
             for _, job in page:
-                if wanted is None or job.state is wanted:
+                if wanted is None or wanted(job):
                     yield job
             if after is None:
                 return

@@ -42,8 +42,6 @@ COLUMNS = (
     Column("note, data", cut=True),
 )
 
-_STATES = {"ready": "pending", "scheduled": "pending", "pending": "pending", "running": "running", "unreadable": None}
-
 
 def list_jobs(
     context: typer.Context,
@@ -63,7 +61,7 @@ def list_jobs(
 
     async def body(jobs: JobsService) -> str:
         found = 0
-        async with aclosing(_pages(_in_state(jobs, only, state), limit)) as pages:
+        async with aclosing(_pages(jobs.list(only, state=state), limit)) as pages:
             async for page in pages:
                 print_page(page)
                 found += len(page)
@@ -127,22 +125,6 @@ def _json_lines(value: Any) -> list[str]:
 
 def _error_lines(error: JobError) -> list[str]:
     return [output.error_text(error), *error.traceback.rstrip().splitlines()]
-
-
-async def _in_state(jobs: JobsService, type: Any, state: str | None) -> AsyncGenerator[Job, None]:
-    """Yield the jobs of a type, or of all, that do what a word says."""
-    from jobs_service import JobState
-    from jobs_service.sources import Sources
-    from jobs_service.status import status_of
-
-    # The store knows states; which pending jobs are ready, and how a finished one ended, is looked at here.
-    coarse = None if state is None else _STATES.get(state, "finished")
-    among = None if coarse is None else JobState(coarse)
-    exact = state not in (None, "pending", "finished")
-    wall_time = Sources().wall_time
-    async for job in jobs.list(type, state=among):
-        if not exact or status_of(job, wall_time()) == state:
-            yield job
 
 
 async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGenerator[list[Job], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from jobs_service import notes
@@ -38,6 +38,7 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
+from jobs_service.status import Status, status_of
 from jobs_service.store.base import Transaction
 
 COUNT_PAGE = 10_000
@@ -182,7 +183,7 @@ class JobTransaction:
     ) -> Listing:
         """List jobs as this transaction sees them: `await` gives a list, `async for` one after the other."""
         keys = None if type is None else self._keys(type)
-        return Listing(self._list(keys, check_state(state), check_page_size(page_size)))
+        return Listing(self._list(keys, check_state(state, self._unit.now), check_page_size(page_size)))
 
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, those silent for longest first."""
@@ -354,7 +355,9 @@ class JobTransaction:
     def _changed(self, keys: TypeKeys) -> _Entries:
         return [entry for entry in self._unit.entries.values() if entry.changed and entry.keys == keys]
 
-    async def _list(self, keys: TypeKeys | None, state: JobState | None, page_size: int) -> AsyncIterator[Job]:
+    async def _list(
+        self, keys: TypeKeys | None, state: Callable[[Job], bool] | None, page_size: int
+    ) -> AsyncIterator[Job]:
         """Merge the stored jobs with those that this transaction has changed, in key order."""
         changed = {
             key: entry
@@ -372,7 +375,7 @@ class JobTransaction:
                     for found in _listed(changed[own[position]], state):
                         yield found
                     position += 1
-                if key not in changed and (state is None or job.state is state):
+                if key not in changed and (state is None or state(job)):
                     yield job
             if after is None:
                 break
@@ -500,14 +503,17 @@ def check_outcome(outcome: Any, job: Job) -> Outcome:
     return found
 
 
-def check_state(state: Any) -> JobState | None:
-    """Return the state to list if jobs can be in it."""
+def check_state(state: Any, now: float) -> Callable[[Job], bool] | None:
+    """Return what tells whether a job is in the state to list, None for all jobs; `now` in seconds since the epoch."""
     if state is None:
         return None
-    found = member(JobState, state)
-    if found is None or found is JobState.REMOVED:
-        raise InvalidJob(f"state {shown(state)}: allowed are 'pending', 'running', 'finished', 'unreadable'")
-    return found
+    coarse, exact = member(JobState, state), member(Status, state)
+    if coarse is not None and coarse is not JobState.REMOVED:
+        return lambda job: job.state is coarse
+    if exact is None:
+        allowed = ", ".join(repr(str(each)) for each in dict.fromkeys([*JobState, *Status]) if each != "removed")
+        raise InvalidJob(f"state {shown(state)}: allowed are {allowed}")
+    return lambda job: status_of(job, now) is exact
 
 
 def member(words: type[Word], value: Any) -> Word | None:
@@ -564,10 +570,11 @@ def _tell_worker(job: RunningJob) -> None:
         job._worker._ending(job)
 
 
-def _listed(entry: Entry, state: JobState | None) -> list[Job]:
-    if entry.record is None or (state is not None and entry.record.state is not state):
+def _listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
+    if entry.record is None:
         return []
-    return [job_of(entry)]
+    job = job_of(entry)
+    return [job] if state is None or state(job) else []
 
 
 def _is_running(job: Any) -> bool:

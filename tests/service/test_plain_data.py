@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs_service import JobError, JobEvent, JobsService, Outcome
+from jobs_service import JobError, JobEvent, JobsService, JobTransaction, Outcome
 from jobs_service.actors.subscriptions import Mailbox, Target
 from jobs_service.json_data import same
 from jobs_service.model import JobState
@@ -126,3 +126,24 @@ async def test_types_that_python_takes_for_equal_are_counted_each_for_itself(qui
     counted = await quiet.stats()
     assert len(counted) == 3
     assert [counted[type]["pending"] for type in [(1,), (True,), (1.0,)]] == [1, 2, 3]
+
+
+async def test_jobs_are_listed_by_the_word_for_what_they_do(quiet: JobsService) -> None:
+    for outcome in Outcome:
+        await quiet.add(T1, outcome.value)
+        await (await accepted(quiet, T1)).finish(outcome=outcome)
+    await quiet.add(T1, "running")
+    await accepted(quiet, T1)
+    await quiet.add(T1, "ready")
+    await quiet.add(T1, "scheduled", run_at=FAR_AWAY)
+    for word in ("ready", "scheduled", "running", "succeeded", "failed", "canceled"):
+        assert [job.id async for job in quiet.list(T1, state=word)] == [word]
+
+    async def read_and_write(tx: JobTransaction) -> None:
+        await tx.resubmit(T1, "failed")
+        await tx.remove(T1, "succeeded")
+        assert [job.id for job in await tx.list(T1, state="ready")] == ["failed", "ready"]
+        assert [job.id for job in await tx.list(T1, state="canceled")] == ["canceled"]
+        assert await tx.list(T1, state="succeeded") == []
+
+    await quiet.transact(read_and_write)
