@@ -254,7 +254,7 @@ def _one_value(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, A
     if handler.takes_keywords and args is UNSET:
         return dict(arguments)
     first = next(iter(arguments))
-    why = f"it takes {'one value' if handler.takes_args else 'no arguments'}"
+    why = f"it takes {'one value, right after the handler' if handler.takes_args else 'no arguments'}"
     if handler.takes_keywords:
         why = "its arguments are given as one value already"
     close = difflib.get_close_matches(first, ENQUEUE_OPTIONS, n=1)

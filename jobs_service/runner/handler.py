@@ -21,6 +21,7 @@ from jobs_service.layer.enqueueing import (
 )
 from jobs_service.layer.keyspace import pack_type, unpacked_type
 from jobs_service.model import UNSET, Job, JobType
+from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
@@ -284,6 +285,9 @@ def _gets_job(function: Any, parameter: inspect.Parameter, scope: _Scope) -> boo
             return True
         raise
     if _is_job(annotation):
+        if annotation is BlockingJob and inspect.iscoroutinefunction(_body(function)):
+            why = "it is a coroutine function, which gets a RunningJob; a BlockingJob is for plain functions"
+            raise _refused(function, why)
         return True
     if named and annotation not in _UNTYPED and _is_payload(annotation):
         raise _refused(function, f"parameter job is annotated {name_of(annotation)} but gets the job; call it args")

@@ -342,6 +342,10 @@ def test_a_type_that_no_job_can_have_is_refused() -> None:
 # what is refused
 
 
+async def awaits_nothing(running: blocking_module.BlockingJob) -> None:
+    running.progress(1)
+
+
 def job_in_the_middle(a: int, job: RunningJob, b: int) -> None: ...
 def positional_only(a: int, /, b: int) -> None: ...
 def named_like_an_option(a: int, delay: int) -> None: ...
@@ -393,6 +397,7 @@ def wraps_a_coroutine(*args: Any) -> Any:
         (broken, "of parameter args cannot be resolved: "),
         (no_payload, "parameter args: ExitStack is nothing that a job's data can be: "),
         (payload_called_job, "parameter job is annotated Thumbnail but gets the job; call it args"),
+        (awaits_nothing, "it is a coroutine function, which gets a RunningJob; a BlockingJob is for plain functions"),
         (generator, "it is a generator; a handler returns its result and does not yield"),
         (async_generator, "it is a generator"),
         (functools.partial(generator, 3), "it is a generator"),
