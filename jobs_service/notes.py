@@ -68,7 +68,7 @@ class HistoryKind(enum.StrEnum):
     STARTED = "started"
     """A worker accepted it; the detail names the worker."""
     STOPPED = "stopped"
-    """It was given back unfinished: by rotation, on shutdown, to go on later."""
+    """It was given back unfinished: by rotation, on shutdown, to go on later; the detail is the reason."""
     CRASHED = "crashed"
     """Its run failed; the detail is the reason."""
     LOST = "lost"
@@ -94,7 +94,7 @@ class HistoryEvent:
     Attributes:
         kind: what happened.
         at: when, seconds since the epoch.
-        detail: who started it, or why it crashed; at most 255 bytes.
+        detail: who started it, or why it crashed or was stopped; at most 255 bytes.
     """
 
     kind: HistoryKind

@@ -375,7 +375,7 @@ def moved(unit: Unit, record: Record, retention: Retention) -> Record:
         if keep is not None:
             ended.notes = notes.expiring(ended.notes, unit.now + keep)
         return ended
-    stopped = record.noted(HistoryKind.STOPPED, unit.now, attempts=-1)
+    stopped = record.noted(HistoryKind.STOPPED, unit.now, "copied while it ran", attempts=-1)
     return stopped.pending(unit.place_for(record.run_at), seq, record.priority, record.run_at)
 
 

@@ -154,15 +154,23 @@ async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float
     return entry
 
 
-async def stop(unit: Unit, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None) -> Entry:
+async def stop(
+    unit: Unit, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = ""
+) -> Entry:
     """Give the job back as one whose run does not count: pending from a time on (None: as before).
+
+    Args:
+        unit, place, lock: as for the others.
+        run_at: seconds since the epoch.
+        max_history: as in Told.
+        reason: in a few words, for the history.
 
     Raises:
         WorkerConflict: the lock is not the job's.
     """
     entry = await unit.load(place)
     record = _held(entry, lock)
-    said = notes.noted(record.notes, HistoryKind.STOPPED, unit.now, attempts=-1, most=max_history)
+    said = notes.noted(record.notes, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
     await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)
     return entry
 
@@ -190,7 +198,7 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
     Raises:
         WorkerConflict: the lock is not the job's.
     """
-    return await stop(unit, place, lock, None)
+    return await stop(unit, place, lock, None, reason="released")
 
 
 async def set_aside(unit: Unit, place: Place, lock: bytes, error: RecordDamaged) -> None:

@@ -192,7 +192,7 @@ class Execution:
             # It has swallowed its cancellation: late is late, as for one that passes it on.
             return self.asked(job, run.why)
         if result is _GIVEN_BACK:
-            return self.asked(job, run.why or Why.STOPPED)
+            return self.asked(job, run.why or Why.ENDING)
         if (run.written or run.ending) and isinstance(result, Job):
             result = None  # what the operation that has ended the job returned
         try:
@@ -219,7 +219,7 @@ class Execution:
             return self._canceled()
         if isinstance(error, Snooze) and why is not Why.OVERTIME:
             later = self._sources.wall_time() + error.seconds
-            return End(processing.stop, (later, self._options.max_history))
+            return self._stopped(f"snoozed for {error.seconds:g} s", later)
         if isinstance(error, Discard):
             return self._failed(job, error, final=True)
         if isinstance(error, asyncio.CancelledError):
@@ -227,9 +227,9 @@ class Execution:
             error = JobsError("the handler canceled itself")
         return self._failed(job, error, after=error.after if isinstance(error, Retry) else None)
 
-    def stopped(self) -> End:
-        """Return the end of a job that is given back."""
-        return End(processing.stop, (None, self._options.max_history))
+    def _stopped(self, reason: str, run_at: float | None = None) -> End:
+        """Return the end of a job that is given back: to run from a time on, seconds since the epoch."""
+        return End(processing.stop, (run_at, self._options.max_history, reason))
 
     def _canceled(self) -> End:
         return End(processing.finish, (None, Outcome.CANCELED, Told(max_history=self._options.max_history)))
@@ -242,7 +242,9 @@ class Execution:
             case Why.CANCELED:
                 return self._canceled()
             case Why.STOPPED:
-                return self.stopped()
+                return self._stopped("its slot was wanted")
+            case Why.ENDING:
+                return self._stopped("its runner ended")
             case Why.OVERTIME:
                 limit = job.time_limit or self._options.time_limit
                 return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))

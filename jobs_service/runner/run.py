@@ -17,7 +17,9 @@ class Why(enum.Enum):
     """Why a handler that runs is to end."""
 
     STOPPED = "stopped"
-    """Its slot is wanted, or the runner ends: the job is given back."""
+    """Its slot is wanted: the job is given back."""
+    ENDING = "ending"
+    """The runner ends: the job is given back."""
     CANCELED = "canceled"
     """A creator asked for the job's removal."""
     TAKEN = "taken"

@@ -125,9 +125,9 @@ class Runs:
             self.some.set()
             self._none.clear()
         if self.draining or self.busy > options.slots:
-            run.why = Why.STOPPED
+            run.why = Why.ENDING if self.draining else Why.STOPPED
             self._left(run)
-            self._write(run, self._execution.stopped())
+            self._write(run, self._execution.asked(job, run.why))
             return
         run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
@@ -259,7 +259,7 @@ class Runs:
         self.wake()
         for run in self.running():
             if run.continuous or self.handler.kind == "command":  # they would not end by themselves
-                self.stop_run(run, Why.STOPPED)
+                self.stop_run(run, Why.ENDING)
             elif run.announce is not None:
                 run.announce()
         await self._within(self.options.grace)
@@ -267,7 +267,7 @@ class Runs:
 
     async def _stop_all(self) -> None:
         for run in list(self._by_lock.values()):
-            self.stop_run(run, Why.STOPPED)
+            self.stop_run(run, Why.ENDING)
         await self._within(self.options.grace)
         for run in list(self._by_lock.values()):
             if run.task is not None and not run.task.done():

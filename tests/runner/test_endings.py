@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Outcome, RunningJob, StoreUnavailable
-from jobs_service.model import Job, JobState
+from jobs_service import Outcome, RunningJob, Snooze, StoreUnavailable
+from jobs_service.model import HistoryKind, Job, JobState
 from jobs_service.sources import Sources
 from tests.actors.support import CountedStore
 from tests.runner.support import TYPE, add, ended, opened, running, settings_with, story, virtual_loop, warned
@@ -200,3 +200,33 @@ async def test_a_result_that_is_too_large_fails_the_job_also_when_the_store_coul
             job = await ended(jobs, "large")
             assert job.attempts == 1
             assert_failed(job, "JobTooLarge", "bytes")
+
+
+@in_virtual_time
+async def test_the_history_tells_why_a_job_was_given_back() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, slots=1, continuous=True, interval=10, grace=1)
+        async def work(job: RunningJob) -> None:
+            match job.id, job.history[1].kind:
+                case "snoozes", HistoryKind.ADDED:
+                    raise Snooze(90)
+                case "releases", HistoryKind.ADDED:
+                    await job.release()
+                case _:
+                    await asyncio.Event().wait()
+
+        async with running(jobs):
+            await add(jobs, "snoozes", "releases")
+            await asyncio.sleep(1)
+            await add(jobs, "waits")
+            await asyncio.sleep(15)
+        why = {
+            id: [event.detail for event in (await jobs.get(TYPE, id)).history if event.kind is HistoryKind.STOPPED]
+            for id in ("snoozes", "releases", "waits")
+        }
+    assert why == {
+        "snoozes": ["snoozed for 90 s"],
+        "releases": ["its slot was wanted", "released"],
+        "waits": ["its runner ended"],
+    }
