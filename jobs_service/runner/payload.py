@@ -73,12 +73,18 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
         names: what forward references inside of the annotation's classes may mean beside their modules' names.
 
     Raises:
-        InvalidSettings: it is none of these, or has a forward reference that cannot be resolved.
+        InvalidSettings: it is none of these, has a forward reference that cannot be resolved, or is an alias that holds
+            itself.
     """
     for plain, kind in _PLAIN:
         if annotation == plain:
             return _Plain(kind)
     called = name_of(annotation)
+    if (reference := _unresolved(annotation)) is not None:
+        raise InvalidSettings(
+            f"an alias that holds itself, as {shown(reference)} in it: make it one with "
+            "typing_extensions.TypeAliasType, or the `type` statement of Python 3.12"
+        )
     try:
         if _has_struct(annotation):
             return _of_msgspec(called, annotation)
@@ -249,8 +255,15 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
         return None
 
 
+def _unresolved(annotation: Any) -> str | None:
+    """Return what refers by name in an annotation whose names were resolved: back to an alias that holds itself."""
+    if isinstance(annotation, typing.ForwardRef):
+        return annotation.__forward_arg__
+    return next(filter(None, map(_unresolved, typing.get_args(annotation))), None)
+
+
 def _of_pydantic(called: str, annotation: Any, names: Mapping[str, Any]) -> Codec:
-    adapter: TypeAdapter[Any] = TypeAdapter(_for_pydantic(annotation, names))
+    adapter: TypeAdapter[Any] = TypeAdapter(_for_pydantic(annotation, names, {}))
     adapter.rebuild(raise_errors=True, _types_namespace=names)
     # By name and not by alias: an alias may be for one direction only.
     dump = partial(adapter.serializer.to_python, mode="json", warnings="error", by_alias=False, round_trip=True)
@@ -258,7 +271,7 @@ def _of_pydantic(called: str, annotation: Any, names: Mapping[str, Any]) -> Code
     return _Typed(called, dump, load, _pydantic_complaint)
 
 
-def _for_pydantic(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _for_pydantic(annotation: Any, names: Mapping[str, Any], known: dict[Any, Any]) -> Any:
     """Return an annotation with each typing.TypedDict replaced by an equal one of typing_extensions.
 
     Before Python 3.12 the standard library's does not say which fields are required, and pydantic refuses it.
@@ -266,11 +279,11 @@ def _for_pydantic(annotation: Any, names: Mapping[str, Any]) -> Any:
     if sys.version_info >= (3, 12):
         return annotation
     if typing.is_typeddict(annotation) and type(annotation).__module__ == "typing":
-        return _typed_dict(annotation, names)
+        return known.get(annotation) or _typed_dict(annotation, names, known)
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return annotation
-    replaced = tuple(_for_pydantic(member, names) for member in members)
+    replaced = tuple(_for_pydantic(member, names, known) for member in members)
     if all(new is old for new, old in zip(replaced, members, strict=True)):
         return annotation
     if isinstance(annotation, types.UnionType):
@@ -283,14 +296,14 @@ def _with_members(annotation: Any, origin: Any, members: tuple[Any, ...]) -> Any
     return annotation.copy_with(members) if hasattr(annotation, "copy_with") else origin[members]
 
 
-def _typed_dict(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _typed_dict(annotation: Any, names: Mapping[str, Any], known: dict[Any, Any]) -> Any:
     required, optional = typing_extensions.Required, typing_extensions.NotRequired
-    fields = {
-        name: (required if name in annotation.__required_keys__ else optional)[_for_pydantic(hint, names)]
-        for name, hint in typing.get_type_hints(annotation, localns=dict(names), include_extras=True).items()
-    }
     make: Any = typing_extensions.TypedDict
-    made = make(annotation.__name__, fields)
+    made = known[annotation] = make(annotation.__name__, {})
+    # Known before its fields are looked at: it may be one of them.
+    for name, hint in typing.get_type_hints(annotation, localns=dict(names), include_extras=True).items():
+        qualifier = required if name in annotation.__required_keys__ else optional
+        made.__annotations__[name] = qualifier[_for_pydantic(hint, names, known)]
     if hasattr(annotation, "__pydantic_config__"):
         made.__pydantic_config__ = annotation.__pydantic_config__
     return made

@@ -73,6 +73,19 @@ class Shelf(TypedDict):
     best: Movie | None
 
 
+class Folder(TypedDict):
+    name: str
+    folders: "list[Folder]"
+    owner: NotRequired["Owner"]
+
+
+class Owner(TypedDict, total=False):
+    home: Folder
+
+
+Nested = typing.Union[str, "list[Nested]"]
+
+
 class ExtensionsMovie(typing_extensions.TypedDict):
     title: str
     year: typing_extensions.NotRequired[int]
@@ -514,3 +527,19 @@ def test_msgspec_is_not_imported_for_those_who_do_not_use_it() -> None:
         "import sys; from jobs_service.runner.payload import codec; codec(int); sys.exit('msgspec' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_typed_dict_may_hold_itself() -> None:
+    folders = codec(Folder)
+    inner: Folder = {"name": "inner", "folders": [], "owner": {}}
+    outer: Folder = {"name": "outer", "folders": [inner], "owner": {"home": inner}}
+    assert folders.decode(folders.encode(outer)) == outer
+    with pytest.raises(InvalidJob, match=r"does not fit Folder: field owner\.home\.folders\[0\]\.name is missing"):
+        folders.decode({**outer, "owner": {"home": {"name": "home", "folders": [{"folders": []}]}}})
+
+
+def test_an_alias_that_holds_itself_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InvalidSettings, match=r"alias that holds itself, as 'list\[Nested\]' in it: .*TypeAliasType"):
+        codec(dict[str, Nested])
+    nested: Any = typing_extensions.TypeAliasType("nested", "str | list[nested]")
+    assert codec(nested, {"nested": nested}).decode(["a", ["b"]]) == ["a", ["b"]]
