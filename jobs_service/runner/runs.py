@@ -171,7 +171,7 @@ class Runs:
 
     def _write(self, run: Run, end: End) -> None:
         if run.written or end.operation is None:
-            if run.why is Why.TAKEN:
+            if run.why is Why.TAKEN and not run.abandoned:
                 self.log.warning("job_taken_over", id=run.job.id)
             elif run.written and not run.abandoned:
                 end.tell_dropped(self.log, run.job)

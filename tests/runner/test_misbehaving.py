@@ -233,6 +233,27 @@ async def test_a_handler_that_swallows_cancellation_is_gone_on_without_and_keeps
 
 
 @in_virtual_time
+async def test_of_a_job_that_is_anothers_it_is_told_once_however_long_its_handler_goes_on() -> None:
+    async with opened() as jobs:
+        over = asyncio.Event()
+
+        @jobs.handler(TYPE, grace=10)
+        async def work(job: RunningJob) -> None:
+            await ignoring_cancellation(100)
+            over.set()
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+            with capture_logs() as events:
+                await jobs.remove(TYPE, "a", force=True)
+                await over.wait()
+                await asyncio.sleep(1)
+            told = [event["event"] for event in events if event["log_level"] != "debug"]
+            assert told == ["handler_ignores_cancellation", "job_taken_over"]
+
+
+@in_virtual_time
 async def test_a_job_given_back_behind_a_deaf_handler_runs_elsewhere_at_once() -> None:
     async with opened(worker="deaf") as jobs, opened(store_of(jobs), worker="other") as rival:
 
