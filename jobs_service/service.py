@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import threading
+from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -1059,9 +1060,9 @@ class JobsService:
             InvalidJob: a type or a number that cannot be.
         """
         wanted = check_limit(jobs) or 0
-        counted: dict[JobType, Gauges] = {}
+        counted: dict[JobType, Gauges] = defaultdict(lambda: Gauges(wanted))
         async for job in self.list(type):
-            counted.setdefault(exact_type(job.type), Gauges(wanted)).add(job, self._sources.wall_time())
+            counted[exact_type(job.type)].add(job, self._sources.wall_time())
         return {each: gauges.as_dict() for each, gauges in counted.items()}
 
     def _register(self, handler: Handler[Any, Any]) -> None:

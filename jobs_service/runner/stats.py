@@ -5,11 +5,11 @@ What CouchDB's scheduler gives as its gauges, `job_summary` and `jobs`, read fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from jobs_service.errors import RecordDamaged
-from jobs_service.model import HistoryKind, Job, JobState, JobType
+from jobs_service.model import HistoryEvent, HistoryKind, Job, JobState, JobType
 from jobs_service.runner.scheduling import HEALTH_THRESHOLD, consecutive_crashes
 
 GAUGES: Final = ("pending", "scheduled", "running", "crashed")
@@ -39,7 +39,8 @@ class Gauges:
             self.unreadable += 1
             return
         try:
-            state, history = state_of(job, now), job.history
+            history = job.history  # unpacked at every read
+            state = state_of(job, history, now)
             if len(self._summaries) < self._wanted:
                 self._summaries.append(summary(job, now))
         except RecordDamaged:  # of what is told of its runs
@@ -80,11 +81,10 @@ def exact_type(type: JobType) -> JobType:
     return ExactType(type) if isinstance(type, tuple) else type
 
 
-def state_of(job: Job, now: float) -> str:
+def state_of(job: Job, history: Sequence[HistoryEvent], now: float) -> str:
     """Return what an unfinished job does: pending, scheduled, running, or crashed and waiting for its next attempt."""
     if job.state is JobState.RUNNING:
         return "running"
-    history = job.history
     if history and history[0].kind is HistoryKind.CRASHED:
         return "crashed"
     run_at = job.run_at
@@ -97,7 +97,7 @@ def summary(job: Job, now: float, health_threshold: float = HEALTH_THRESHOLD) ->
     added = next((event.at for event in history if event.kind is HistoryKind.ADDED), None)
     return {
         "id": job.id,
-        "state": state_of(job, now),
+        "state": state_of(job, history, now),
         "attempts": job.attempts,
         "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
         "error_count": consecutive_crashes(history, health_threshold),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import examples
 
-HANDLER_ALONE, HANDLER_RUN, WORLD = examples("docs/testing.md")
+HANDLER_ALONE, HANDLER_RUN, FIXTURE, WORLD = examples("docs/testing.md")
 PAGE: dict[str, Any] = {"__name__": "page"}
 exec(compile(WORLD, "docs/testing.md", "exec"), PAGE)
 
@@ -30,7 +30,7 @@ def application(tmp_path: Path) -> Path:
 
 def run(program: str, application: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=application, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_handler_is_called_as_a_function(application: Path) -> None:
@@ -52,3 +52,9 @@ test_a_checksum_adds_up_lengths()
 def test_a_handler_is_run_as_programs_run_it(application: Path) -> None:
     run(HANDLER_RUN, application)
     assert not (application / "jobs-data").exists()
+
+
+def test_a_fixture_gives_each_test_a_service_without_jobs(application: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (application / "test_app.py").write_text(FIXTURE, encoding="utf-8")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # importing all that is installed here takes seconds
+    run("import pytest; raise SystemExit(pytest.main(['-p', 'pytest_asyncio.plugin', 'test_app.py']))", application)
