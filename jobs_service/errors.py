@@ -23,6 +23,10 @@ class JobsError(Exception):
         id: the job id concerned (str or bytes), or None.
     """
 
+    # Also of those whose class is an application's, with an __init__ of its own.
+    type: Any = None
+    id: str | bytes | None = None
+
     def __init__(self, message: str, *, type: Any = None, id: str | bytes | None = None) -> None:
         super().__init__(message)
         self.type = type
@@ -170,6 +174,8 @@ class Retry(JobsError):
         after: seconds until the next run at the earliest; None for the handler's backoff.
         message: why, for the job's error.
     """
+
+    after: float | None = None
 
     def __init__(self, after: float | None = None, message: str = "the handler asked for another attempt") -> None:
         super().__init__(_text("Retry(message", message))

@@ -166,7 +166,7 @@ class Execution:
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop with all other jobs
-            return self._raised(run, error)
+            return self._told_by(run, error)
         finally:
             _LOGGED_ID.reset(bound_id)
             _LOGGED_TYPE.reset(bound_type)
@@ -204,6 +204,12 @@ class Execution:
     def too_large(self, job: RunningJob, error: Exception) -> End:
         """Return the end of a job whose result the store does not take."""
         return self._failed(job, error, final=True)._replace(instead=True)
+
+    def _told_by(self, run: Run, raised: BaseException) -> End:
+        try:
+            return self._raised(run, raised)
+        except Exception as error:  # an exception that fails itself when it is looked at, as the user's code can
+            return self._failed(run.job, error) if run.why is None else self.asked(run.job, run.why)
 
     def _raised(self, run: Run, raised: BaseException) -> End:
         job, why = run.job, run.why

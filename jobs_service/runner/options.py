@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
@@ -186,6 +187,10 @@ _RANGES: Final = {
 
 def _check_continuous(value: Any) -> None:
     kind = type(value)
+    if inspect.iscoroutinefunction(value):
+        raise InvalidSettings(
+            f"option continuous={shown(value)}: it is asked as a job is accepted, and cannot be async"
+        )
     if kind is not bool and (not callable(value) or issubclass(kind, type)):
         raise InvalidSettings(
             f"option continuous={shown(value)}: {a_kind_of(value)}; allowed are True, False and a function of the job"

@@ -117,7 +117,7 @@ class Runs:
         options = self.options
         continuous = options.continuous
         if callable(continuous):
-            continuous = bool(self._answer_of(continuous, job))
+            continuous = self._answer_of(continuous, job)
         run = Run(job, at, continuous)
         self._by_lock[run.lock] = run
         self.busy += 1
@@ -137,7 +137,7 @@ class Runs:
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Ask a function of the user's about a job."""
         try:
-            return question(job)
+            return bool(question(job))
         except Exception as error:
             self.log.error("continuous_failed", id=job.id, exc_info=error)
             return False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, Outcome, RunningJob, WorkerConflict
+from jobs_service import JobsError, JobsService, Outcome, Retry, RunningJob, Snooze, WorkerConflict
 from jobs_service.model import HistoryKind, JobState
 from tests.runner.support import SOON, TYPE, add, all_ended, ended, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
@@ -380,3 +380,62 @@ async def test_a_handler_that_blocks_the_loop_is_logged_with_its_name() -> None:
     assert (event["id"], event["type"]) == ("blocks", TYPE)
     assert event["handler"].endswith("stubborn")
     assert event["seconds"] >= 1.05
+
+
+class Busy(JobsError):
+    """An error of an application's, with an __init__ of its own."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class NotYet(Snooze):
+    """One that asks for something, and does not say for how long."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Again(Retry):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Shy(Exception):
+    @property
+    def __traceback__(self) -> None:  # type: ignore[override]
+        raise LookupError("not to be seen")
+
+
+def nested() -> Exception:
+    """Return more groups in each other than anything can go into."""
+    group: Exception = ValueError()
+    for _ in range(3000):
+        group = ExceptionGroup("groups", [group])
+    return group
+
+
+@pytest.mark.parametrize(
+    ("make", "type"),
+    [
+        (lambda: Busy(1), "Busy"),
+        (lambda: Again(1), "Again"),
+        (lambda: NotYet(1), "AttributeError"),
+        (lambda: ExceptionGroup("two", [Busy(1), Again(2)]), "Busy"),
+        (Shy, "LookupError"),
+        (nested, "RecursionError"),
+    ],
+)
+@in_virtual_time
+async def test_whatever_a_handler_raises_its_run_has_failed(make: Callable[[], Exception], type: str) -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=2, backoff=1)
+        async def work(job: RunningJob) -> None:
+            raise make()
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+        assert story(job) == ["added", "started", "crashed", "started", "crashed", "finished"]
+        assert (job.error and job.error.type) == type

@@ -129,7 +129,11 @@ def test_continuous_is_a_bool_or_a_function_of_the_job() -> None:
 
     assert HandlerOptions(continuous=True).continuous is True
     assert HandlerOptions(continuous=endless).continuous is endless
-    for value in (1, None, "yes", bool):
+
+    async def asynchronous(job: RunningJob) -> bool:
+        return False
+
+    for value in (1, None, "yes", bool, asynchronous):
         assert complaint(continuous=value).startswith("option continuous=")
 
 

@@ -281,14 +281,19 @@ async def test_an_end_that_the_store_is_away_for_at_the_end_as_well_does_not_kee
         assert (await jobs.get(TYPE, "a")).state is not JobState.RUNNING
 
 
-@in_virtual_time
-async def test_a_function_that_tells_of_continuous_jobs_and_fails_makes_none_continuous() -> None:
-    def fails(job: RunningJob) -> bool:
-        raise ValueError("no idea")
+class NeitherTrueNorFalse:
+    """What an array of several values is, for one."""
 
+    def __bool__(self) -> bool:
+        raise ValueError("neither")
+
+
+@pytest.mark.parametrize("answer", [str.upper, lambda job: NeitherTrueNorFalse()], ids=["raises", "says neither"])
+@in_virtual_time
+async def test_a_function_that_tells_of_continuous_jobs_and_fails_makes_none_continuous(answer: Any) -> None:
     async with opened() as jobs:
 
-        @jobs.handler(TYPE, continuous=fails)
+        @jobs.handler(TYPE, continuous=answer)
         async def work(job: RunningJob) -> str:
             return "done"
 
