@@ -70,7 +70,7 @@ def add(
 
         return await jobs.transact(work)
 
-    job = session.run(context, store, body, makes_store=True)
+    job = session.run(context, store, body, rehearsal=body)
     if as_json:
         output.json_line(output.job_json(job))
     elif id is None:

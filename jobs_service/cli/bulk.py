@@ -45,12 +45,19 @@ def add_many(
         descriptor = _open(file, opened)
         if_exists: IfExists = "resubmit" if resubmit else "error"
 
-        async def body(jobs: JobsService) -> int:
+        async def make_type(jobs: JobsService) -> None:
             if seconds is not None:
                 await jobs.transact(lambda tx: ensure_type(tx, name, seconds))
+
+        async def rehearsal(jobs: JobsService) -> None:
+            await make_type(jobs)
+            await jobs.get_type_timeout(name)
+
+        async def body(jobs: JobsService) -> int:
+            await make_type(jobs)
             return await add_lines(jobs, name, descriptor, if_exists)
 
-        added = session.run(context, store, body, makes_store=True)
+        added = session.run(context, store, body, rehearsal=rehearsal)
     if as_json:
         output.json_line({"type": shown(name), "added": added})
     else:

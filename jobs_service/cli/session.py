@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
+    from jobs_service.store import Store
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ def run(
     store: str | None,
     body: Callable[[JobsService], Coroutine[Any, Any, T]],
     *,
-    makes_store: bool = False,
+    rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
     supervise: bool = False,
 ) -> T:
     """Open the service, run a verb's body with it, close it, and return the body's result.
@@ -57,27 +58,30 @@ def run(
         context: the verb's.
         store: the verb's `--store`.
         body: called with the open service.
-        makes_store: whether an embedded store that is not there is made; else that is an error.
+        rehearsal: what is done first where an embedded store is not there, with a service in memory: what that refuses
+            leaves no empty store behind. None for a body that makes no store; that there is none is an error then.
         supervise: whether the supervisor tree runs meanwhile, which subscriptions need.
 
     Raises:
         StoreError: there is no such store, or it cannot be opened.
     """
-    return run_at(chosen_store(context, store), body, makes_store=makes_store, supervise=supervise)
+    return run_at(chosen_store(context, store), body, rehearsal=rehearsal, supervise=supervise)
 
 
 def run_at(
     address: str,
     body: Callable[[JobsService], Coroutine[Any, Any, T]],
     *,
-    makes_store: bool = False,
+    rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
     supervise: bool = False,
 ) -> T:
     """Do what `run` does at the store with an address."""
     import asyncio
 
-    if not makes_store:
+    if rehearsal is None:
         require_store(address)
+    elif missing_store(address) is not None:
+        asyncio.run(_within(_imitated(address), rehearsal, supervise=False))
     return asyncio.run(_within(address, body, supervise))
 
 
@@ -104,10 +108,23 @@ def missing_store(address: str) -> str | None:
     return path
 
 
-async def _within(address: str, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:
+def _imitated(address: str) -> Store:
+    """Return a store in memory that takes what the one with an address takes."""
+    from jobs_service.settings import Settings
+    from jobs_service.sources import Sources
+    from jobs_service.store import open_address
+    from jobs_service.store.memory import MemoryStore
+
+    settings, sources = Settings(), Sources()
+    imitated = MemoryStore(settings=settings, sources=sources)
+    imitated.limits = open_address(address, settings, sources).limits
+    return imitated
+
+
+async def _within(store: str | Store, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:
     from jobs_service import JobsService
     from jobs_service.cli.logging import configure
 
     configure("warning")
-    async with JobsService(address, supervise=supervise) as jobs:
+    async with JobsService(store, supervise=supervise) as jobs:
         return await body(jobs)

@@ -82,11 +82,14 @@ def submit(
         stdin=None if stdin is None else _text_of(stdin),
     )
 
+    async def enqueue(jobs: JobsService) -> Job:
+        return await _enqueue(jobs, described.to_data(), id=name, priority=rank, run_at=run_at)
+
     async def body(jobs: JobsService) -> Job | JobEvent:
         from jobs_service import JobExists
 
         try:
-            job = await _enqueue(jobs, described.to_data(), id=name, priority=rank, run_at=run_at)
+            job = await enqueue(jobs)
         except JobExists as error:
             raise exits.AnswerIsNo(
                 f"{output.name(error.type, error.id)} exists already; give another --id, or have that one run again: "
@@ -94,7 +97,7 @@ def submit(
             ) from None
         return await _end_of(jobs, job, seconds) if wait else job
 
-    job = session.run(context, store, body, makes_store=True, supervise=wait)
+    job = session.run(context, store, body, rehearsal=enqueue, supervise=wait)
     if isinstance(job, Job):
         if as_json:
             output.json_line(output.job_json(job))

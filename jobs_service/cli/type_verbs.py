@@ -71,7 +71,11 @@ def set_timeout(
     """Give a type its activity timeout; this makes the type, and the store when there is none."""
     name = parse_type(type)
     timeout = parsing.positive_duration(seconds, "SECONDS")
-    session.run(context, store, lambda jobs: jobs.set_type_timeout(name, timeout), makes_store=True)
+
+    async def body(jobs: JobsService) -> None:
+        await jobs.set_type_timeout(name, timeout)
+
+    session.run(context, store, body, rehearsal=body)
     if as_json:
         output.json_line({"type": shown(name), "timeout": timeout})
     else:

@@ -119,6 +119,28 @@ def test_an_empty_directory_is_no_store_yet(invoke: Invoke, tmp_path: Path) -> N
     assert list((tmp_path / "jobs-data").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["add", "email", "x"], 1),
+        (["add", "email", "x" * 500, "--timeout", "60"], 2),
+        (["add", "email", "x", "--timeout", "60", "--data", "@long"], 2),
+        (["add", "email", "x", "--timeout", "60", "--at", "0001-01-01T00:00:00+01:00"], 2),
+        (["add", "json:null", "x", "--timeout", "60"], 2),
+        (["add-many", "email"], 1),
+        (["add-many", "x" * 500, "--timeout", "60"], 2),
+        (["submit", "--stdin", "long", "cat"], 2),
+        (["submit", "--wait", "--id", "x" * 500, "true"], 2),
+        (["types", "set", "x" * 500, "60"], 2),
+    ],
+)
+def test_what_is_refused_leaves_no_empty_store(invoke: Invoke, tmp_path: Path, arguments: list[str], code: int) -> None:
+    (tmp_path / "long").write_text(f'"{"x" * 100_000}"')
+    refused = invoke(*arguments, stdin=b'{"id": "a"}')
+    assert (refused.code, refused.error != "") == (code, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"long", "standard-input"}
+
+
 def test_the_store_comes_from_option_variable_and_default_in_this_order(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
