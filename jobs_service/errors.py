@@ -14,6 +14,9 @@ _MOST_SHOWN: Final = 60
 _MOST_OF_A_NAME: Final = 80
 _LONGEST_WAIT: Final = 1e9
 
+OTHER_LOOP: Final = "was opened on another event loop; use it there (in a thread: asyncio.run_coroutine_threadsafe)"
+"""What is wrong where a service or store is used on a loop that is not its own."""
+
 
 class JobsError(Exception):
     """Whatever jobs_service raises on purpose.

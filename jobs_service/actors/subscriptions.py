@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from jobs_service.errors import JobsError, ServiceClosed
+from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed
 from jobs_service.json_data import same
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.model import JobEvent, JobId, JobState
@@ -121,7 +121,7 @@ class Mailbox:
 
 def other_loop() -> JobsError:
     """Return what whoever uses a service on another event loop than its own is told."""
-    return JobsError("the service was opened on another event loop; use it there, or open one here")
+    return JobsError(f"the service {OTHER_LOOP}")
 
 
 def _looks_like(event: JobEvent, other: JobEvent) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import inspect
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
@@ -353,4 +354,6 @@ def _encodable(text: str) -> str:
 
 
 def _unfit(result: Any, error: Exception) -> JobsError:
+    if inspect.iscoroutine(result):
+        return InvalidJob(f"the handler returned the coroutine {result.__qualname__} instead of awaiting it")
     return InvalidJob(f"the handler returned {shown(result)}, which is no result: {error}")

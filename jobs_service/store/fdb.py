@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import fdb
 
 from jobs_service.errors import (
+    OTHER_LOOP,
     DirectoryMoved,
     StoreError,
     StoreUnavailable,
@@ -273,9 +274,7 @@ class FdbStore(Store):
         try:
             self._check_usable()
             if asyncio.get_running_loop() is not self._loop:
-                raise StoreError(
-                    f"store {self.address} was opened on another event loop; use it there, or open one here"
-                )
+                raise StoreError(f"store {self.address} {OTHER_LOOP}")
         except StoreError:
             work.close()
             raise

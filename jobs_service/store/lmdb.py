@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import fdb.tuple
 import lmdb
 
-from jobs_service.errors import StoreDamaged, StoreError, StoreUnavailable, TransactionTooOld
+from jobs_service.errors import OTHER_LOOP, StoreDamaged, StoreError, StoreUnavailable, TransactionTooOld
 from jobs_service.events import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -235,7 +235,7 @@ class LmdbStore(Store):
             )
         # Also what keeps a transaction function from calling transact(): its thread has no loop.
         if asyncio.get_running_loop() is not self._loop:
-            raise StoreError(f"store {self.address} was opened on another event loop; use it there, or open one here")
+            raise StoreError(f"store {self.address} {OTHER_LOOP}")
         return self._loop
 
     # The writer thread

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import fdb.tuple
 
 from jobs_service.errors import (
+    OTHER_LOOP,
     CommitUnknown,
     StoreError,
     StoreUnavailable,
@@ -262,7 +263,7 @@ class MemoryStore(Store):
         if not self._opened or self._loop is None:
             raise StoreError(f"store {self.address} is not open")
         if asyncio.get_running_loop() is not self._loop:
-            raise StoreError(f"store {self.address} was opened on another event loop; use it there, or open one here")
+            raise StoreError(f"store {self.address} {OTHER_LOOP}")
         return self._loop
 
     def _enter(self) -> asyncio.AbstractEventLoop:

@@ -17,12 +17,12 @@ from jobs_service import JobsService
 from jobs_service.runner.options import HandlerOptions
 from tests.docs.pages import examples, rows, section
 
-APPLICATION, PROGRAM, INVOICE, REPORT = examples("docs/handlers.md")
+APPLICATION, PROGRAM, INVOICE, SCAN, REPORT = examples("docs/handlers.md")
 [PERIODIC] = examples("docs/periodic.md")
 
 INVOICES = """
 import asyncio
-from app import invoice, jobs
+from app import invoice, jobs, scan
 
 async def main():
     async with jobs:
@@ -34,6 +34,8 @@ async def main():
             await asyncio.sleep(0.05)
         print((await jobs.get("invoice", "i5")).attempts)
         print(await jobs.transact(lambda tx: tx.kv.get(b"bills/i7")))
+        scanned = await jobs.enqueue(scan, ["cat", "dog"])
+        print(await jobs.result(scan, scanned.id, timeout=60))
 
 asyncio.run(main())
 """
@@ -43,7 +45,7 @@ asyncio.run(main())
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the application, which a daemon serves."""
     directory = tmp_path_factory.mktemp("readme")
-    (directory / "app.py").write_text("\n\n".join((APPLICATION, REPORT, INVOICE, PERIODIC)), encoding="utf-8")
+    (directory / "app.py").write_text("\n\n".join((APPLICATION, REPORT, INVOICE, SCAN, PERIODIC)), encoding="utf-8")
     daemon = subprocess.Popen(
         [sys.executable, "-m", "jobs_service", "serve", "app:jobs"],
         cwd=directory,
@@ -86,7 +88,7 @@ def test_the_program_waits_for_what_the_daemon_runs(served: Path) -> None:
 
 
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
-    assert _run(INVOICES, served) == ["7", "no such total", "0", "b'paid'"]
+    assert _run(INVOICES, served) == ["7", "no such total", "0", "b'paid'", "2"]
 
 
 def test_every_option_is_in_the_table() -> None:

@@ -157,6 +157,24 @@ async def test_a_result_that_json_cannot_carry_fails_the_job_for_good(result: ob
             assert_failed(job, "InvalidJob", "the handler returned")
 
 
+@in_virtual_time
+async def test_a_handler_that_forgets_to_await_what_it_returns_is_told_so() -> None:
+    forgotten: list[Any] = []
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> Any:
+            forgotten.append(job.finish())
+            return forgotten[0]
+
+        async with running(jobs):
+            await add(jobs, "a")
+            assert_failed(
+                await ended(jobs, "a"), "InvalidJob", "returned the coroutine RunningJob.finish instead of awaiting it"
+            )
+    forgotten[0].close()
+
+
 @pytest.mark.parametrize("size", [99_990, 150_000, 11_000_000])
 @in_virtual_time
 async def test_a_result_larger_than_the_store_takes_fails_the_job_for_good(size: int) -> None:
