@@ -53,6 +53,7 @@ from jobs_service.errors import (
 )
 from jobs_service.events import EventLog
 from jobs_service.layer import activity, creation, inspection, pending, processing
+from jobs_service.layer.batching import KEYS_OF_A_JOB
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
 from jobs_service.layer.enqueueing import Enqueued, How, ResultT, Wanted, batches, handler_of, wanted
 from jobs_service.layer.inspection import QueueState
@@ -459,7 +460,7 @@ class JobsService:
         self._check_open()
         if rule == "resubmit":  # jobs that exist are written anew, however large they are
             pairs = ([*zip(*batch, strict=True)] for batch in self._batches(keys, jobs))
-            return await in_parts(pairs, write_front, self._transact)
+            return await in_parts(pairs, write_front, self._transact, self.settings.add_batch)
         added = await in_order(map(writing, self._batches(keys, jobs)), self._transact, self._transact_after)
         return [*chain.from_iterable(added)]
 
@@ -544,7 +545,7 @@ class JobsService:
         most, budget = self.settings.add_batch, self._store.limits.transaction // 2
         found = batches(wants, lambda id: place_of(keys, id), most, budget)
         if how.unique:  # those that have finished are written anew, however large they are
-            added = await in_parts(found, write_front, self._transact)
+            added = await in_parts(found, write_front, self._transact, most)
         else:
             written = await in_order(map(writing, found), self._transact, self._transact_after)
             added = [*chain.from_iterable(written)]
@@ -1370,9 +1371,8 @@ class JobsService:
     def _batches(self, keys: TypeKeys, jobs: Iterable[NewJob]) -> Iterable[tuple[_Places, _Specs]]:
         """Yield places and specs for one transaction after the other, each well within the store's limits."""
         most = self.settings.add_batch
-        # A job is written as record, key and index entry; half of the limit leaves room for what a store adds.
         budget = self._store.limits.transaction // 2
-        overhead = 4 * (len(keys.ready) + 64)
+        overhead = KEYS_OF_A_JOB * (len(keys.ready) + 64)
         places: _Places = []
         specs: _Specs = []
         size = 0
@@ -1380,7 +1380,7 @@ class JobsService:
             spec = new_job_spec(keys.type, job)
             place = place_of(keys, job.id)
             packed_id = place[2]
-            takes = spec.size() + 4 * len(packed_id) + overhead
+            takes = spec.size() + KEYS_OF_A_JOB * len(packed_id) + overhead
             if places and (len(places) == most or size + takes > budget):
                 yield places, specs
                 places, specs, size = [], [], 0

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
+from jobs_service.layer.batching import Batch, Pace
 from jobs_service.layer.unit import Unit
 
 T = TypeVar("T")
@@ -50,23 +51,28 @@ async def in_parts(
     batches: Iterable[Sequence[Job]],
     work: Callable[[Unit, Sequence[Job]], Awaitable[list[T]]],
     transact: Transact[list[T]],
+    most: int,
 ) -> list[T]:
     """Do something with many jobs that may exist already, one transaction after the other; return all results in order.
 
     How large the records are that are rewritten is known only when they were read. So each transaction takes as many
-    jobs from the front of its batch as it can hold.
+    jobs from the front of its batch as it can hold; half as many when the store says that it was too much all the same.
 
     Args:
         batches: as many jobs as one transaction takes at most, by what is known of them beforehand.
         work: does it with the first of these jobs, at least one; returns a result for each of those.
         transact: runs an operation in a transaction.
+        most: jobs of one batch.
     """
     results: list[T] = []
+    pace = Pace(Batch(most))
     for batch in batches:
         done = 0
         while done < len(batch):
             part = batch[done:]
-            found = await transact(lambda unit, part=part: work(unit, part))  # type: ignore[misc]
+            found = await pace.fitting(
+                lambda size, part=part: transact(lambda unit: work(unit, part[:size]))  # type: ignore[misc]
+            )
             results += found
             done += len(found)
     return results

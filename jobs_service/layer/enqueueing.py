@@ -19,6 +19,7 @@ from typing import (
 
 from jobs_service import json_data, notes
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
+from jobs_service.layer.batching import KEYS_OF_A_JOB
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, pack_type, unpacked_type
 from jobs_service.model import UNSET, JobId, JobType, RunAt
@@ -233,7 +234,7 @@ def batches(
     size = 0
     for job in jobs:
         place = place_of(job.id)
-        takes = job.spec.size() + 4 * len(place[2]) + 4 * (len(place[0].ready) + 64)
+        takes = job.spec.size() + KEYS_OF_A_JOB * (len(place[2]) + len(place[0].ready) + 64)
         if batch and (len(batch) == most or size + takes > budget):
             yield batch
             batch, size = [], 0

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from jobs_service import JobsService, NewJob, Settings
-from jobs_service.errors import InvalidJob, JobExists
-from tests.service.support import T1, drained
+from jobs_service.errors import InvalidJob, JobExists, TransactionTooLarge
+from jobs_service.store.buffer import CLEAR
+from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from tests.service.support import FAR_AWAY, T1, drained
 
 BATCH = 10
 MANY = 95
@@ -44,6 +46,31 @@ async def test_when_a_batch_fails_those_before_it_have_taken_effect_and_none_aft
         await quiet.add_many(T1, [NewJob(id) for id in names(0, MANY)])
     assert caught.value.id == name(45)
     assert await drained(quiet) == [name(45), *names(0, 40)]
+
+
+class CountsRanges(Faults):
+    """Counts a transaction as FoundationDB does: with the keys of the ranges that were read and written."""
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        """Refuse what is too large."""
+        size = sum(len(begin) + len(end) for begin, end in transaction.conflicts.ranges)
+        for operation, key, value, _ in transaction.log:
+            size += (4 if operation == CLEAR else 3) * len(key) + len(value or b"")
+        if size > transaction.limits.transaction:
+            raise TransactionTooLarge("transaction exceeds byte limit (2101)")
+
+
+@pytest.mark.parametrize("settings", [Settings(notify_holdoff=0.01)])
+async def test_many_jobs_with_long_ids_fit_into_the_transactions_of_a_store_that_counts_ranges(
+    quiet: JobsService,
+) -> None:
+    if isinstance(quiet.store, MemoryStore):
+        quiet.store.faults = CountsRanges()
+    ids = [name(number) + "x" * (quiet.store.limits.key // 4) for number in range(600)]
+    assert len(await quiet.add_many(T1, [NewJob(id) for id in ids])) == len(ids)
+    for how in ({"priority": 5, "run_at": FAR_AWAY}, {}):
+        jobs = [NewJob(id, 1, **how) for id in ids]  # type: ignore[arg-type]
+        assert [job.id for job in await quiet.add_many(T1, jobs, if_exists="resubmit")] == ids
 
 
 async def test_an_id_of_the_batch_before_is_found_there(quiet: JobsService) -> None:
