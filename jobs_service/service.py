@@ -35,6 +35,7 @@ from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription, other_loop
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.errors import (
+    CommitUnknown,
     InvalidJob,
     InvalidSettings,
     JobFailed,
@@ -44,6 +45,7 @@ from jobs_service.errors import (
     RecordDamaged,
     ServiceClosed,
     StoreError,
+    StoreUnavailable,
     SupervisorFailed,
     WorkerConflict,
     a_kind_of,
@@ -1138,13 +1140,14 @@ class JobsService:
         looks = Looks(self._spreading)
         accepted: list[Entry] = []
         touched: _Touched = {}
+        ending: list[RunningJob] = []
 
         async def work(unit: Unit) -> T:
             here = _here()
             self._inside.add(here)
             looks.begin()
             touched.clear()
-            tx = _ServiceTransaction(unit, self, looks, touched)
+            tx = _ServiceTransaction(unit, self, looks, touched, ending)
             try:
                 run = function(tx)
                 if getattr(type(run), "__await__", None) is None:
@@ -1168,7 +1171,15 @@ class JobsService:
                 self._give_back(entry)
 
         self._check_open()
-        result = await self._context.transact(work, abandoned)
+        try:
+            result = await self._context.transact(work, abandoned)
+        except (StoreUnavailable, CommitUnknown, WorkerConflict):  # a job's end may be in the store
+            raise
+        except Exception:
+            for job in ending:
+                assert job._worker is not None
+                job._worker._ending(job, False)
+            raise
         looks.end()
         committed()
         return result
@@ -1327,7 +1338,7 @@ class JobsService:
         size = job._record.size()
         return job_of(await self._operations.operate(processing.release, place, job.lock, size=size))
 
-    def _ending(self, job: RunningJob) -> None:
+    def _ending(self, job: RunningJob, whether: bool) -> None:
         """A running job is ended in its worker's own transaction: nobody keeps account of it here."""
 
     # Floors below
@@ -1591,12 +1602,21 @@ class _ServiceTransaction(JobTransaction):
         unit, service, looks: as for every JobTransaction.
         touched: gets the types whose timeouts it has changed, or may have made by enqueueing; it holds when the
             transaction has committed.
+        ending: gets the running jobs that it has ended, of which somebody keeps account.
     """
 
-    def __init__(self, unit: Unit, service: JobsService, looks: Looks, touched: _Touched) -> None:
+    def __init__(
+        self, unit: Unit, service: JobsService, looks: Looks, touched: _Touched, ending: list[RunningJob]
+    ) -> None:
         super().__init__(unit, service, service.settings.pending_batch, looks)
         self._service = service
         self._touched = touched
+        self._ended_here = ending
+
+    def _ending(self, job: RunningJob) -> None:
+        super()._ending(job)
+        if job._worker is not None:
+            self._ended_here.append(job)
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:
         await super().set_type_timeout(type, seconds)

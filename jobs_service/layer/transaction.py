@@ -283,8 +283,8 @@ class JobTransaction:
         json = creation.json_of(job.type, job.id, data)
         ended = check_outcome(outcome, job)
         place = self._place(job.type, job.id)
-        _tell_worker(job)
         said = told(job, result, error)
+        self._ending(job)
         return job_of(await _named(place, processing.finish(self._unit, place, job.lock, json, ended, said)))
 
     @overload
@@ -342,9 +342,14 @@ class JobTransaction:
     async def release(self, job: RunningJob) -> Job:
         """Give a running job back; see RunningJob.release."""
         check_running(job)
-        _tell_worker(job)
         place = self._place(job.type, job.id)
+        self._ending(job)
         return job_of(await _named(place, processing.release(self._unit, place, job.lock)))
+
+    def _ending(self, job: RunningJob) -> None:
+        """Tell who keeps an account of a running job that it may be over when this transaction has taken effect."""
+        if job._worker is not None:
+            job._worker._ending(job, True)
 
     def _keys(self, type: JobType) -> TypeKeys:
         return self._unit.keyspace.of(type)
@@ -562,12 +567,6 @@ def enqueued_job(entry: Entry | Seen) -> Job:
     job = job_of(entry)
     job._created = entry.added
     return job
-
-
-def _tell_worker(job: RunningJob) -> None:
-    """Tell who keeps an account of a running job that it may be over when this transaction has taken effect."""
-    if job._worker is not None:
-        job._worker._ending(job)
 
 
 def _listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:

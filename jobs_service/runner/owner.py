@@ -19,8 +19,8 @@ class Keeper(Protocol):
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
 
-    def job_ending(self, job: RunningJob) -> None:
-        """A handler ends its job in a transaction of its own, which may take effect or not."""
+    def job_ending(self, job: RunningJob, whether: bool) -> None:
+        """A handler ends its job in a transaction of its own, which may take effect or not; or has not, after all."""
 
     def job_over(self, job: RunningJob, ended: Job) -> None:
         """A handler has ended its job itself."""
@@ -61,8 +61,8 @@ class Owner:
     async def _release(self, job: RunningJob) -> Job:
         return self._over(job, await self._service._release(job))
 
-    def _ending(self, job: RunningJob) -> None:
-        self._keeper.job_ending(job)
+    def _ending(self, job: RunningJob, whether: bool) -> None:
+        self._keeper.job_ending(job, whether)
 
     def _changed(self, job: RunningJob) -> RunningJob:
         self._keeper.job_changed(job)

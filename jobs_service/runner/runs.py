@@ -201,11 +201,11 @@ class Runs:
         if run is not None:
             run.size = job._record.size()
 
-    def job_ending(self, job: RunningJob) -> None:
-        """A handler ends its job in a transaction of its own, which may take effect or not."""
+    def job_ending(self, job: RunningJob, whether: bool) -> None:
+        """A handler ends its job in a transaction of its own, which may take effect or not; or has not, after all."""
         run = self._by_lock.get(job.lock)
         if run is not None:
-            run.ending = True
+            run.ending = whether
 
     def job_over(self, job: RunningJob, ended: Job) -> None:
         """A handler has ended its job itself."""

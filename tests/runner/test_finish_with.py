@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -19,7 +20,7 @@ from jobs_service import (
 from jobs_service.errors import CommitUnknown, InvalidJob, JobsError, JobTooLarge, TransactionConflict
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction
-from tests.runner.support import TYPE, Weather, add, ended, lose, opened, running, store_of, story
+from tests.runner.support import SOON, TYPE, Weather, add, ended, lose, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 ONE = (1).to_bytes(8, "little")
@@ -280,3 +281,40 @@ async def test_effects_that_the_store_was_away_for_take_place_in_the_next_run() 
             assert job.error is not None
             assert job.error.type == "StoreUnavailable"
             assert await count(jobs) == 1
+
+
+async def finish_with_what_is_no_result(jobs: JobsService, job: RunningJob) -> None:
+    await job.finish_with(lambda tx: {1, 2})
+
+
+async def finish_and_roll_back(jobs: JobsService, job: RunningJob) -> None:
+    async def work(tx: JobTransaction) -> None:
+        await tx.finish(job)
+        raise InvalidJob("not so")
+
+    await jobs.transact(work)
+
+
+@pytest.mark.parametrize("end", [finish_with_what_is_no_result, finish_and_roll_back])
+@in_virtual_time
+async def test_a_handler_whose_end_was_not_written_is_canceled_when_its_job_is_anothers(
+    end: Callable[[JobsService, RunningJob], Awaitable[None]],
+) -> None:
+    canceled = asyncio.Event()
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            with pytest.raises(InvalidJob):
+                await end(jobs, job)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                canceled.set()
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(5)
+            await jobs.remove(TYPE, "a", force=True)
+            await asyncio.sleep(SOON)
+            assert canceled.is_set()
