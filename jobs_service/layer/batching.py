@@ -53,8 +53,8 @@ SHARE: Final = 4
 what a store adds to the bytes of keys and values is not known here."""
 
 KEYS_OF_A_JOB: Final = 8
-"""How often a transaction that adds a job holds its key, about: FoundationDB counts the ranges that are read and written
-as well, and so record and index entry three times each, and the look whether it is there twice."""
+"""How often a transaction that adds a job holds its key, about: FoundationDB counts the ranges that are read and
+written as well, and so record and index entry three times each, and the look whether it is there twice."""
 
 _GROWTH: Final = 16
 _INDEX_BYTES: Final = 32
