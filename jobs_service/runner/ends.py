@@ -56,6 +56,7 @@ class Ends:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Run, End]] = []
         self._rewriting: set[asyncio.Task[None]] = set()
+        self._has_left = False
         self._unsettled = 0
         self._settled = asyncio.Event()
         self._settled.set()
@@ -75,6 +76,7 @@ class Ends:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
+        self._has_left = True  # nobody would wait for what was begun from here on
         for task in self._rewriting:
             task.cancel()
         if self._rewriting:
@@ -145,24 +147,25 @@ class Ends:
             end.tell(self._log, run.job, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: End, error: Exception) -> None:
-        if isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable):
+        passes = isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable)
+        if passes and not self._has_left:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
             self._rewrite(run, end)
         elif isinstance(error, WorkerConflict):
             self._tell_ended_otherwise(run, end)
             self._settle(run)
-        elif isinstance(error, RecordDamaged) and end.operation is not processing.set_aside:
-            # By itself it would run, and not end, once per timeout.
-            self._log.error("end_not_written", id=run.job.id, exc_info=error)
-            self._rewrite(run, End(processing.set_aside, (error,)))
-        elif end.operation is processing.finish and not end.instead:
+        elif end.operation is processing.finish and not (end.instead or passes or isinstance(error, RecordDamaged)):
             # A result that the store does not take; an error of bounded size it takes.
             failure = self._execution.too_large(run.job, error)
             failure.tell(self._log, run.job)
             self._queue(run, failure)
         else:
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
-            self._settle(run)
+            if isinstance(error, RecordDamaged) and not self._has_left and end.operation is not processing.set_aside:
+                # By itself it would run, and not end, once per timeout.
+                self._rewrite(run, End(processing.set_aside, (error,)))
+            else:
+                self._settle(run)
 
     def _tell_ended_otherwise(self, run: Run, end: End) -> None:
         """The job is not this run's any more: another worker's, or ended by its handler in its own transaction."""

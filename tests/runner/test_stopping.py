@@ -281,6 +281,28 @@ async def test_an_end_that_the_store_is_away_for_at_the_end_as_well_does_not_kee
         assert (await jobs.get(TYPE, "a")).state is not JobState.RUNNING
 
 
+@in_virtual_time
+async def test_what_writes_an_end_that_the_store_is_away_for_does_not_outlive_the_runner() -> None:
+    weather = Weather()
+    async with opened() as jobs:
+        store_of(jobs).faults = weather
+
+        @jobs.handler(TYPE, grace=1)
+        async def work(job: RunningJob) -> None:
+            weather.leave()
+
+        with capture_logs() as events:
+            async with running(jobs):
+                await add(jobs, "a")
+                await asyncio.sleep(1)
+            await asyncio.sleep(15)
+            assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("end of")]
+            weather.come_back()
+            await asyncio.sleep(100)
+        assert [event["id"] for event in events if event["event"] == "end_not_written"] == ["a"]
+        assert not [event for event in events if event["event"] == "job_failed"]
+
+
 class NeitherTrueNorFalse:
     """What an array of several values is, for one."""
 
