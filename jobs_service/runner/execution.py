@@ -216,8 +216,11 @@ class Execution:
         job, why = run.job, run.why
         # A handler may work on other jobs as well: what it is told of those is an error like any other.
         own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
-        if why is Why.TAKEN or any(isinstance(each, WorkerConflict) for each in own):
+        if why is Why.TAKEN:
             return NOTHING
+        if any(isinstance(each, WorkerConflict) for each in own):
+            # Others have the job; or the handler itself has ended it, and goes on with what is not its job any more.
+            return End(None, error=_described(raised), raised=raised) if run.written else NOTHING
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
         if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):

@@ -109,6 +109,26 @@ async def test_a_handler_may_finish_its_job_itself_and_what_comes_after_changes_
 
 
 @in_virtual_time
+async def test_a_handler_that_goes_on_with_a_job_that_it_has_ended_is_named_in_the_log() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            await job.finish()
+            await job.progress(1, 2)
+
+        async with running(jobs):
+            with capture_logs() as events:
+                await add(jobs, "a")
+                job = await ended(jobs, "a")
+                await asyncio.sleep(1)
+            assert (job.outcome, job.error) == (Outcome.SUCCEEDED, None)
+            [told] = warned(events)
+            assert (told["event"], told["id"]) == ("handler_failed_after_end", "a")
+            assert "is no longer this worker's" in told["error"]
+
+
+@in_virtual_time
 async def test_a_handler_may_give_its_job_back_or_ask_for_another_run() -> None:
     runs: list[str] = []
     async with opened() as jobs:
