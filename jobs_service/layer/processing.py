@@ -198,7 +198,7 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
     Raises:
         WorkerConflict: the lock is not the job's.
     """
-    return await stop(unit, place, lock, None, reason="released")
+    return await stop(unit, place, lock, None, None, "released")
 
 
 async def set_aside(unit: Unit, place: Place, lock: bytes, error: RecordDamaged) -> None:

@@ -56,7 +56,7 @@ class Entry:
     | crash             | lock, Said, run_at                          | the job's record afterwards                  |
     | beat              | lock                                        | the job's record afterwards, or TAKEN        |
     | worker resubmit   | lock, Change                                | the job's record afterwards                  |
-    | stop              | lock, run_at, how much of the history       | the job's record afterwards                  |
+    | stop              | lock, run_at, how much of the history, why  | the job's record afterwards                  |
     | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
     | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
     | put back          | the accept's Terms                          | [(id, record afterwards), ...]: those moved  |
@@ -175,8 +175,8 @@ def _of_crash(lock: bytes, told: Told, run_at: float) -> tuple[Any, ...]:
     return lock, Said(*told), run_at
 
 
-def _of_stop(lock: bytes, run_at: float | None, max_history: int | None = None) -> tuple[Any, ...]:
-    return lock, run_at, max_history
+def _of_stop(lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = "") -> tuple[Any, ...]:
+    return lock, run_at, max_history, reason
 
 
 def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:

@@ -387,12 +387,20 @@ class Model:
         following = _following(job, change)
         return self.put(key, job._replace(data=data, next=following, place=self.places, active_at=time))
 
-    def stop(self, key: Key, lock: bytes, now: float, run_at: float | None = None, most: int | None = None) -> Result:
+    def stop(
+        self,
+        key: Key,
+        lock: bytes,
+        now: float,
+        run_at: float | None = None,
+        most: int | None = None,
+        reason: str = "released",
+    ) -> Result:
         """Give a job back as one whose run does not count, to run from a time on; None for the time it had."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        notes = _happened(job.notes, "stopped", now, "", most)._replace(attempts=max(job.notes.attempts - 1, 0))
+        notes = _happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
 
     def lose(self, key: Key, now: float) -> ModelJob:

@@ -322,8 +322,8 @@ class Operations:
 
     def _stop(self, entry: Entry) -> None:
         key, _ = self._job(entry)
-        lock, run_at, most = entry.arguments
-        self._end(entry, None, lambda: self.model.stop(key, lock, entry.now, run_at, most))
+        lock, run_at, most, reason = entry.arguments
+        self._end(entry, None, lambda: self.model.stop(key, lock, entry.now, run_at, most, reason))
 
     def _end(self, entry: Entry, change: Change | None, end: Callable[[], Any]) -> None:
         """End a run."""
