@@ -277,14 +277,13 @@ class BufferedTransaction(CheckedTransaction):
         self.log.append((STAMPED_VALUE, key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
-        only_bytes(key, "key")
+        self._check_conflict(key, key)
         if self._reads is not None:
             self._reads.add(key, key + b"\x00")
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        only_bytes(begin, "key")
-        only_bytes(end, "key")
-        if self._reads is not None:
+        self._check_conflict(begin, end)
+        if self._reads is not None and begin < end:
             self._reads.add(begin, end)
 
     def watch(self, key: bytes) -> Watch:

@@ -88,6 +88,11 @@ class CheckedTransaction(Transaction):
             raise system_key(max(begin, end))
         self._writable(len(begin) + len(end))
 
+    def _check_conflict(self, begin: bytes, end: bytes) -> None:
+        """Refuse to have conflicts about the store's own keys."""
+        if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:
+            raise system_key(max(begin, end))
+
     def _check_watch(self, key: bytes) -> None:
         """Refuse to watch what no key can be."""
         if not 0 < len(only_bytes(key, "key")) <= self.limits.key:

@@ -339,10 +339,12 @@ class FdbTransaction(CheckedTransaction):
         native.capi.fdb_transaction_atomic_op(native.tpointer, key, len(key), operand, len(operand), operation)
 
     def add_read_conflict_key(self, key: bytes) -> None:
-        self.native.add_read_conflict_key(only_bytes(key, "key"))
+        self._check_conflict(key, key)
+        self.native.add_read_conflict_key(key)
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        if only_bytes(begin, "key") < only_bytes(end, "key"):
+        self._check_conflict(begin, end)
+        if begin < end:
             self.native.add_read_conflict_range(begin, end)
 
     def watch(self, key: bytes) -> Watch:

@@ -113,6 +113,15 @@ class MemoryTransaction(BufferedTransaction):
                 watch.fire(StoreError("the watch was lost: its transaction did not commit"))
 
 
+class _LentTransaction(MemoryTransaction):
+    """One that others are to end: where they forget it, nobody can see any more what the store keeps for it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self.end()
+
+
 class MemoryStore(Store):
     """The memory store. What is in it stays until the object goes, also over `close` and another `open`.
 
@@ -218,7 +227,7 @@ class MemoryStore(Store):
     def begin(self) -> MemoryTransaction:
         """Begin a transaction whose end is up to the caller: for `JobsService.within`, and tests that interleave."""
         self._usable()
-        return MemoryTransaction(self)
+        return _LentTransaction(self)
 
     def adopt(self, transaction: object) -> Transaction:
         """Return a transaction that `begin` has begun: it is its own."""

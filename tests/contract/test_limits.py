@@ -206,6 +206,23 @@ async def test_the_stores_own_keys_are_out_of_reach(store: Store, key: bytes) ->
     await store.transact(reading)
 
 
+async def test_conflicts_about_the_stores_own_keys_are_refused_and_about_no_keys_are_none(store: Store) -> None:
+    async def function(tr: Transaction) -> None:
+        beyond = END + b"\x00"
+        with pytest.raises(StoreError, match="belongs to the store"):
+            tr.add_read_conflict_key(beyond)
+        for begin, end in ((b"a", beyond), (beyond, b"a")):
+            with pytest.raises(StoreError, match="belongs to the store"):
+                tr.add_read_conflict_range(begin, end)
+        tr.add_read_conflict_range(b"a", END)
+        tr.add_read_conflict_range(b"b", b"b")
+        tr.add_read_conflict_range(b"b", b"a")
+        tr.set(b"a", b"1")
+
+    await store.transact(function)
+    assert await value_of(store, b"a") == b"1"
+
+
 async def test_clearing_all_keys_leaves_the_store_working(store: Store) -> None:
     await write(store, {b"\x00": b"1", b"\xfe\xff": b"1"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -97,6 +98,8 @@ READS: dict[str, Callable[[MemoryTransaction], None]] = {
     "limited_reverse": _get_range(b"", END, 1, True),
     "conflict_key": lambda tr: tr.add_read_conflict_key(b"a"),
     "conflict_range": lambda tr: tr.add_read_conflict_range(b"", b"b"),
+    "no_conflict_range": lambda tr: tr.add_read_conflict_range(b"a", b"a"),
+    "inverted_conflict_range": lambda tr: tr.add_read_conflict_range(b"a\x00", b"a"),
     "own_add_read_back": _in_turn(lambda tr: tr.add(b"a", b"1"), _get_a),
     "own_add_in_snapshot": _in_turn(lambda tr: tr.add(b"a", b"1"), _snapshot_reads),
     "own_value": _in_turn(lambda tr: tr.set(b"a", b"x"), _get_a),
@@ -237,6 +240,19 @@ async def test_nothing_is_kept_when_nobody_reads_the_past() -> None:
             tr.clear_range(b"c", b"d")
             tr.commit()
             assert store.versions.kept == 0
+
+
+async def test_nothing_is_kept_for_a_transaction_that_was_forgotten() -> None:
+    async with opened() as store:
+        forgotten = store.begin()
+        watch = forgotten.watch(b"a")
+        await write(store, {b"a": b"2"})
+        assert store.versions.kept
+        del forgotten
+        gc.collect()
+        assert store.versions.kept == 0
+        with pytest.raises(StoreError, match="did not commit"):
+            await watch.wait()
 
 
 async def test_no_more_is_kept_than_open_transactions_can_see() -> None:
