@@ -9,7 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TextIO
+from typing import Protocol, TextIO, TypeGuard
 
 import typer
 
@@ -34,6 +34,10 @@ class AnswerIsNo(Exception):
     """The verb did what it was asked, and the answer is no. The message says which."""
 
 
+class Refused(Exception):
+    """What was asked cannot be done as it was given. The message says why."""
+
+
 class Terminated(Exception):
     """A signal other than Ctrl-C asked the verb to end; it has put things in order.
 
@@ -44,6 +48,12 @@ class Terminated(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(f"ended by signal {code - 128}")
         self.code = code
+
+
+class _OfTyper(Protocol):
+    """An error of typer's. In one release their common class is click's, in another its own, with or without a name."""
+
+    def format_message(self) -> str: ...
 
 
 def say(message: str) -> None:
@@ -102,7 +112,7 @@ def place(error: BaseException) -> str:
 
 def _report(error: BaseException) -> int:
     code = _code(error)
-    if isinstance(error, typer.TyperException):
+    if _is_of_typer(error):
         # The library that checks arguments says what kind of error it raised; that is of no use to anybody.
         say(error.format_message().replace(": Value error, ", ": ", 1) + _help_hint(error))
     elif code == BUG:
@@ -115,7 +125,7 @@ def _report(error: BaseException) -> int:
 def _code(error: BaseException) -> int:
     from jobs_service import errors
 
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, Refused) or _is_of_typer(error):
         return USAGE
     if isinstance(error, AnswerIsNo | TimeoutError):
         return NO
@@ -132,7 +142,11 @@ def _code(error: BaseException) -> int:
     return BUG
 
 
-def _help_hint(error: typer.TyperException) -> str:
+def _is_of_typer(error: BaseException) -> TypeGuard[_OfTyper]:
+    return callable(getattr(error, "format_message", None))
+
+
+def _help_hint(error: object) -> str:
     context = getattr(error, "ctx", None)
     return f" (see {context.command_path} --help)" if context is not None else ""
 

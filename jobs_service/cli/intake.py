@@ -12,8 +12,6 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import typer
-
 from jobs_service import JobsService, NewJob
 from jobs_service.cli import exits, parsing
 from jobs_service.cli.lines import Line, Unreadable, lines
@@ -39,7 +37,7 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
     """Add a job for every line from a file descriptor; return how many there were.
 
     Raises:
-        typer.TyperException: a line describes no job; the jobs of the lines before it are added.
+        exits.Refused: a line describes no job; the jobs of the lines before it are added.
         AnswerIsNo: a job was refused; the jobs of the lines before it are added.
         StoreError: the store failed; the message says how much was added.
     """
@@ -52,7 +50,7 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
             await adding.flush()
         except Unreadable as error:
             await adding.flush()
-            raise typer.TyperException(f"{error}; {adding.so_far()}") from None
+            raise exits.Refused(f"{error}; {adding.so_far()}") from None
         except asyncio.CancelledError:
             exits.say(f"interrupted; {adding.so_far()}")
             raise
@@ -79,7 +77,7 @@ class _Adding:
                 job = new_job(line.text)
             except ValueError as error:
                 await self.flush()
-                raise typer.TyperException(self._refusal(line.number, error)) from None
+                raise exits.Refused(self._refusal(line.number, error)) from None
             self._batch.append(_Numbered(line.number, job))
         if line.pause or len(self._batch) >= BATCH_JOBS or self._bytes >= BATCH_BYTES:
             await self.flush()
@@ -113,7 +111,7 @@ class _Adding:
             except StoreError as error:
                 raise type(error)(f"{error}; {self.so_far()}") from error
             except (InvalidJob, JobTooLarge) as error:
-                raise typer.TyperException(self._refusal(numbered.line, error)) from error
+                raise exits.Refused(self._refusal(numbered.line, error)) from error
             except JobsError as error:
                 raise exits.AnswerIsNo(self._refusal(numbered.line, error)) from error
 

@@ -155,7 +155,7 @@ def test_adding_to_a_store_that_is_not_there_makes_it(invoke: Invoke, store: str
         (["--priority", "1.5"], "Invalid value for --priority: '1.5' is no integer"),
         (["--priority", ""], "Invalid value for --priority: '' is no integer"),
         (["--priority", '"a'], "is not JSON"),
-        (["--colour"], "No such option: --colour"),
+        (["--colour"], "No such option"),
         (["--timeout", "0"], "Invalid value for --timeout: it must be more than 0"),
         (["--timeout", "soon"], "Invalid value for --timeout: 'soon' is no duration"),
     ],

@@ -70,7 +70,7 @@ READING = [
         (["list", "--limit"], "'--limit' requires an argument"),
         (["types", "drop"], "No such command 'drop'. (see jobs-service types --help)"),
         (["types", "set", "email"], "Missing argument 'SECONDS'."),
-        (["--verbose"], "No such option: --verbose"),
+        (["--verbose"], "No such option"),
         (["serve", "--log-level", "loud"], "Invalid value for '--log-level'"),
         (["serve", "--max-jobs", "0"], "Invalid value for '--max-jobs'"),
         (["submit"], "Missing argument '-- CMD ARGS...'"),

@@ -1,10 +1,9 @@
-"""The page of architecture: its files and functions are there, and it names every folder, dependency and child."""
+"""The page of architecture: its files and functions are there, and it names every folder and child."""
 
 from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -64,12 +63,6 @@ def test_no_module_imports_from_a_row_above_its_own() -> None:
         if height.get(name, min(height.values())) > height[own]
     ]
     assert above == []
-
-
-def test_every_dependency_has_its_row() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {re.split(r"[<>=\[ ]", line)[0] for line in project["dependencies"]}
-    assert {name for row in rows(PAGE, "dependency") for name in re.findall(r"`([\w-]+)`", row[0])} == wanted
 
 
 async def test_the_tree_has_the_children_of_the_picture() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -222,7 +223,13 @@ def unchanged(ready: Copy) -> Iterator[Copy]:
     """The same, without what other tests have added to it."""
     yield ready
     assert ready.builds == 1, "nothing has set it up again"
-    for name in ("small/more.py", "scripts/bench.py", "tests/__init__.py", "tests/simulation/__main__.py"):
+    for name in (
+        "small/more.py",
+        "scripts/bench.py",
+        "scripts/long.py",
+        "tests/__init__.py",
+        "tests/simulation/__main__.py",
+    ):
         ready.remove(name)
 
 
@@ -276,12 +283,16 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
     copy.add_command("id", "echo 0")
     copy.add_command("strace", "true")
     copy.add_command("apt-get", f'echo "$@" >>"{copy.root}/apt"; cd "{copy.path}"; cp python-from-apt python3.12')
-    copy.write("scripts/test", '#!/bin/sh\nscripts/setup-env dev && echo "checked with $(.venv/bin/pip --version)"\n')
+    checks = 'scripts/setup-env dev && echo "checked $1 with $(.venv/bin/pip --version)"'
+    copy.write("scripts/test", f"#!/bin/sh\n{checks}\n")
     copy.write("scripts/docs", "#!/bin/sh\necho built\n")
     done = copy.run(".ci/run")
     assert done.returncode == 0, done.stderr
-    assert "checked with pip" in done.stdout
-    assert done.stdout.endswith("built\n")
+    assert re.findall(r"^built|^checked .*? with pip", done.stdout, re.MULTILINE) == [
+        "checked  with pip",
+        "built",
+        "checked --long with pip",
+    ]
     assert f"{copy.root.resolve()}/.venv/" in done.stdout
     assert (copy.root / "apt").read_text().splitlines() == [
         "-q update",
@@ -398,6 +409,15 @@ def test_simulate_hands_its_arguments_to_the_simulation_and_returns_its_exit_cod
     unchanged.write("tests/simulation/__main__.py", "import os, sys\nprint(sys.argv[1:], os.getcwd())\nsys.exit(7)\n")
     done = unchanged.run("scripts/simulate", "--seed", "7")
     assert (done.returncode, done.stdout) == (7, f"['--seed', '7'] {unchanged.root.resolve()}\n"), done.stderr
+
+
+@pytest.mark.scripts
+def test_test_hands_the_arguments_behind_long_to_the_long_tests_and_returns_their_exit_code(unchanged: Copy) -> None:
+    unchanged.write("scripts/long.py", "import os, sys\nprint(sys.argv[1:], os.getcwd())\nsys.exit(7)\n")
+    done = unchanged.run("scripts/test", "--long", "wheel", "--", "two words")
+    assert (done.returncode, done.stdout) == (7, f"['wheel', '--', 'two words'] {unchanged.root.resolve()}\n"), (
+        done.stderr
+    )
 
 
 def headings(output: str) -> list[str]:

@@ -6,8 +6,6 @@ import asyncio
 import signal
 from pathlib import Path
 
-import typer
-
 from jobs_service.cli import exits, signals
 from jobs_service.cli.logging import configure
 from jobs_service.cli.quickstart.story import LIMIT, tell
@@ -18,7 +16,7 @@ async def demonstrate(directory: Path) -> None:
 
     Raises:
         Terminated: SIGTERM or SIGHUP came.
-        typer.TyperException: the story did not come to its end.
+        exits.Refused: the story did not come to its end.
     """
     configure("error")
     task = asyncio.current_task()
@@ -38,6 +36,4 @@ async def demonstrate(directory: Path) -> None:
                 raise exits.Terminated(128 + received[0]) from None
             raise
         except TimeoutError:
-            raise typer.TyperException(
-                f"the demonstration did not end within {LIMIT:g} s; is the machine busy?"
-            ) from None
+            raise exits.Refused(f"the demonstration did not end within {LIMIT:g} s; is the machine busy?") from None

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import jobs_service
 from jobs_service import Job, JobEvent, JobsService, JobState, NewJob, Settings
-from jobs_service.cli import output
+from jobs_service.cli import exits, output
 from jobs_service.cli.quickstart.narrator import Narrator
 from jobs_service.cli.quickstart.next_steps import next_steps
 from jobs_service.cli.quickstart.workers import Workers, worker_processes
@@ -92,7 +90,7 @@ class _Watching:
                 self._show(event)
                 await self._react(event)
         if self._worker != "D":
-            raise typer.TyperException("the archive was finished before its worker could be killed")
+            raise exits.Refused("the archive was finished before its worker could be killed")
         await self._workers.ended("D")
 
     def _show(self, event: JobEvent) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import typer
+from jobs_service.cli import exits
 
 
 class Workers:
@@ -51,12 +51,12 @@ class Workers:
         """Wait until these workers have found nothing more to do and ended by themselves.
 
         Raises:
-            typer.TyperException: one has failed.
+            exits.Refused: one has failed.
         """
         for name in names:
             code = await self._processes[name].wait()
             if code not in (0, -signal.SIGKILL):
-                raise typer.TyperException(f"worker {name} of the demonstration ended with exit code {code}")
+                raise exits.Refused(f"worker {name} of the demonstration ended with exit code {code}")
 
     async def kill_all(self) -> None:
         """Let none outlive the caller."""
