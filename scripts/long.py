@@ -148,6 +148,7 @@ def _environment(python: str) -> Iterator[tuple[Path, Path]]:
     """Make an empty environment; give its `bin` and a directory beside it, both gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="jobs-service-long-") as name:
         place = Path(name).resolve()
+        place.chmod(0o755)  # a test that works as another user imports from there
         _call([python, "-m", "venv", place / "env"])
         (place / "work").mkdir()
         yield place / "env/bin", place / "work"
