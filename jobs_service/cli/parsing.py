@@ -7,12 +7,14 @@ import math
 import re
 import sys
 from datetime import datetime
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn
 
 import typer
 
 from jobs_service.sources import Sources
+
+MOST_BYTES: Final = 10_000_000
+"""Of a file or a pipe that is to become a part of a job, which takes much less; so no input can fill the memory."""
 
 _SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
@@ -111,6 +113,18 @@ def data(text: str) -> Any:
         raise typer.BadParameter(f"{error}{hint}", param_hint="--data") from None
 
 
+def whole(file: BinaryIO) -> bytes:
+    """Return what is in a file.
+
+    Raises:
+        ValueError: it is more than any job takes.
+    """
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES} bytes, which no job takes")
+    return content
+
+
 def strict_json(text: str | bytes) -> Any:
     """Return a JSON value.
 
@@ -131,7 +145,8 @@ def strict_json(text: str | bytes) -> Any:
 
 def _source(text: str) -> str | bytes:
     if text == "-":
-        return sys.stdin.buffer.read()
+        return whole(sys.stdin.buffer)
     if text.startswith("@"):
-        return Path(text[1:]).read_bytes()
+        with open(text[1:], "rb") as file:
+            return whole(file)
     return text

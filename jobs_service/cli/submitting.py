@@ -121,13 +121,15 @@ def _variable(text: str) -> tuple[str, str]:
 def _text_of(file: str) -> str:
     try:
         if file == "-":
-            return sys.stdin.buffer.read().decode()
-        with open(file, encoding="utf-8", newline="") as opened:
-            return opened.read()
+            return parsing.whole(sys.stdin.buffer).decode()
+        with open(file, "rb") as opened:
+            return parsing.whole(opened).decode()
     except OSError as error:
         raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint="--stdin") from None
-    except ValueError:
+    except UnicodeDecodeError:
         raise typer.BadParameter(f"{file}: it is no text in UTF-8", param_hint="--stdin") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint="--stdin") from None
 
 
 async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service.cli import parsing
+from tests.cli.conftest import Invoke
 
 
 @pytest.mark.parametrize(
@@ -96,3 +98,19 @@ def test_data_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 def test_an_endless_duration_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no duration"):
         parsing.duration(text, "--in")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["add", "email", "x", "--data", "@/dev/zero"], ["submit", "--stdin", "/dev/zero", "cat"]]
+)
+def test_input_without_end_is_bad_input_and_does_not_fill_the_memory(
+    invoke: Invoke, email: str, arguments: list[str]
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (1 << 31, limits[1]))
+    try:
+        refused = invoke("--store", email, *arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+    assert refused.code == 2
+    assert "more than 10000000 bytes, which no job takes" in refused.error
