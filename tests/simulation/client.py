@@ -116,8 +116,9 @@ class Client:
             self._check_refusal(error, calls)
             raise  # Those before it may have taken effect.
         except JobsError as error:
-            # All or nothing in one transaction: small ones fit into one.
-            several = self.run.sizes.large or len(ids) > self.jobs.settings.add_batch
+            # All or nothing in one transaction: small ones fit into one, but for the smallest that a run draws.
+            tight = self.run.sizes.large or self.jobs.store.limits.transaction < 20_000
+            several = tight or len(ids) > self.jobs.settings.add_batch
             outcome = UNKNOWN if several else _class_of(error)
             raise
         finally:
