@@ -142,8 +142,10 @@ def _bar() -> Iterator[Progress | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from jobs_service.cli.signals import cursor_given_back
+
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with cursor_given_back(sys.stderr), Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks = {"": bar.add_task("", total=None)}
 
         def show(step: str, done: int, total: int | None) -> None:

@@ -103,7 +103,9 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=output.console(), auto_refresh=False) as live:
+    from jobs_service.cli.signals import cursor_given_back
+
+    with cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
         while True:
             lines = Table(COLUMNS).lines([_cells(row) for row in await _gauges(jobs)])
             live.update(Text.from_ansi("\n".join(lines)), refresh=True)

@@ -26,10 +26,12 @@ def progress(source: os.stat_result) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+    from jobs_service.cli.signals import cursor_given_back
+
     total = source.st_size if stat.S_ISREG(source.st_mode) else None
     columns = [TextColumn("{task.fields[added]} jobs added"), BarColumn()]
     if total is not None:
         columns += [TaskProgressColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total, added=0)
         yield lambda size, added: bar.update(task, advance=size, added=added)

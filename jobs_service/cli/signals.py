@@ -12,9 +12,12 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TypeAlias
+from types import FrameType
+from typing import TextIO, TypeAlias
 
 React: TypeAlias = Callable[[signal.Signals], None]
+
+_SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 @contextmanager
@@ -64,6 +67,22 @@ async def while_read() -> AsyncIterator[None]:
         if scope.expired():
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         raise
+
+
+@contextmanager
+def cursor_given_back(terminal: TextIO) -> Iterator[None]:
+    """While the block runs, which hides a terminal's cursor, have SIGTERM end the process with the cursor shown."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        os.write(terminal.fileno(), _SHOW_CURSOR)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

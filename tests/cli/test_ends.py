@@ -24,6 +24,7 @@ from tests.cli.support import (
     ROOT,
     arrange,
     environment,
+    on_terminal,
     process,
     started,
     write_lock_held,
@@ -379,3 +380,16 @@ def test_sigterm_ends_a_short_verb_as_it_ends_any_program(email: str, tmp_path: 
         assert watching.stdout.readline()
         watching.send_signal(signal.SIGTERM)
         assert watching.wait(HANG) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("verb", [["top"], ["add-many", "email", "jobs"], ["copy", "lmdb:store", "lmdb:other"]])
+def test_sigterm_gives_a_terminal_its_cursor_back(email: str, tmp_path: Path, verb: list[str]) -> None:
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"
+    jobs = "".join(f'{{"id": "{number}"}}\n' for number in range(20_000))
+    (tmp_path / "jobs").write_text(jobs)
+    if verb[0] == "copy":
+        process("add-many", "email", "jobs", "--store", email, cwd=tmp_path)
+    env = {} if verb[0] == "copy" else {"JOBS_SERVICE_STORE": email}
+    code, said = on_terminal(*verb, cwd=tmp_path, env=env, ended_at=(hidden, signal.SIGTERM))
+    assert code == -signal.SIGTERM
+    assert said.rindex(shown) > said.rindex(hidden)
