@@ -114,7 +114,7 @@ def accept_without_time_takes_one_job() -> Defect:
 
 def a_timeout_that_a_transaction_changes_is_noticed_late() -> Defect:
     """A transaction that changes a type's timeout does not have it looked at."""
-    return changed(JobsService.transact, ("if self._types_touched:", "if False:"))
+    return changed(JobsService.transact, ("if changed:", "if False:"))
 
 
 def what_the_settings_name_no_more_stays() -> Defect:
@@ -124,7 +124,7 @@ def what_the_settings_name_no_more_stays() -> Defect:
 
 def configured_options_are_lost_with_the_next_settings() -> Defect:
     """What `configure` has said is undone when the settings are read again."""
-    return changed(JobsService.configure, ("self._replaced.get(handler.type, {}).pop(name, None)", "pass"))
+    return changed(JobsService.configure, ("self._replaced.get(handler.packed, {}).pop(name, None)", "pass"))
 
 
 def ticks_come_for_types_that_do_not_run_here() -> Defect:
