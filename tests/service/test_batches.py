@@ -66,7 +66,7 @@ async def test_many_jobs_with_long_ids_fit_into_the_transactions_of_a_store_that
 ) -> None:
     if isinstance(quiet.store, MemoryStore):
         quiet.store.faults = CountsRanges()
-    ids = [name(number) + "x" * (quiet.store.limits.key // 4) for number in range(600)]
+    ids = [name(number) + "x" * (quiet.store.limits.key // 4) for number in range(900)]
     assert len(await quiet.add_many(T1, [NewJob(id) for id in ids])) == len(ids)
     for how in ({"priority": 5, "run_at": FAR_AWAY}, {}):
         jobs = [NewJob(id, 1, **how) for id in ids]  # type: ignore[arg-type]
