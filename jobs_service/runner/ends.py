@@ -151,10 +151,13 @@ class Ends:
         if passes and not self._has_left:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
             self._rewrite(run, end)
+        elif passes:
+            self._log.error("end_not_written", id=run.job.id, reason="the runner has ended", exc_info=error)
+            self._settle(run)
         elif isinstance(error, WorkerConflict):
             self._tell_ended_otherwise(run, end)
             self._settle(run)
-        elif end.operation is processing.finish and not (end.instead or passes or isinstance(error, RecordDamaged)):
+        elif end.operation is processing.finish and not (end.instead or isinstance(error, RecordDamaged)):
             # A result that the store does not take; an error of bounded size it takes.
             failure = self._execution.too_large(run.job, error)
             failure.tell(self._log, run.job)

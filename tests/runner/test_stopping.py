@@ -299,7 +299,9 @@ async def test_what_writes_an_end_that_the_store_is_away_for_does_not_outlive_th
             assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("end of")]
             weather.come_back()
             await asyncio.sleep(100)
-        assert [event["id"] for event in events if event["event"] == "end_not_written"] == ["a"]
+        assert [(event["id"], event["reason"]) for event in events if event["event"] == "end_not_written"] == [
+            ("a", "the runner has ended")
+        ]
         assert not [event for event in events if event["event"] == "job_failed"]
 
 

@@ -701,7 +701,8 @@ class Run:
         if not self.has_crashed:
             for error in self.world.errors:
                 # Ends that the store has not taken within the grace of a service are left to the next worker.
-                if error.startswith(_NO_WEATHER) and not error.endswith("is not open')"):
+                left = error.endswith("is not open')") or " reason=the runner has ended " in error
+                if error.startswith(_NO_WEATHER) and not left:
                     self.complain(f"logged: {error}")
         for complaint in self.calls.complaints(quick=self.is_quick()):
             self.complain(complaint)
