@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from jobs_service.layer.inspection import QueueState
     from jobs_service.layer.transaction import JobTransaction
-    from jobs_service.layer.unit import Retention
+    from jobs_service.layer.unit_of_work import Retention
     from jobs_service.model import (
         EndedJob,
         HistoryEvent,
@@ -113,7 +113,7 @@ _HOMES = (
     "errors",
     "layer.inspection",
     "layer.transaction",
-    "layer.unit",
+    "layer.unit_of_work",
     "model",
     "runner.blocking",
     "runner.command",

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class EmptyQueue:
     """What an attempt returns that found no job.
 
     Attributes:
@@ -71,7 +71,7 @@ class Waiting(Generic[T]):
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
 
-    async def get(self, key: Hashable, attempt: Callable[[], Awaitable[T | Nothing]]) -> T:
+    async def get(self, key: Hashable, attempt: Callable[[], Awaitable[T | EmptyQueue]]) -> T:
         """Try until an attempt finds something, waiting in between without polling.
 
         Args:
@@ -85,7 +85,7 @@ class Waiting(Generic[T]):
             while True:
                 queued = False
                 found = await attempt()
-                if not isinstance(found, Nothing):
+                if not isinstance(found, EmptyQueue):
                     line.wake(2)
                     return found
                 if line.watch is not None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 
 import fdb.tuple
 
-from jobs_service import json_data, notes, plain_data
+from jobs_service import json_data, json_forms, run_data
 from jobs_service.errors import InvalidJob, RecordDamaged
-from jobs_service.notes import HistoryEvent as HistoryEvent
-from jobs_service.notes import HistoryKind as HistoryKind
-from jobs_service.notes import JobError as JobError
-from jobs_service.notes import Progress as Progress
+from jobs_service.run_data import HistoryEvent as HistoryEvent
+from jobs_service.run_data import HistoryKind as HistoryKind
+from jobs_service.run_data import JobError as JobError
+from jobs_service.run_data import Progress as Progress
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -103,7 +103,7 @@ class JobRecord(Protocol):
     @property
     def lock(self) -> bytes | None: ...
     @property
-    def notes(self) -> bytes: ...
+    def run_data(self) -> bytes: ...
     def size(self) -> int: ...
 
 
@@ -175,27 +175,27 @@ class Job:
     @property
     def attempts(self) -> int:
         """How many runs have begun since it was added or resubmitted, without those that were stopped."""
-        return notes.attempts_of(self._record.notes)
+        return run_data.attempts_of(self._record.run_data)
 
     @property
     def history(self) -> tuple[HistoryEvent, ...]:
         """What happened to it, newest first; the oldest events are forgotten."""
-        return self._readable(notes.history_of, self._record.notes)
+        return self._readable(run_data.history_of, self._record.run_data)
 
     @property
     def result(self) -> Any:
         """What its last run returned, None for nothing."""
-        return self._readable(notes.result_of, self._record.notes)
+        return self._readable(run_data.result_of, self._record.run_data)
 
     @property
     def error(self) -> JobError | None:
         """How its last failed run ended; None when none has failed since it was added or resubmitted."""
-        return self._readable(notes.error_of, self._record.notes)
+        return self._readable(run_data.error_of, self._record.run_data)
 
     @property
     def progress(self) -> Progress | None:
         """How far it has come, as its worker said last."""
-        return self._readable(notes.progress_of, self._record.notes)
+        return self._readable(run_data.progress_of, self._record.run_data)
 
     def _readable(self, read: Callable[[V], T], value: V) -> T:
         """Return what is read of a part of the record.
@@ -211,12 +211,12 @@ class Job:
     @property
     def max_attempts(self) -> int | None:
         """How many runs of it may fail; None for as many as its handler says."""
-        return notes.limits_of(self._record.notes)[0]
+        return run_data.limits_of(self._record.run_data)[0]
 
     @property
     def time_limit(self) -> float | None:
         """What one run of it may take, in seconds; None for what its handler says."""
-        return notes.limits_of(self._record.notes)[1]
+        return run_data.limits_of(self._record.run_data)[1]
 
     @property
     def created(self) -> bool | None:
@@ -231,22 +231,22 @@ class Job:
         it: bytes are {"bytes": hexadecimal}, tuples lists.
         """
         return {
-            "type": plain_data.name(self._type),
-            "id": plain_data.name(self._id),
+            "type": json_forms.name(self._type),
+            "id": json_forms.name(self._id),
             "state": self.state.value,
             "outcome": None if self.outcome is None else self.outcome.value,
             "data": self.data,
-            "priority": plain_data.name(self.priority),
-            "run_at": plain_data.time(self.run_at),
+            "priority": json_forms.name(self.priority),
+            "run_at": json_forms.time(self.run_at),
             "resubmit": self._record.resubmit,
             "cancel": self.cancel,
             "seq": None if self.seq is None else self.seq.hex(),
             "attempts": self.attempts,
             "result": self.result,
-            "error": plain_data.error(self.error),
-            "progress": plain_data.progress(self._readable(notes.progress_of, self._record.notes)),
+            "error": json_forms.error(self.error),
+            "progress": json_forms.progress(self._readable(run_data.progress_of, self._record.run_data)),
             "history": [
-                {"kind": event.kind.value, "at": plain_data.time(event.time), "detail": event.detail}
+                {"kind": event.kind.value, "at": json_forms.time(event.time), "detail": event.detail}
                 for event in self.history
             ],
         }
@@ -264,7 +264,7 @@ class Job:
             self.cancel,
             self.seq,
             self._record.lock,
-            self._record.notes,
+            self._record.run_data,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -359,7 +359,7 @@ class ProgressReport(Progress):
     __slots__ = ("_is_said", "_job")
 
     def __init__(self, job: RunningJob) -> None:
-        said = notes.progress_of(job._record.notes)
+        said = run_data.progress_of(job._record.run_data)
         value = said or Progress(0)
         super().__init__(value.done, value.total, value.message, value.attempt)
         object.__setattr__(self, "_job", job)
@@ -400,7 +400,7 @@ class ProgressReport(Progress):
             InvalidJob: no numbers, or no text.
         """
         try:
-            progress = notes.progress_of_values(done, total, message, self._job.attempts)
+            progress = run_data.progress_of_values(done, total, message, self._job.attempts)
         except InvalidJob as error:
             raise error.about(self._job.type, self._job.id) from None
         return await self._job._service()._progress(self._job, progress)
@@ -562,17 +562,17 @@ class JobEvent:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain data that any JSON encoder takes: see Job.to_dict for how types and times look."""
         return {
-            "type": plain_data.name(self.type),
-            "id": plain_data.name(self.id),
+            "type": json_forms.name(self.type),
+            "id": json_forms.name(self.id),
             "state": self.state.value,
             "outcome": None if self.outcome is None else self.outcome.value,
             "data": self.data,
             "seq": None if self.seq is None else self.seq.hex(),
             "result": self.result,
-            "error": plain_data.error(self.error),
-            "progress": plain_data.progress(self.progress),
+            "error": json_forms.error(self.error),
+            "progress": json_forms.progress(self.progress),
             "attempts": self.attempts,
-            "run_at": plain_data.time(self.run_at),
+            "run_at": json_forms.time(self.run_at),
         }
 
 

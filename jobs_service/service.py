@@ -25,15 +25,15 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
-from jobs_service import json_data, notes
-from jobs_service.accepting import Nothing, Waiting
+from jobs_service import json_data, run_data
+from jobs_service.accepting import EmptyQueue, Waiting
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import Accepted, GroupCommit
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
-from jobs_service.actors.ordering import in_order, in_parts
 from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription, other_loop
 from jobs_service.actors.type_server import TypeServer
+from jobs_service.batching.group_commit import Accepted, GroupCommit
+from jobs_service.batching.pipelined import in_order, in_parts
 from jobs_service.errors import (
     CommitUnknown,
     InvalidJob,
@@ -53,17 +53,16 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.events import EventLog
-from jobs_service.layer import activity, creation, inspection, pending, processing
-from jobs_service.layer.batching import KEYS_OF_A_JOB
+from jobs_service.layer import activity, creation, inspection, queue, running_jobs
+from jobs_service.layer.adaptive_spread import QueueReads, Spreading
+from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
-from jobs_service.layer.enqueueing import Enqueued, How, ResultT, Wanted, batches, handler_of, wanted
+from jobs_service.layer.enqueueing import Enqueueable, How, ResultT, Wanted, batches, handler_of, wanted
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, pack_type, place_of, to_seconds
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
-from jobs_service.layer.spreading import Looks, Spreading
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
     JobTransaction,
@@ -82,7 +81,8 @@ from jobs_service.layer.transaction import (
     terms,
     told,
 )
-from jobs_service.layer.unit import Entry, Place, Retention, Unit
+from jobs_service.layer.unit_of_work import Entry, Place, Retention, UnitOfWork
+from jobs_service.log import EventLog
 from jobs_service.model import (
     UNSET,
     EndedJob,
@@ -105,7 +105,7 @@ from jobs_service.runner.handler import Handler
 from jobs_service.runner.host import Host
 from jobs_service.runner.options import KEEP_TICKS, Changes, HandlerOptions, Options, handler_options
 from jobs_service.runner.registration import Registration, registration
-from jobs_service.runner.retention import tell_of_retention
+from jobs_service.runner.retention_notice import tell_of_retention
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
 from jobs_service.runner.stats import Gauges, exact_type
@@ -446,15 +446,15 @@ class JobsService:
         keys = self._keys(type)
         rule = check_if_exists(if_exists)
 
-        async def write(unit: Unit, places: _Places, specs: _Specs) -> _Jobs:
+        async def write(unit: UnitOfWork, places: _Places, specs: _Specs) -> _Jobs:
             entries = await creation.add_many(unit, keys, places, specs, rule)
             return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
-        def writing(batch: tuple[_Places, _Specs]) -> Callable[[Unit], Awaitable[_Jobs]]:
+        def writing(batch: tuple[_Places, _Specs]) -> Callable[[UnitOfWork], Awaitable[_Jobs]]:
             self._check_open()
             return lambda unit: write(unit, *batch)
 
-        async def write_front(unit: Unit, batch: Sequence[tuple[Place, Spec]]) -> _Jobs:
+        async def write_front(unit: UnitOfWork, batch: Sequence[tuple[Place, Spec]]) -> _Jobs:
             count = len(await unit.load_fitting(keys, [place[2] for place, _ in batch]))
             places, specs = zip(*batch[:count], strict=True)
             return await write(unit, [*places], [*specs])
@@ -531,17 +531,17 @@ class JobsService:
         keys = self._keys(resolved.type)
         wants = (wanted(resolved, args, {}, how, self._sources) for args in check_iterable("jobs", jobs))
 
-        async def write(unit: Unit, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
+        async def write(unit: UnitOfWork, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
             await unit.prefetch([place for place, _ in batch])
             return [
                 enqueued_job(await creation.enqueue(unit, place, each.spec, each.unique, resolved.timeout))
                 for place, each in batch
             ]
 
-        def writing(batch: _Batch) -> Callable[[Unit], Awaitable[_Jobs]]:
+        def writing(batch: _Batch) -> Callable[[UnitOfWork], Awaitable[_Jobs]]:
             return lambda unit: write(unit, batch)
 
-        async def write_front(unit: Unit, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
+        async def write_front(unit: UnitOfWork, batch: Sequence[tuple[Place, Wanted]]) -> _Jobs:
             return await write(unit, batch[: len(await unit.load_fitting(keys, [place[2] for place, _ in batch]))])
 
         most, budget = self.settings.add_batch, self._store.limits.transaction // 2
@@ -563,12 +563,12 @@ class JobsService:
 
     @overload
     async def result(
-        self, type: Enqueued[Any, EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
     ) -> ResultT: ...
 
     @overload
     async def result(
-        self, type: Enqueued[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
     ) -> ResultT: ...
 
     @overload
@@ -587,7 +587,7 @@ class JobsService:
             JobNotFound: there is no such job, or it was removed meanwhile.
             TimeoutError: it did not finish in time.
         """
-        if isinstance(type, Enqueued):
+        if isinstance(type, Enqueueable):
             type = type.type
         event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
         if event.state is JobState.REMOVED:
@@ -742,7 +742,7 @@ class JobsService:
             async def read(
                 transaction: Transaction, page: int = page, after: bytes | None = after
             ) -> tuple[int, bytes | None]:
-                return await pending.count(transaction, keys, seconds, page, after)
+                return await queue.count(transaction, keys, seconds, page, after)
 
             found, after = await self._read(read)
             counted += found
@@ -804,13 +804,13 @@ class JobsService:
 
         if seconds == 0:
             looks = 0
-            while isinstance(found := await self._accept_once(keys, wanted, watch=False), Nothing):
+            while isinstance(found := await self._accept_once(keys, wanted, watch=False), EmptyQueue):
                 looks += found.due_in == 0
                 if looks == _MOST_LOOKS:
                     return []
             return found
 
-        async def attempt() -> _RunningJobs | Nothing:
+        async def attempt() -> _RunningJobs | EmptyQueue:
             return await self._accept_once(keys, wanted, watch=True)
 
         try:
@@ -1104,7 +1104,7 @@ class JobsService:
 
         return registration(type, options, keep)
 
-    async def _accept_or_watch(self, keys: TypeKeys, wanted: pending.Terms) -> _RunningJobs | Nothing:
+    async def _accept_or_watch(self, keys: TypeKeys, wanted: queue.AcceptTerms) -> _RunningJobs | EmptyQueue:
         return await self._accept_once(keys, wanted, watch=True)
 
     async def _count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
@@ -1114,7 +1114,7 @@ class JobsService:
         async def count(transaction: Transaction) -> int:
             if await activity.is_paused(transaction, keys):
                 return 0
-            return await pending.count_due(transaction, keys, now, limit, max_priority)
+            return await queue.count_due(transaction, keys, now, limit, max_priority)
 
         return await self._read(count)
 
@@ -1137,12 +1137,12 @@ class JobsService:
         if not callable(function):
             raise JobsError(f"{shown(function)}: {a_kind_of(function)}; transact takes a function of a transaction")
 
-        looks = Looks(self._spreading)
+        looks = QueueReads(self._spreading)
         accepted: list[Entry] = []
         touched: _Touched = {}
         ending: list[RunningJob] = []
 
-        async def work(unit: Unit) -> T:
+        async def work(unit: UnitOfWork) -> T:
             here = _here()
             self._inside.add(here)
             looks.begin()
@@ -1288,16 +1288,16 @@ class JobsService:
         place = self._place(job.type, job.id)
         json = creation.json_of(job.type, job.id, data)
         size = len(json or b"") + job._record.size()
-        return running_job(await self._operations.operate(processing.update, place, job.lock, json, size=size), self)
+        return running_job(await self._operations.operate(running_jobs.update, place, job.lock, json, size=size), self)
 
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
         place = self._place(job.type, job.id)
         try:
-            json = notes.progress_json(progress)
+            json = run_data.progress_json(progress)
         except (InvalidJob, JobTooLarge) as error:
             raise error.about(job.type, job.id) from None
         size = len(json) + job._record.size()
-        work = self._operations.operate(processing.update, place, job.lock, None, json, size=size)
+        work = self._operations.operate(running_jobs.update, place, job.lock, None, json, size=size)
         return running_job(await work, self)
 
     async def _finish(
@@ -1309,7 +1309,7 @@ class JobsService:
         said = told(job, result, error)
         size = len(json or b"") + len(said.result or b"") + job._record.size()
         reads = place[0].retention
-        work = self._operations.operate(processing.finish, place, job.lock, json, ended, said, size=size, reads=reads)
+        work = self._operations.operate(running_jobs.finish, place, job.lock, json, ended, said, size=size, reads=reads)
         return job_of(await work)
 
     async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> EndedJob[Any]:
@@ -1331,12 +1331,14 @@ class JobsService:
         place = self._place(job.type, job.id)
         spec = creation.spec_of(job.type, job.id, data, priority, run_at)
         size = spec.size() + job._record.size()
-        return running_job(await self._operations.operate(processing.resubmit, place, job.lock, spec, size=size), self)
+        return running_job(
+            await self._operations.operate(running_jobs.resubmit, place, job.lock, spec, size=size), self
+        )
 
     async def _release(self, job: RunningJob) -> Job:
         place = self._place(job.type, job.id)
         size = job._record.size()
-        return job_of(await self._operations.operate(processing.release, place, job.lock, size=size))
+        return job_of(await self._operations.operate(running_jobs.release, place, job.lock, size=size))
 
     def _ending(self, job: RunningJob, whether: bool) -> None:
         """A running job is ended in its worker's own transaction: nobody keeps account of it here."""
@@ -1367,11 +1369,11 @@ class JobsService:
     def _place(self, type: JobType, id: JobId) -> Place:
         return place_of(self._keys(type), id)
 
-    async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
+    async def _transact(self, operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         self._check_open()
         return await self._context.transact(operation)
 
-    async def _transact_after(self, before: asyncio.Future[Any], operation: Callable[[Unit], Awaitable[T]]) -> T:
+    async def _transact_after(self, before: asyncio.Future[Any], operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         self._check_open()
         return await self._context.transact_after(before, operation)
 
@@ -1401,7 +1403,9 @@ class JobsService:
         if places:
             yield places, specs
 
-    async def _accept_once(self, keys: TypeKeys, wanted: pending.Terms, *, watch: bool) -> _RunningJobs | Nothing:
+    async def _accept_once(
+        self, keys: TypeKeys, wanted: queue.AcceptTerms, *, watch: bool
+    ) -> _RunningJobs | EmptyQueue:
         self._check_open()
         answer = self._operations.accept(keys, wanted, watch=watch)
         try:
@@ -1412,7 +1416,7 @@ class JobsService:
                 self._return(answer.result())
             raise
         if isinstance(found, tuple):
-            return Nothing(*found)
+            return EmptyQueue(*found)
         return [running_job(entry, self) for entry in found]
 
     def _return(self, found: Accepted) -> None:
@@ -1431,7 +1435,7 @@ class JobsService:
     async def _release_abandoned(self, job: RunningJob) -> None:
         place = (self._context.keyspace.of(job.type), job.id, pack_id(job.id))
         try:
-            await self._context.transact(lambda unit: processing.release(unit, place, job.lock))
+            await self._context.transact(lambda unit: running_jobs.release(unit, place, job.lock))
         except (WorkerConflict, StoreError) as error:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 
@@ -1606,7 +1610,7 @@ class _ServiceTransaction(JobTransaction):
     """
 
     def __init__(
-        self, unit: Unit, service: JobsService, looks: Looks, touched: _Touched, ending: list[RunningJob]
+        self, unit: UnitOfWork, service: JobsService, looks: QueueReads, touched: _Touched, ending: list[RunningJob]
     ) -> None:
         super().__init__(unit, service, service.settings.pending_batch, looks)
         self._service = service

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from jobs_service.errors import InvalidSettings, in_one_line, shown
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 
 PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"

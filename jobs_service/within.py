@@ -15,12 +15,12 @@ from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.signatures import Enqueue, EnqueueMany
 from jobs_service.layer.transaction import JobTransaction, Listing
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction, drive
-from jobs_service.store.held import HeldBack
-from jobs_service.store.plain import PlainTransaction
+from jobs_service.store.held_writes import HeldBack
+from jobs_service.store.sync_transaction import PlainTransaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -198,7 +198,7 @@ class Blocks:
         self._moves[application] = moves
 
 
-class _Unit(Unit):
+class _Unit(UnitOfWork):
     """A unit of work that does not count moves from zero on."""
 
     __slots__ = ()

@@ -9,10 +9,10 @@ import pytest
 
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
+from jobs_service.store.commit_marks import Mark, Marks
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb_client import Network
 from jobs_service.store.fdb_transaction import FdbTransaction
-from jobs_service.store.marks import Mark, Marks
 from tests.stores import plain_settings
 from tests.unsure import Fates
 

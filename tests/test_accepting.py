@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service import StoreError, StoreUnavailable
-from jobs_service.accepting import Nothing, Waiting
+from jobs_service.accepting import EmptyQueue, Waiting
 from jobs_service.store import Watch
 from tests.virtual_time import in_virtual_time, run_virtual
 
@@ -38,19 +38,19 @@ class Queue:
         self.watches: set[Watch] = set()
         self._pause = pause
 
-    async def attempt(self) -> int | Nothing:
+    async def attempt(self) -> int | EmptyQueue:
         self.attempts += 1
         await asyncio.sleep(self._pause)
         if self.failures:
             raise self.failures.pop()
-        found: int | Nothing
+        found: int | EmptyQueue
         if self.jobs:
             found = self.jobs.popleft()
         else:
             watch = Watch(b"queue")
             watch.attach(self.watches.discard)
             self.watches.add(watch)
-            found = Nothing(watch, self.due_in)
+            found = EmptyQueue(watch, self.due_in)
         try:
             await asyncio.sleep(self._pause)
         except asyncio.CancelledError:
@@ -299,9 +299,9 @@ async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
 @in_virtual_time
 async def test_one_who_comes_back_without_a_watch_looks_again_at_once() -> None:
     waiting = Waiting[int]()
-    answers: list[int | Nothing] = [Nothing(None, None), Nothing(None, None), 3]
+    answers: list[int | EmptyQueue] = [EmptyQueue(None, None), EmptyQueue(None, None), 3]
 
-    async def attempt() -> int | Nothing:
+    async def attempt() -> int | EmptyQueue:
         await asyncio.sleep(0)
         return answers.pop(0)
 

@@ -20,7 +20,7 @@ from jobs_service import (
     Removal,
     RunningJob,
     StoreError,
-    notes,
+    run_data,
 )
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
 from jobs_service.model import (
@@ -169,7 +169,7 @@ def test_jobs_with_the_same_fields_are_equal_and_have_one_hash() -> None:
         {"next": (b"\x14", None)},
         {"cancel": True},
         {"seq": bytes(12)},
-        {"notes": notes.started_anew(b"", 1.0)},
+        {"run_data": run_data.started_anew(b"", 1.0)},
     ],
     ids=lambda other: next(iter(other)),
 )
@@ -210,16 +210,20 @@ def test_a_job_shows_which_it_is_and_never_its_data(found: Job, shown: str) -> N
 
 def told() -> bytes:
     """Return notes of a job that was added, and has crashed once."""
-    packed = notes.started_anew(b"", 1.0)
-    packed = notes.noted(packed, HistoryKind.STARTED, 2.0, "me", attempts=1)
-    packed = notes.noted(packed, HistoryKind.CRASHED, 3.0, "no")
-    for part, json in ((notes.RESULT, b"[1]"), (notes.ERROR, b'["E","no","at"]'), (notes.PROGRESS, b'[1,2,"half"]')):
-        packed = notes.with_part(packed, part, json)
+    packed = run_data.started_anew(b"", 1.0)
+    packed = run_data.noted(packed, HistoryKind.STARTED, 2.0, "me", attempts=1)
+    packed = run_data.noted(packed, HistoryKind.CRASHED, 3.0, "no")
+    for part, json in (
+        (run_data.RESULT, b"[1]"),
+        (run_data.ERROR, b'["E","no","at"]'),
+        (run_data.PROGRESS, b'[1,2,"half"]'),
+    ):
+        packed = run_data.with_part(packed, part, json)
     return packed
 
 
 def test_a_job_tells_of_its_runs() -> None:
-    found = job(notes=told())
+    found = job(run_data=told())
     assert (found.attempts, found.result) == (1, [1])
     assert found.history == (
         HistoryEvent(HistoryKind.CRASHED, 3.0, "no"),
@@ -236,7 +240,7 @@ def test_a_job_without_notes_tells_of_nothing() -> None:
 
 
 def test_damaged_notes_are_told_when_somebody_looks() -> None:
-    broken = job(notes=told()[:-1])
+    broken = job(run_data=told()[:-1])
     assert (broken.state, broken.attempts) == (JobState.PENDING, 1)
     for look in ("result", "error", "progress"):
         with pytest.raises(StoreError, match="a job's notes are damaged"):
@@ -318,7 +322,7 @@ async def test_the_resubmit_flag_is_the_operation_when_it_is_called() -> None:
 
 
 def test_progress_is_a_value_until_it_is_called() -> None:
-    none, some = running().progress, running(notes=told()).progress
+    none, some = running().progress, running(run_data=told()).progress
     assert isinstance(some, ProgressReport)
     assert (bool(none), none.value, repr(none)) == (False, None, "None")
     assert (bool(some), some.value) == (True, Progress(1, 2, "half"))
@@ -326,10 +330,10 @@ def test_progress_is_a_value_until_it_is_called() -> None:
 
 
 def test_reports_of_progress_compare_with_each_other_and_with_progress() -> None:
-    some = running(notes=told()).progress
+    some = running(run_data=told()).progress
     assert some == Progress(1, 2, "half")
     assert Progress(1, 2, "half") == some
-    assert some == running(notes=told()).progress
+    assert some == running(run_data=told()).progress
     assert some != running().progress
     assert some != (1, 2, "half")
     assert hash(some) == hash(Progress(1, 2, "half"))

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from jobs_service import JobsService
 from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_mark
-from jobs_service.layer import awake, changes, declared, keyspace
+from jobs_service.layer import awake_types, changes, declared_settings, keyspace
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.unit import Retention, Unit, run
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork, run
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, open_address
 from tests import reader
@@ -85,19 +85,19 @@ async def _fill(store: Store) -> None:
     await populate(store)
     keys = Keyspace(await store.prefix())
 
-    async def work(unit: Unit) -> None:
+    async def work(unit: UnitOfWork) -> None:
         transaction = unit.transaction
         await changes.follow(transaction, keys.of("followed"))
-        declared.note_timeout(unit, keys.of("made by enqueue"), 30.0)
-        declared.note(unit, keys.of("handled"), declared.Declared(30.0, Retention(None, 5.0)))
+        declared_settings.note_timeout(unit, keys.of("made by enqueue"), 30.0)
+        declared_settings.note(unit, keys.of("handled"), declared_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
-        transaction.set(awake.is_complete(keys), b"")
+        transaction.set(awake_types.is_complete(keys), b"")
         note = Note("memory:", "00ff", after="15")
         transaction.set(note_key(keys), note.encode())
         set_mark(transaction, keys, keys.of("copied"), HAD_JOBS)
 
     async def settle(transaction: Transaction) -> None:
-        assert await awake.settle(transaction, keys, keys.of(b"b"), FAR_AWAY - 1)
+        assert await awake_types.settle(transaction, keys, keys.of(b"b"), FAR_AWAY - 1)
 
     await store.transact(lambda transaction: run(transaction, keys, Sources(3), work))
     async with JobsService(store, supervise=False) as jobs:

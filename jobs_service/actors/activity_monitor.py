@@ -18,11 +18,11 @@ from typing import Final
 
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.sampler import Sample, Sampler
-from jobs_service.actors.staggering import Attempt, Stagger
-from jobs_service.layer import activity, changes, pending, strays
-from jobs_service.layer.batching import TOO_MUCH, Batch, Pace, too_much_for
+from jobs_service.batching.staggering import Attempt, Stagger
+from jobs_service.layer import activity, changes, queue, strays
+from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
@@ -124,7 +124,7 @@ class ActivityMonitor(Actor):
         async def look(transaction: Transaction) -> list[bytes]:
             return await strays.set_aside(transaction, keys, after, limit)
 
-        async def put_back(unit: Unit) -> int:
+        async def put_back(unit: UnitOfWork) -> int:
             return await strays.put_back(unit, keys, found)
 
         while found := await context.retried(lambda: context.read(look), type=keys.type):
@@ -251,7 +251,7 @@ class ActivityMonitor(Actor):
         """Re-enqueue one batch; None when the type's timeout is not the one measured with."""
         keys = self.keys
 
-        async def take(unit: Unit) -> activity.Batch | None:
+        async def take(unit: UnitOfWork) -> activity.Batch | None:
             attempt.begin()
             # The stamp is not read: whoever is active meanwhile would be a conflict, on a busy type for ever.
             present = await activity.timeout_if_any(unit.transaction, keys)
@@ -271,7 +271,7 @@ class ActivityMonitor(Actor):
         async def look(transaction: Transaction) -> tuple[float | None, float | None, Watch]:
             watch = transaction.watch(self.keys.watch_pending)
             timeout = await activity.timeout_if_any(transaction, self.keys)
-            return await pending.next_scheduled(transaction, self.keys), timeout, watch
+            return await queue.next_scheduled(transaction, self.keys), timeout, watch
 
         run_at, timeout, watch = await self._context.retried(lambda: self._context.read(look), type=self.keys.type)
         if timeout != self._timeout:
@@ -287,9 +287,9 @@ class ActivityMonitor(Actor):
         keys = self.keys
         attempt = Attempt()
 
-        async def move(unit: Unit, size: int) -> int:
+        async def move(unit: UnitOfWork, size: int) -> int:
             # Whoever meets somebody else looks again a little later, and mostly finds nothing left to do.
-            return await pending.make_ready(unit, keys, unit.now, size) if attempt.begin() else 0
+            return await queue.make_ready(unit, keys, unit.now, size) if attempt.begin() else 0
 
         moved = await self._one_batch(move)
         self._due_at = None
@@ -333,7 +333,7 @@ class ActivityMonitor(Actor):
         self._unseen = oldest
         self._unseen_at = self._time() + _UNSEEN_FOR
 
-    async def _one_batch(self, work: Callable[[Unit, int], Awaitable[int]]) -> int:
+    async def _one_batch(self, work: Callable[[UnitOfWork, int], Awaitable[int]]) -> int:
         """Do one batch of a duty that can wait: a small one while lost jobs wait for their turn.
 
         Args:

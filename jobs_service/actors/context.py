@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Final, TypeVar
 
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError
-from jobs_service.events import EventLog
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.unit import Unit, run
+from jobs_service.layer.unit_of_work import UnitOfWork, run
+from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store, TransactionFunction
@@ -74,12 +74,12 @@ class Context:
         return await self._locating(self.store.read(function))
 
     async def transact(
-        self, operation: Callable[[Unit], Awaitable[T]], abandoned: Callable[[T], None] | None = None
+        self, operation: Callable[[UnitOfWork], Awaitable[T]], abandoned: Callable[[T], None] | None = None
     ) -> T:
         """Run an operation on a unit of work in a transaction of its own; see Store.transact."""
         return await self._locating(self.store.transact(self._function(operation), abandoned=abandoned))
 
-    async def transact_after(self, before: asyncio.Future[Any], operation: Callable[[Unit], Awaitable[T]]) -> T:
+    async def transact_after(self, before: asyncio.Future[Any], operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         """Do `transact`, but only when another call has taken effect; see Store.transact_after."""
         return await self._locating(self.store.transact_after(before, self._function(operation)))
 
@@ -89,7 +89,7 @@ class Context:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
-    def _function(self, operation: Callable[[Unit], Awaitable[T]]) -> TransactionFunction[T]:
+    def _function(self, operation: Callable[[UnitOfWork], Awaitable[T]]) -> TransactionFunction[T]:
         keyspace = self.keyspace
         sources = self.sources
         instance = self.store.instance

@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeAlias, TypeVar
 
-from jobs_service import json_data, notes
+from jobs_service import json_data, run_data
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreDamaged, job_name
 from jobs_service.layer import changes
-from jobs_service.layer.batching import Batch, Pace, too_much_for
+from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
@@ -232,8 +232,8 @@ class Notifier(Actor):
             and before.state is record.state
             and before.json == record.json
             and before.outcome is record.outcome
-            and notes.told_of(before.notes) == notes.told_of(record.notes)
-            and notes.attempts_of(before.notes) == notes.attempts_of(record.notes)
+            and run_data.told_of(before.run_data) == run_data.told_of(record.run_data)
+            and run_data.attempts_of(before.run_data) == run_data.attempts_of(record.run_data)
             and next_run(before) == next_run(record)
         ):
             return  # A heartbeat, a flag, a place in the queue: nothing that subscribers are told.
@@ -245,10 +245,10 @@ class Notifier(Actor):
                 json_data.decode(record.json),
                 record.outcome,
                 record.seq_bytes,
-                notes.result_of(record.notes),
-                notes.error_of(record.notes),
-                notes.progress_of(record.notes),
-                notes.attempts_of(record.notes),
+                run_data.result_of(record.run_data),
+                run_data.error_of(record.run_data),
+                run_data.progress_of(record.run_data),
+                run_data.attempts_of(record.run_data),
                 next_run(record),
             )
         )

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from jobs_service.actors.context import Context, log
-from jobs_service.layer import instances
-from jobs_service.layer.batching import Batch, Pace, too_much_for
-from jobs_service.layer.unit import Place, Seen, Unit
+from jobs_service.layer import dead_processes
+from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
+from jobs_service.layer.unit_of_work import JobSnapshot, Place, UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor
@@ -65,7 +65,7 @@ class ProcessMonitor(Actor):
         context = self._context
 
         async def look(transaction: Transaction) -> tuple[list[Place], bytes | None]:
-            return await instances.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
+            return await dead_processes.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
 
         return await context.retried(lambda: context.read(look))
 
@@ -76,15 +76,15 @@ class ProcessMonitor(Actor):
             self._tell(lost)
             held = held[dealt_with:]
 
-    async def _take(self, held: list[Place], dead: frozenset[bytes], most: int) -> tuple[list[Seen], int]:
-        async def take(unit: Unit) -> tuple[list[Seen], int]:
-            lost, dealt_with = await instances.take_from(unit, held[:most], dead)
+    async def _take(self, held: list[Place], dead: frozenset[bytes], most: int) -> tuple[list[JobSnapshot], int]:
+        async def take(unit: UnitOfWork) -> tuple[list[JobSnapshot], int]:
+            lost, dealt_with = await dead_processes.take_from(unit, held[:most], dead)
             return [entry.seen() for entry in lost], dealt_with
 
         unless = too_much_for(min(most, len(held)))
         return await self._context.retried(lambda: self._context.transact(take), unless=unless)
 
-    def _tell(self, lost: list[Seen]) -> None:
+    def _tell(self, lost: list[JobSnapshot]) -> None:
         ids: defaultdict[JobType, list[JobId]] = defaultdict(list)
         for seen in lost:
             ids[seen.keys.type].append(seen.id)

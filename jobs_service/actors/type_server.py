@@ -2,9 +2,10 @@
 subscribed to. Floor: actors.
 
 However many types the store has, what a service does for those that are idle is one watch, on the counter of
-`layer/awake.py`. The server reads the rows of the types that are awake when that counter changes, and starts and stops
-monitors accordingly. A monitor that sees nothing happen for a while says so, and the server has such types settle, many
-in one transaction; it wakes those whose alarm is due. Several services see the same: the first one does it, and the
+`layer/awake_types.py`. The server reads the rows of the types that are awake when that counter changes, and starts
+and stops monitors accordingly. A monitor that sees nothing happen for a while says so, and the server has such types
+settle, many in one transaction; it wakes those whose alarm is due. Several services see the same: the first one does
+it, and the
 others find it done.
 """
 
@@ -20,9 +21,9 @@ from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.errors import JobsError
-from jobs_service.layer import awake
+from jobs_service.layer import awake_types
 from jobs_service.layer.keyspace import ACTIVITY, SET_ASIDE, TypeKeys
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
 
@@ -161,11 +162,11 @@ class TypeServer(Actor):
         began = self._time()
         keyspace = self._context.keyspace
 
-        async def first(transaction: Transaction) -> tuple[Watch, float, awake.Page]:
+        async def first(transaction: Transaction) -> tuple[Watch, float, awake_types.Page]:
             # Whatever changes behind this page changes the counter, and is seen by the next look.
-            watch = transaction.watch(awake.counter(keyspace))
-            alarm = await awake.next_alarm(transaction, keyspace)
-            return watch, alarm, await awake.awake_types(transaction, keyspace, None, _PAGE)
+            watch = transaction.watch(awake_types.counter(keyspace))
+            alarm = await awake_types.next_alarm(transaction, keyspace)
+            return watch, alarm, await awake_types.awake_types(transaction, keyspace, None, _PAGE)
 
         self._look_at = _NEVER
         watch, self._next_alarm, page = await self._context.retried(lambda: self._context.read(first))
@@ -179,10 +180,10 @@ class TypeServer(Actor):
         self._held_off_until = self._time() + max(_HOLDOFF, 4 * took)
         watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
 
-    async def _page(self, after: bytes) -> awake.Page:
+    async def _page(self, after: bytes) -> awake_types.Page:
         keyspace = self._context.keyspace
         return await self._context.retried(
-            lambda: self._context.read(lambda transaction: awake.awake_types(transaction, keyspace, after, _PAGE))
+            lambda: self._context.read(lambda transaction: awake_types.awake_types(transaction, keyspace, after, _PAGE))
         )
 
     def _awake_changed(self, *, lost: bool) -> None:
@@ -202,7 +203,7 @@ class TypeServer(Actor):
                     group.create_task(self._start_monitor(type))
 
     async def _start_monitor(self, type: bytes) -> None:
-        keys = awake.keys_of(self._context.keyspace, type)
+        keys = awake_types.keys_of(self._context.keyspace, type)
         if keys is None:
             return
         monitor = ActivityMonitor(self._context, keys, self._sampler, self._note_idle)
@@ -228,9 +229,9 @@ class TypeServer(Actor):
         idle = list(self._idle)[:_SETTLED_TOGETHER]
         sleep_from = self._context.sources.wall_time() + self._context.settings.type_idle_after + _AHEAD
 
-        async def settle(unit: Unit) -> None:
+        async def settle(unit: UnitOfWork) -> None:
             for keys in idle:
-                await awake.settle(unit.transaction, keyspace, keys, sleep_from)
+                await awake_types.settle(unit.transaction, keyspace, keys, sleep_from)
 
         await self._context.retried(lambda: self._context.transact(settle))
         for keys in idle:
@@ -241,8 +242,8 @@ class TypeServer(Actor):
         keyspace = self._context.keyspace
         until = self._context.sources.wall_time() + _AHEAD
 
-        async def wake(unit: Unit) -> int:
-            return await awake.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
+        async def wake(unit: UnitOfWork) -> int:
+            return await awake_types.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
 
         await self._context.retried(lambda: self._context.transact(wake))
         self._wake_at = None
@@ -265,14 +266,14 @@ class TypeServer(Actor):
 
     async def _complete_rows(self) -> bool:
         """Wake all types with jobs to be watched over, if the store is of an earlier version; return whether it was."""
-        key = awake.is_complete(self._context.keyspace)
+        key = awake_types.is_complete(self._context.keyspace)
         found = await self._context.retried(lambda: self._context.read(lambda transaction: transaction.get(key)))
         if found is not None:
             return False
-        for section in awake.INDEXED:
+        for section in awake_types.INDEXED:
             await self._wake_all_in(section)
 
-        async def note(unit: Unit) -> None:
+        async def note(unit: UnitOfWork) -> None:
             unit.transaction.set(key, b"")
 
         await self._context.retried(lambda: self._context.transact(note))
@@ -284,15 +285,17 @@ class TypeServer(Actor):
         after: bytes | None = None
         while True:
 
-            async def look(transaction: Transaction, after: bytes | None = after) -> tuple[awake.Page, list[bytes]]:
-                page = await awake.types_in(transaction, keyspace, section, after, _SCANNED_TOGETHER)
-                return page, await awake.not_awake(transaction, keyspace, page.types)
+            async def look(
+                transaction: Transaction, after: bytes | None = after
+            ) -> tuple[awake_types.Page, list[bytes]]:
+                page = await awake_types.types_in(transaction, keyspace, section, after, _SCANNED_TOGETHER)
+                return page, await awake_types.not_awake(transaction, keyspace, page.types)
 
             page, missing = await self._context.retried(lambda look=look: self._context.read(look))  # type: ignore[misc]
 
-            async def wake(unit: Unit, missing: list[bytes] = missing) -> None:
+            async def wake(unit: UnitOfWork, missing: list[bytes] = missing) -> None:
                 for type in missing:
-                    await awake.wake(unit.transaction, keyspace, keyspace.of_packed(type), -_NEVER)
+                    await awake_types.wake(unit.transaction, keyspace, keyspace.of_packed(type), -_NEVER)
 
             if missing:
                 await self._context.retried(lambda wake=wake: self._context.transact(wake))  # type: ignore[misc]

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from jobs_service import plain_data
+from jobs_service import json_forms
 
 PREFIX = "json:"
 
@@ -25,7 +25,7 @@ def shown(value: Any) -> str:
     """Return the text of a type, id or priority: `parsed` gives the value back."""
     if isinstance(value, str) and _is_plain(value):
         return value
-    return PREFIX + compact(plain_data.name(value))
+    return PREFIX + compact(json_forms.name(value))
 
 
 def parsed(text: str) -> Any:

@@ -14,6 +14,6 @@ from __future__ import annotations
 
 from jobs_service.copying.copy import copy_jobs
 from jobs_service.copying.results import Copied, CopyRefused, Counts, Step
-from jobs_service.layer.batching import Batch
+from jobs_service.layer.batch_bounds import Batch
 
 __all__ = ["Batch", "Copied", "CopyRefused", "Counts", "Step", "copy_jobs"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.copying.source import STAMP_LENGTH, Look, Source, TypeSettings
 from jobs_service.copying.target import Target, later
 from jobs_service.errors import RecordDamaged, job_name, shown
@@ -68,7 +68,7 @@ def same(record: Record, copied: Record) -> bool:
         (copied.state, copied.place, copied.outcome) == (record.state, record.place, record.outcome)
         and (copied.priority, copied.run_at, copied.next) == (record.priority, record.run_at, record.next)
         and copied.json == record.json
-        and (copied.notes == record.notes or copied.notes in _shortened(record.notes))
+        and (copied.run_data == record.run_data or copied.run_data in _shortened(record.run_data))
     )
 
 
@@ -76,7 +76,7 @@ def _record(raw: bytes) -> Record | None:
     """Return a record, None when it cannot be read."""
     try:
         record = Record.decode(raw, True)
-        notes.check(record.notes)
+        run_data.check(record.run_data)
     except RecordDamaged:
         return None
     return record
@@ -101,8 +101,8 @@ def _name(target: Target, rest: bytes) -> str:
 
 def _shortened(said: bytes) -> tuple[bytes, bytes]:
     """Return what is left of the notes in a record that the target takes only without history, or without error."""
-    less = notes.without_history(said)
-    return less, notes.with_part(less, notes.ERROR, None)
+    less = run_data.without_history(said)
+    return less, run_data.with_part(less, run_data.ERROR, None)
 
 
 async def _compare_jobs(source: Source, target: Target, whole: bool, progress: Callable[[int], object]) -> Comparison:

@@ -12,12 +12,12 @@ from jobs_service.copying.results import Copied, CopyRefused, Counts, Progress, 
 from jobs_service.copying.source import SECTIONS, Look, Source, changed, counted
 from jobs_service.copying.target import Target, not_empty
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.batching import Batch, Pace
+from jobs_service.layer.batch_bounds import Batch, Pace
 from jobs_service.layer.keyspace import DATA
-from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.layer.unit_of_work import FOR_EVER, Retention
 from jobs_service.sources import Sources
+from jobs_service.store.background_priority import background
 from jobs_service.store.base import Store
-from jobs_service.store.priority import background
 
 DEFAULT_BATCH: Final = Batch()
 _TELL_EVERY: Final = 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.layer.batching import Pace
+from jobs_service.layer.batch_bounds import Pace
 from jobs_service.layer.listing import read_rows
 from jobs_service.store.base import KeyValue, Store
 

@@ -8,12 +8,12 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.copying.note import Phase, note_key
 from jobs_service.copying.results import CopyRefused, Counts
 from jobs_service.copying.rows import Stream
 from jobs_service.errors import RecordDamaged, job_name, shown
-from jobs_service.layer.batching import Batch, Pace, Room
+from jobs_service.layer.batch_bounds import Batch, Pace, Room
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
@@ -37,7 +37,7 @@ from jobs_service.layer.keyspace import (
 from jobs_service.layer.listing import FIRST_CHUNK, LARGEST_CHUNK, read_rows
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.layer.unit_of_work import FOR_EVER, Retention
 from jobs_service.model import JobId, JobState
 from jobs_service.store.base import Snapshot, Store, Transaction
 
@@ -200,7 +200,7 @@ class Source:
             raise RecordDamaged(f"{self.name}: the key {shown(rest)} names no job") from None
         try:
             record = Record.decode(raw, True)
-            notes.check(record.notes)
+            run_data.check(record.run_data)
         except RecordDamaged as error:
             what = f"job {job_name(keys.type, id)} of {self.name}: {error}"
             raise RecordDamaged(what, type=keys.type, id=id) from None

@@ -9,21 +9,21 @@ from typing import Final, TypeAlias, TypeVar
 
 import fdb.tuple
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.copying.note import HAD_JOBS, WAS_PAUSED, Mark, Note, Phase, mark_key, note_key, set_mark
 from jobs_service.copying.results import CopyRefused
 from jobs_service.copying.rows import Stream
 from jobs_service.copying.source import Found, TypeSettings
 from jobs_service.errors import JobTooLarge, shown
-from jobs_service.layer.batching import Batch, Pace
+from jobs_service.layer.batch_bounds import Batch, Pace
 from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys, unpack_id
 from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
-from jobs_service.layer.unit import Retention, Unit, refuse_too_large, run
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork, refuse_too_large, run
 from jobs_service.model import JobState, Outcome
-from jobs_service.notes import HistoryKind
+from jobs_service.run_data import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import OFFSET_BYTES, Snapshot, Store, Transaction
 
@@ -84,7 +84,7 @@ class Target:
     async def forget(self, note: Note) -> None:
         """Remove the note of a copy that has written nothing."""
 
-        async def nothing(_: Unit) -> tuple[None, None]:
+        async def nothing(_: UnitOfWork) -> tuple[None, None]:
             return None, None
 
         await self._step(note, nothing)
@@ -133,7 +133,7 @@ class Target:
             CopyRefused: somebody else works on these types, or on this copy.
         """
 
-        async def work(unit: Unit) -> tuple[Note, Note]:
+        async def work(unit: UnitOfWork) -> tuple[Note, Note]:
             for type in dict.fromkeys(job.type for job in jobs):
                 await self._claim(unit.transaction, self.keyspace.of_packed(type))
             places = [(self.keyspace.of_packed(job.type), job.id, job.packed_id) for job in jobs]
@@ -207,12 +207,12 @@ class Target:
         await self.forget(note)
 
     async def _rewrite(self, note: Note, following: Note) -> Note:
-        async def nothing(_: Unit) -> tuple[Note, Note]:
+        async def nothing(_: UnitOfWork) -> tuple[Note, Note]:
             return following, following
 
         return await self._step(note, nothing)
 
-    async def _step(self, expected: Note, function: Callable[[Unit], Awaitable[tuple[Note | None, T]]]) -> T:
+    async def _step(self, expected: Note, function: Callable[[UnitOfWork], Awaitable[tuple[Note | None, T]]]) -> T:
         """Run a function on a unit of work in a transaction, and return its result.
 
         Args:
@@ -221,7 +221,7 @@ class Target:
         """
         key = note_key(self.keyspace)
 
-        async def work(unit: Unit) -> T:
+        async def work(unit: UnitOfWork) -> T:
             if await unit.transaction.get(key) != expected.encode():
                 raise self._taken_over()
             following, result = await function(unit)
@@ -274,7 +274,7 @@ class Target:
         first, left = types[:size], types[size:]
         following = replace(note, phase=Phase.SETTINGS, after=first[-1].hex()) if left else None
 
-        async def work(unit: Unit) -> tuple[Note | None, Note | None]:
+        async def work(unit: UnitOfWork) -> tuple[Note | None, Note | None]:
             for type in first:
                 await self._open(unit.transaction, self.keyspace.of_packed(type), settings.get(type))
             return following, following
@@ -322,7 +322,7 @@ class Target:
             How many, and whether there are more.
         """
 
-        async def work(unit: Unit) -> tuple[Note, tuple[int, bool]]:
+        async def work(unit: UnitOfWork) -> tuple[Note, tuple[int, bool]]:
             transaction = unit.transaction
             flags = await self._flags(transaction, keys) or 0
             rows, last = await read_rows(transaction, keys.data, keys.data + AFTER, size, self.batch.bytes)
@@ -359,7 +359,7 @@ Keeping: TypeAlias = Callable[[bytes], Retention]
 """Returns how long finished jobs of a type, given as packed, are kept."""
 
 
-def moved(unit: Unit, record: Record, retention: Retention) -> Record:
+def moved(unit: UnitOfWork, record: Record, retention: Retention) -> Record:
     """Return a job of another store as it is to be in this one: all its parts, in the next place of its queue.
 
     A running one is pending, as one that was given back; a canceled one is finished.
@@ -373,7 +373,7 @@ def moved(unit: Unit, record: Record, retention: Retention) -> Record:
         ended = record.noted(HistoryKind.CANCELED, unit.now).finished(seq, Outcome.CANCELED)
         keep = retention.seconds(Outcome.CANCELED)
         if keep is not None:
-            ended.notes = notes.expiring(ended.notes, unit.now + keep)
+            ended.run_data = run_data.expiring(ended.run_data, unit.now + keep)
         return ended
     stopped = record.noted(HistoryKind.STOPPED, unit.now, "copied while it ran", attempts=-1)
     return stopped.pending(unit.place_for(record.run_at), seq, record.priority, record.run_at)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import fdb.tuple
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged, shown
-from jobs_service.layer import declared
+from jobs_service.layer import declared_settings
 from jobs_service.layer.creation import no_type
-from jobs_service.layer.declared import Declared
+from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import (
     AFTER,
     STAMP_CODE,
@@ -27,9 +27,9 @@ from jobs_service.layer.keyspace import (
     unpack_id,
     unpacked,
 )
-from jobs_service.layer.processing import lose
+from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.store.base import Snapshot
 
@@ -57,7 +57,7 @@ def check_seconds(seconds: Any) -> float:
     return checked
 
 
-async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
+async def set_type_timeout(unit: UnitOfWork, keys: TypeKeys, seconds: float) -> None:
     """Create the type, or change its timeout.
 
     Raises:
@@ -69,11 +69,11 @@ async def set_type_timeout(unit: Unit, keys: TypeKeys, seconds: float) -> None:
     unit.transaction.add(keys.watch_pending, _ONE)
 
 
-async def clear_type_timeout(unit: Unit, keys: TypeKeys) -> None:
+async def clear_type_timeout(unit: UnitOfWork, keys: TypeKeys) -> None:
     """Remove the type; its jobs stay. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     if await unit.transaction.get(keys.timeout) is not None:
-        declared.note_removal(unit, keys)
+        declared_settings.note_removal(unit, keys)
     unit.transaction.clear(keys.timeout)
     unit.existing_types.discard(keys.timeout)
 
@@ -158,7 +158,7 @@ class Batch(NamedTuple):
     more: bool
 
 
-async def re_enqueue(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> Batch:
+async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int) -> Batch:
     """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
 
     Args:
@@ -201,13 +201,13 @@ def check_keep(what: str, seconds: Any) -> float | None:
     return checked
 
 
-async def pause(unit: Unit, keys: TypeKeys) -> None:
+async def pause(unit: UnitOfWork, keys: TypeKeys) -> None:
     """Have nobody accept jobs of the type. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     unit.pause(keys)
 
 
-async def resume(unit: Unit, keys: TypeKeys) -> None:
+async def resume(unit: UnitOfWork, keys: TypeKeys) -> None:
     """Have jobs of the type accepted again. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     unit.resume(keys)
@@ -218,19 +218,19 @@ async def is_paused(transaction: Snapshot, keys: TypeKeys) -> bool:
     return await transaction.get(keys.paused) is not None
 
 
-async def set_retention(unit: Unit, keys: TypeKeys, retention: Retention) -> None:
+async def set_retention(unit: UnitOfWork, keys: TypeKeys, retention: Retention) -> None:
     """Say how long jobs of the type are kept that finish from now on. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     unit.set_retention(keys, retention)
 
 
-async def declare(unit: Unit, keys: TypeKeys, wanted: Declared) -> Declared:
+async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared) -> Declared:
     """Set what a program declares of a type as its handler starts, as far as it has not declared that before.
 
     Returns:
         What is set now: an operator may have set something else since.
     """
-    timeout, retention = await declared.noted(unit, keys)
+    timeout, retention = await declared_settings.noted(unit, keys)
     seconds = await timeout_if_any(unit.transaction, keys)
     if seconds is None or timeout not in (None, wanted.timeout):
         await set_type_timeout(unit, keys, wanted.timeout)
@@ -241,7 +241,7 @@ async def declare(unit: Unit, keys: TypeKeys, wanted: Declared) -> Declared:
         await set_retention(unit, keys, wanted.retention)
         kept = wanted.retention
     if (timeout, retention) != wanted:
-        declared.note(unit, keys, wanted)
+        declared_settings.note(unit, keys, wanted)
     return Declared(seconds, kept)
 
 
@@ -251,7 +251,7 @@ async def next_expiry(transaction: Snapshot, keys: TypeKeys) -> float | None:
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.expiring))
 
 
-async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
     """Remove finished jobs that expire by `until`, the earliest first; return how many.
 
     There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call.
@@ -265,7 +265,9 @@ async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
         # One that was resubmitted does not expire any more.
-        expires = None if record is None or record.state is not JobState.FINISHED else notes.expires_at(record.notes)
+        expires = (
+            None if record is None or record.state is not JobState.FINISHED else run_data.expires_at(record.run_data)
+        )
         if expires is not None and expires <= until:
             unit.remove(entry)
             removed += 1
@@ -275,7 +277,7 @@ async def remove_expired(unit: Unit, keys: TypeKeys, until: float, limit: int) -
     return removed
 
 
-def _check_length(unit: Unit, keys: TypeKeys) -> None:
+def _check_length(unit: UnitOfWork, keys: TypeKeys) -> None:
     limit = unit.transaction.limits.key
     if len(keys.timeout) > limit:
         raise JobTooLarge(

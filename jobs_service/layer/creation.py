@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import fdb.tuple
 
-from jobs_service import json_data, notes
+from jobs_service import json_data, run_data
 from jobs_service.errors import (
     InvalidJob,
     JobExists,
@@ -21,11 +21,11 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.layer import declared
+from jobs_service.layer import declared_settings
 from jobs_service.layer.keyspace import TypeKeys, pack_priority, place_of, to_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
-from jobs_service.layer.unit import Entry, Place, Seen, Unit
+from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
@@ -113,7 +113,7 @@ def check_if_exists(if_exists: Any) -> IfExists:
     raise InvalidJob(f"if_exists={shown(if_exists)}: allowed are {', '.join(map(repr, IF_EXISTS))}")
 
 
-async def add(unit: Unit, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
+async def add(unit: UnitOfWork, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
     """Add a job.
 
     Raises:
@@ -131,7 +131,7 @@ async def add(unit: Unit, place: Place, spec: Spec, if_exists: IfExists) -> Entr
 
 
 async def add_many(
-    unit: Unit,
+    unit: UnitOfWork,
     keys: TypeKeys,
     jobs: Sequence[Place],
     specs: Sequence[Spec],
@@ -154,7 +154,7 @@ async def add_many(
     return entries
 
 
-async def resubmit(unit: Unit, place: Place, spec: Spec) -> Entry:
+async def resubmit(unit: UnitOfWork, place: Place, spec: Spec) -> Entry:
     """Have a job run again.
 
     Raises:
@@ -168,7 +168,7 @@ async def resubmit(unit: Unit, place: Place, spec: Spec) -> Entry:
     return entry
 
 
-async def remove(unit: Unit, place: Place, force: bool) -> Removal:
+async def remove(unit: UnitOfWork, place: Place, force: bool) -> Removal:
     """Remove a job; a running one is asked to stop, unless force is set.
 
     Raises:
@@ -198,7 +198,7 @@ async def remove(unit: Unit, place: Place, force: bool) -> Removal:
 
 
 async def enqueue(
-    unit: Unit,
+    unit: UnitOfWork,
     place: Place,
     spec: Spec,
     unique: bool,
@@ -225,7 +225,7 @@ async def enqueue(
         exists = keys.timeout in unit.existing_types or await unit.transaction.snapshot.get(keys.timeout) is not None
         if not exists and timeout is None:
             raise no_type(keys)
-        if not exists and await declared.is_removed(unit, keys):
+        if not exists and await declared_settings.is_removed(unit, keys):
             raise _removed_type(keys)
         # First the job, which may be refused: nobody makes a type for nothing.
         _create(unit, entry, spec)
@@ -246,8 +246,8 @@ async def enqueue(
 
 
 async def enqueue_many(
-    unit: Unit, places: Sequence[Place], wanted: Sequence[tuple[Spec, bool]], timeout: float | None
-) -> list[Seen]:
+    unit: UnitOfWork, places: Sequence[Place], wanted: Sequence[tuple[Spec, bool]], timeout: float | None
+) -> list[JobSnapshot]:
     """Do `enqueue` with many jobs, specs and whether they are unique; their type is made when none was refused."""
     await unit.prefetch(places)
     unmade: dict[TypeKeys, None] = {}
@@ -265,14 +265,14 @@ async def enqueue_many(
     return entries
 
 
-async def _make_type(unit: Unit, keys: TypeKeys, timeout: float) -> None:
+async def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
     # Not by a snapshot read: a timeout that somebody sets meanwhile must not be overwritten.
     if await unit.transaction.get(keys.timeout) is None:
         unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
-        declared.note_timeout(unit, keys, timeout)
+        declared_settings.note_timeout(unit, keys, timeout)
 
 
-async def require_type(unit: Unit, keys: TypeKeys) -> None:
+async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:
     """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
     if await unit.transaction.snapshot.get(keys.timeout) is None:
         raise no_type(keys)
@@ -301,7 +301,7 @@ def not_found(entry: Entry) -> JobNotFound:
     return JobNotFound(f"there is no job {job_name(entry.keys.type, entry.id)}", type=entry.keys.type, id=entry.id)
 
 
-async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
+async def _add(unit: UnitOfWork, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
     record = entry.record
     if record is None:
         if entry.keys.timeout not in unit.existing_types:
@@ -314,7 +314,7 @@ async def _add(unit: Unit, entry: Entry, spec: Spec, if_exists: IfExists) -> Non
             _resubmit(unit, entry, record, spec)
 
 
-def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
+def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
     if spec.json is None or spec.priority is None:
         raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
             entry.keys.type, entry.id
@@ -322,7 +322,7 @@ def _create(unit: Unit, entry: Entry, spec: Spec) -> None:
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, spec.limits)
 
 
-def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
+def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec) -> None:
     """Have it run (again) with what the spec changes; write nothing when nothing changes."""
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
@@ -336,8 +336,8 @@ def _resubmit(unit: Unit, entry: Entry, record: Record, spec: Spec) -> None:
             unit.replace(entry, record.with_json(json))
         return
     moved = record.with_json(json)
-    anew = notes.started_anew(record.notes, unit.now)
-    moved.notes = anew if spec.limits is None else notes.with_part(anew, notes.LIMITS, spec.limits)
+    anew = run_data.started_anew(record.run_data, unit.now)
+    moved.run_data = anew if spec.limits is None else run_data.with_part(anew, run_data.LIMITS, spec.limits)
     unit.replace(
         entry,
         moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),

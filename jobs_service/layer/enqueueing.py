@@ -17,9 +17,9 @@ from typing import (
     TypeVar,
 )
 
-from jobs_service import json_data, notes
+from jobs_service import json_data, run_data
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
-from jobs_service.layer.batching import KEYS_OF_A_JOB
+from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.keyspace import Place, exact_int, exact_seconds, pack_type, unpacked_type
 from jobs_service.model import UNSET, JobId, JobType, RunAt
@@ -38,7 +38,7 @@ _LONGEST: Final = 1e9
 _MOST_ATTEMPTS: Final = 65_535
 
 
-class Enqueued(abc.ABC, Generic[ArgsT, ResultT_co]):
+class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
     """What a job is enqueued for: a handler.
 
     Attributes:
@@ -67,7 +67,7 @@ class Enqueued(abc.ABC, Generic[ArgsT, ResultT_co]):
         return data
 
 
-class Named(Enqueued[Any, Any]):
+class Named(Enqueueable[Any, Any]):
     """A handler of which no more is known than its type, or one that is called by its type.
 
     Args:
@@ -77,7 +77,7 @@ class Named(Enqueued[Any, Any]):
 
     takes_keywords = True
 
-    def __init__(self, type: Any, handlers: Mapping[bytes, Enqueued[Any, Any]]) -> None:
+    def __init__(self, type: Any, handlers: Mapping[bytes, Enqueueable[Any, Any]]) -> None:
         packed = pack_type(type)
         self.type = unpacked_type(packed)
         self.name = f"type {shown(self.type)}"
@@ -125,7 +125,7 @@ class Wanted(NamedTuple):
     unique: bool
 
 
-def handler_of(handler: Any, known: Mapping[bytes, Enqueued[Any, Any]]) -> Enqueued[Any, Any]:
+def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> Enqueueable[Any, Any]:
     """Return what a job is to be enqueued for.
 
     Args:
@@ -136,8 +136,8 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueued[Any, Any]]) -> Enque
         InvalidJob: neither a handler nor a type.
     """
     kind = type(handler)
-    if issubclass(kind, Enqueued):
-        found: Enqueued[Any, Any] = handler
+    if issubclass(kind, Enqueueable):
+        found: Enqueueable[Any, Any] = handler
         return found
     if issubclass(kind, str | bytes | int | tuple) and kind is not bool:
         return Named(handler, known)
@@ -146,7 +146,9 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueued[Any, Any]]) -> Enque
     )
 
 
-def wanted(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, Any], how: How, sources: Sources) -> Wanted:
+def wanted(
+    handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any], how: How, sources: Sources
+) -> Wanted:
     """Return the job that is asked for.
 
     Args:
@@ -201,7 +203,7 @@ def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
     seconds = None if time_limit is None else _number(time_limit)
     if time_limit is not None and (seconds is None or not 0 < seconds <= _LONGEST):
         raise InvalidJob(f"time_limit={shown(time_limit)}: allowed are None and seconds > 0 and <= {_LONGEST:.0f}")
-    return notes.limits_json(most, seconds)
+    return run_data.limits_json(most, seconds)
 
 
 def is_unique(unique: Any) -> bool:
@@ -244,7 +246,7 @@ def batches(
         yield batch
 
 
-def _one_value(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
+def _one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
     """Return arguments as one value, however they were given.
 
     Raises:
@@ -264,7 +266,7 @@ def _one_value(handler: Enqueued[Any, Any], args: Any, arguments: Mapping[str, A
     raise InvalidJob(refused).about(handler.type)
 
 
-def _naming(handler: Enqueued[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
+def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
     """Return the id of a job that is enqueued.
 
     Raises:

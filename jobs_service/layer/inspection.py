@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreDamaged
-from jobs_service.layer import pending
+from jobs_service.layer import queue
 from jobs_service.layer.keyspace import (
     AFTER,
     EARLIEST,
@@ -23,7 +23,7 @@ from jobs_service.layer.keyspace import (
 )
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import id_of_ready
-from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.layer.unit_of_work import FOR_EVER, Retention
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Snapshot
 
@@ -74,7 +74,7 @@ async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
         begin = key[: end_of_priority(keys, key)] + AFTER
     since, id = oldest or (None, untold)
     paused = await transaction.get(keys.paused) is not None
-    return QueueState(id, since, await pending.next_scheduled(transaction, keys), paused)
+    return QueueState(id, since, await queue.next_scheduled(transaction, keys), paused)
 
 
 async def retention(transaction: Snapshot, keys: TypeKeys) -> Retention:
@@ -103,7 +103,7 @@ async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Re
 def _pending_since(record: Record) -> float | None:
     """Return when a ready job became ready; None where its record does not tell."""
     try:
-        history = notes.history_of(record.notes)
+        history = run_data.history_of(record.run_data)
     except RecordDamaged:
         return None
     times = [event.at for event in history[:1] if EARLIEST <= event.at <= LATEST]

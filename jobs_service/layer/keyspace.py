@@ -22,7 +22,7 @@
 | (AWAKE)                                 | counter      | bumped when any of these, or of the alarms, changes |
 | (ASLEEP, type)                          | a time       | nothing of it is to be watched over before  |
 | (ALARM, time, type)                     | nothing      | the same, in the order of the times         |
-| (ALARM)                                 | nothing      | the rows above are complete: see `layer/awake.py` |
+| (ALARM)                                 | nothing      | the rows above are complete: see `layer/awake_types.py` |
 | (FOLLOWED, type)                        | versionstamp | notifiers follow its changes: see `layer/changes.py` |
 | (CHANGES, type, stamp)                  | ids          | jobs that changed then otherwise than in ACTIVITY |
 | (CHANGES, type)                         | versionstamp | up to there such rows have been removed     |

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.batching import SHARE
+from jobs_service.layer.batch_bounds import SHARE
 from jobs_service.layer.keyspace import AFTER, DATA, Keyspace, TypeFinder, TypeKeys, is_id, unpack_id
 from jobs_service.layer.record import Record, Unreadable
 from jobs_service.model import Job

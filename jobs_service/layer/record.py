@@ -8,14 +8,14 @@ tuple-layer tuple 9.0 and 8.3. Format 2, integers big-endian (format 1, never re
 |--------|-------|---------------------------------------------------------------------------------------------------|
 | 0      | 1     | format version: 2                                                                                 |
 | 1      | 1     | flags: 1 running (a lock follows), 2 ready, 4 scheduled, 8 resubmit, 16 cancel;                    |
-|        |       | bits 5 and 6: outcome (0 none, 1 succeeded, 2 failed, 3 canceled); 128 notes                       |
+|        |       | bits 5 and 6: outcome (0 none, 1 succeeded, 2 failed, 3 canceled); 128 run data                 |
 | 2      | 12    | seq: 10 bytes versionstamp, 2 bytes order within the transaction                                  |
 | 14     | 8     | run_at, a double: seconds since the epoch; NaN for none                                           |
 | 22     | 2     | p: length of the priority                                                                         |
 | 24     | p     | priority, as the tuple layer packs it                                                             |
 |        | 16    | lock, if running: random, but for the store's instance in front (8) where it has one               |
 |        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
-|        | 4+n   | if notes: n (4) and the notes (see jobs_service/notes.py)                                         |
+|        | 4+n   | if run data: n (4) and that (jobs_service/run_data.py)            |
 |        | rest  | data as JSON, UTF-8; nothing for None                                                             |
 """
 
@@ -25,11 +25,11 @@ import math
 import struct
 from typing import Final
 
-from jobs_service import notes as notes_of
+from jobs_service import run_data as runs_of
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.keyspace import EARLIEST, LATEST, is_priority
 from jobs_service.model import JobState, Outcome
-from jobs_service.notes import ERROR, HEAD_BYTES, HistoryKind, JobError
+from jobs_service.run_data import ERROR, HEAD_BYTES, HistoryKind, JobError
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
 VERSION: Final = 2
@@ -51,7 +51,7 @@ _NEXT = struct.Struct(">dH")
 _SIZE = struct.Struct(">I")
 _FIXED: Final = _HEAD.size + LOCK_BYTES + _NEXT.size + _SIZE.size
 LARGEST_HEAD: Final = _FIXED + HEAD_BYTES
-"""What `Record.size` counts at most beside twice the bytes of the priorities, and those of notes and data."""
+"""What `Record.size` counts at most beside twice the bytes of the priorities, and those of run data and data."""
 _NAN = math.nan
 _VERSION_BYTE: Final = bytes((VERSION,))
 
@@ -122,7 +122,7 @@ class Record:
         cancel: whether a creator asked for the running job's removal.
         next: None, or (priority, run_at) of the run after this one: the resubmit flag.
         json: the data.
-        notes: attempts, history, result, error and progress, packed.
+        run_data: attempts, history, result, error and progress, packed.
     """
 
     __slots__ = (
@@ -130,11 +130,11 @@ class Record:
         "json",
         "lock",
         "next",
-        "notes",
         "outcome",
         "place",
         "priority",
         "run_at",
+        "run_data",
         "seq",
     )
 
@@ -149,7 +149,7 @@ class Record:
         cancel: bool,
         next: tuple[bytes, float | None] | None,
         json: bytes,
-        notes: bytes = b"",
+        run_data: bytes = b"",
     ) -> None:
         self.lock = lock
         self.place = place
@@ -160,7 +160,7 @@ class Record:
         self.cancel = cancel
         self.next = next
         self.json = json
-        self.notes = notes
+        self.run_data = run_data
 
     @property
     def state(self) -> JobState:
@@ -188,7 +188,7 @@ class Record:
         """Return how many bytes the record takes at most until its job has ended: runs, is resubmitted, runs again."""
         # Whichever of the two priorities is the longer one may be that of both runs.
         priority = len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))
-        return _FIXED + 2 * priority + max(len(self.notes), HEAD_BYTES) + len(self.json)
+        return _FIXED + 2 * priority + max(len(self.run_data), HEAD_BYTES) + len(self.json)
 
     def encoded_size(self) -> int:
         """Return how many bytes the record takes as it is."""
@@ -197,14 +197,14 @@ class Record:
             size += LOCK_BYTES
         if self.next is not None:
             size += _NEXT.size + len(self.next[0])
-        return size + _SIZE.size + len(self.notes) if self.notes else size
+        return size + _SIZE.size + len(self.run_data) if self.run_data else size
 
     def fit(self, limit: int) -> None:
         """Forget the history of a job that would grow over a number of bytes, then its error: they must not stop it."""
         if self.size() > limit:
-            self.notes = notes_of.without_history(self.notes)
+            self.run_data = runs_of.without_history(self.run_data)
             if self.size() > limit:
-                self.notes = notes_of.with_part(self.notes, ERROR, None)
+                self.run_data = runs_of.with_part(self.run_data, ERROR, None)
 
     def encode(self) -> bytes:
         """Return the bytes of a record whose seq is known."""
@@ -214,28 +214,32 @@ class Record:
 
     def around_stamp(self) -> tuple[bytes, bytes]:
         """Return what is before and what is after the versionstamp."""
-        seq, notes = self.seq, self.notes
+        seq, run_data = self.seq, self.run_data
         order = seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:]  # type: ignore[index]
         if (
-            self.priority == _ZERO_PRIORITY and self.run_at is None and self.next is None and notes and not self.cancel
+            self.priority == _ZERO_PRIORITY
+            and self.run_at is None
+            and self.next is None
+            and run_data
+            and not self.cancel
         ):  # one of the two usual layouts: in one step
             lock, outcome = self.lock, self.outcome
             if lock is None:
                 flags = self.place | (NOTES if outcome is None else _ENDED[outcome])
-                after = _AT_REST_AFTER_STAMP.pack(order, _NAN, _USUAL_PRIORITY, len(notes))
-                return _BEFORE_STAMP[flags], after + notes + self.json
+                after = _AT_REST_AFTER_STAMP.pack(order, _NAN, _USUAL_PRIORITY, len(run_data))
+                return _BEFORE_STAMP[flags], after + run_data + self.json
             if outcome is None and not self.place:
-                after = _RUNNING_AFTER_STAMP.pack(order, _NAN, _USUAL_PRIORITY, lock, len(notes))
-                return _USUAL_RUNNING, after + notes + self.json
+                after = _RUNNING_AFTER_STAMP.pack(order, _NAN, _USUAL_PRIORITY, lock, len(run_data))
+                return _USUAL_RUNNING, after + run_data + self.json
         return self._around_stamp(order)
 
     def _around_stamp(self, order: bytes) -> tuple[bytes, bytes]:
         """Return what is before and what is after the versionstamp, whatever the record has."""
         flags = self.place
         tail = self.json
-        if self.notes:
+        if self.run_data:
             flags |= NOTES
-            tail = _SIZE.pack(len(self.notes)) + self.notes + tail
+            tail = _SIZE.pack(len(self.run_data)) + self.run_data + tail
         if self.next is not None:
             flags |= RESUBMIT
             priority, next_run_at = self.next
@@ -274,15 +278,15 @@ class Record:
                 seq, run_at, lock, size = _RUNNING_HEAD.unpack_from(raw)
                 end = _RUNNING_HEAD.size + size
                 if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
-                    notes = raw[_RUNNING_HEAD.size : end]
-                    return cls(lock, 0, seq, _ZERO_PRIORITY, None, None, False, None, raw[end:], notes)
+                    run_data = raw[_RUNNING_HEAD.size : end]
+                    return cls(lock, 0, seq, _ZERO_PRIORITY, None, None, False, None, raw[end:], run_data)
             elif (rest := _USUAL_AT_REST.get(kind)) is not None and len(raw) >= _LEAST_AT_REST:
                 seq, run_at, size = _AT_REST_HEAD.unpack_from(raw)
                 end = _AT_REST_HEAD.size + size
                 if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
-                    notes = raw[_AT_REST_HEAD.size : end]
+                    run_data = raw[_AT_REST_HEAD.size : end]
                     place, outcome = rest
-                    return cls(None, place, seq, _ZERO_PRIORITY, None, outcome, False, None, raw[end:], notes)
+                    return cls(None, place, seq, _ZERO_PRIORITY, None, outcome, False, None, raw[end:], run_data)
         return cls._decode(raw, checked)
 
     @classmethod
@@ -304,12 +308,12 @@ class Record:
                 start = end + _NEXT.size
                 end = start + size
                 following = (raw[start:end], None if next_run_at != next_run_at else next_run_at)
-            notes = b""
+            run_data = b""
             if flags & NOTES:
                 [size] = _SIZE.unpack_from(raw, end)
                 start = end + _SIZE.size
                 end = start + size
-                notes = raw[start:end]
+                run_data = raw[start:end]
         except struct.error as error:
             if raw[:1] != _VERSION_BYTE:
                 raise _of_another_version(raw) from None
@@ -317,8 +321,8 @@ class Record:
         if end > len(raw):
             raise RecordDamaged(f"a job's record is damaged: it has {len(raw)} bytes; its fields take {end}")
         place, outcome, cancel, needs_look = _DECODED[flags]
-        if checked and (needs_look or priority != _ZERO_PRIORITY or run_at == run_at or len(notes) < HEAD_BYTES):
-            _check(flags, run_at, notes)
+        if checked and (needs_look or priority != _ZERO_PRIORITY or run_at == run_at or len(run_data) < HEAD_BYTES):
+            _check(flags, run_at, run_data)
             _check_run(priority, run_at)
             if following is not None:
                 _check_run(following[0], _NAN if following[1] is None else following[1])
@@ -332,7 +336,7 @@ class Record:
             cancel,
             following,
             raw[end:],
-            notes,
+            run_data,
         )
 
     @staticmethod
@@ -348,16 +352,16 @@ class Record:
 
     def pending(self, place: int, seq: NewSeq, priority: bytes, run_at: float | None) -> Record:
         """Return it waiting, its flags as they are."""
-        return Record(None, place, seq, priority, run_at, None, False, self.next, self.json, self.notes)
+        return Record(None, place, seq, priority, run_at, None, False, self.next, self.json, self.run_data)
 
-    def running(self, lock: bytes, seq: NewSeq, notes: bytes | None = None) -> Record:
-        """Return it in the hands of the lock's holder, with other notes if given; also when it was there already."""
-        told = self.notes if notes is None else notes
+    def running(self, lock: bytes, seq: NewSeq, run_data: bytes | None = None) -> Record:
+        """Return it in the hands of the lock's holder, with other run data if given; also when it was there already."""
+        told = self.run_data if run_data is None else run_data
         return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, told)
 
-    def finished(self, seq: NewSeq, outcome: Outcome, notes: bytes | None = None) -> Record:
-        """Return it ended, with other notes if given; every flag is cleared."""
-        told = self.notes if notes is None else notes
+    def finished(self, seq: NewSeq, outcome: Outcome, run_data: bytes | None = None) -> Record:
+        """Return it ended, with other run data if given; every flag is cleared."""
+        told = self.run_data if run_data is None else run_data
         return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, told)
 
     def with_json(self, json: bytes) -> Record:
@@ -366,17 +370,17 @@ class Record:
         record.json = json
         return record
 
-    def with_notes(self, notes: bytes) -> Record:
-        """Return it with other notes."""
+    def with_run_data(self, run_data: bytes) -> Record:
+        """Return it with other run data."""
         record = self._copy()
-        record.notes = notes
+        record.run_data = run_data
         return record
 
     def noted(
         self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
     ) -> Record:
-        """Return it with one more event in its history; arguments as for `notes.noted`."""
-        return self.with_notes(notes_of.noted(self.notes, kind, now, detail, attempts=attempts, most=most))
+        """Return it with one more event in its history; arguments as for `run_data.noted`."""
+        return self.with_run_data(runs_of.noted(self.run_data, kind, now, detail, attempts=attempts, most=most))
 
     def with_next(self, following: tuple[bytes, float | None] | None) -> Record:
         """Return it with the resubmit flag set or cleared."""
@@ -401,7 +405,7 @@ class Record:
             self.cancel,
             self.next,
             self.json,
-            self.notes,
+            self.run_data,
         )
 
 
@@ -413,12 +417,12 @@ def lock_in(raw: bytes | None) -> bytes | None:
     return raw[start : start + LOCK_BYTES]
 
 
-def _check(flags: int, run_at: float, notes: bytes) -> None:
+def _check(flags: int, run_at: float, run_data: bytes) -> None:
     """Check flags, and what must be there with them."""
     if not _ONE_STATE[flags] or (flags & SCHEDULED and run_at != run_at):
         raise RecordDamaged(f"a job's record is damaged: its flags are {flags:#x}, which no job has")
-    if 0 < len(notes) < HEAD_BYTES:
-        raise RecordDamaged(f"a job's record is damaged: its notes have {len(notes)} bytes")
+    if 0 < len(run_data) < HEAD_BYTES:
+        raise RecordDamaged(f"a job's record is damaged: its run data have {len(run_data)} bytes")
 
 
 def _check_run(priority: bytes, run_at: float) -> None:
@@ -436,7 +440,7 @@ class Unreadable:
         why: what was met.
     """
 
-    __slots__ = ("notes",)
+    __slots__ = ("run_data",)
 
     state: Final = JobState.UNREADABLE
     lock: Final = None
@@ -450,7 +454,7 @@ class Unreadable:
 
     def __init__(self, why: RecordDamaged) -> None:
         error = JobError(type(why).__name__, str(why))
-        self.notes = notes_of.with_part(b"", ERROR, notes_of.error_json(error))
+        self.run_data = runs_of.with_part(b"", ERROR, runs_of.error_json(error))
 
     def size(self) -> int:
         """Return nothing: it is never rewritten."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Generic, Never, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from jobs_service.errors import InvalidJob, shown
-from jobs_service.layer.enqueueing import ArgsT, Enqueued, How, ResultT_co, When
+from jobs_service.layer.enqueueing import ArgsT, Enqueueable, How, ResultT_co, When
 from jobs_service.model import UNSET, Job, JobId, JobType, Priority
 
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class TypedEnqueued(Enqueued[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
+class TypedEnqueued(Enqueueable[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
     """A handler whose parameters, but for the job, a type checker knows."""
 
 
@@ -73,7 +73,7 @@ class Enqueue(Protocol[AnswerT_co]):
 
     @overload
     def __call__(
-        self, handler: Enqueued[ArgsT, Any], args: Given[ArgsT], **options: Unpack[EnqueueOptions]
+        self, handler: Enqueueable[ArgsT, Any], args: Given[ArgsT], **options: Unpack[EnqueueOptions]
     ) -> AnswerT_co: ...
     @overload
     def __call__(self, handler: TypedEnqueued[P, Any, Any], *args: P.args, **arguments: P.kwargs) -> AnswerT_co: ...
@@ -92,7 +92,7 @@ class Enqueue(Protocol[AnswerT_co]):
     @overload
     def __call__(self, handler: NeedsNoValue, *, time_limit: float | None, **arguments: Any) -> AnswerT_co: ...
     @overload
-    def __call__(self, handler: Enqueued[TheseArguments, Any], *args: Any, **arguments: Any) -> AnswerT_co: ...
+    def __call__(self, handler: Enqueueable[TheseArguments, Any], *args: Any, **arguments: Any) -> AnswerT_co: ...
     @overload
     def __call__(
         self,
@@ -115,12 +115,12 @@ class EnqueueMany(Protocol[AnswerT_co]):
 
     @overload
     def __call__(
-        self, handler: Enqueued[ArgsT, Any], jobs: Iterable[Given[ArgsT]], **options: Unpack[EnqueueManyOptions]
+        self, handler: Enqueueable[ArgsT, Any], jobs: Iterable[Given[ArgsT]], **options: Unpack[EnqueueManyOptions]
     ) -> AnswerT_co: ...
     @overload
     def __call__(
         self,
-        handler: JobType | Enqueued[TheseArguments, Any],
+        handler: JobType | Enqueueable[TheseArguments, Any],
         jobs: Iterable[Any],
         **options: Unpack[EnqueueManyOptions],
     ) -> AnswerT_co: ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.keyspace import (
     AFTER,
@@ -23,7 +23,7 @@ from jobs_service.layer.keyspace import (
     pack_seconds,
 )
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Place, Unit
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.base import Snapshot
 
 _SEQ_BYTES: Final = 12
@@ -32,7 +32,7 @@ _LOOKED_AT: Final = 1000
 """Entries of each index that are looked at for those of a job whose record does not tell where they are."""
 
 
-def take_out(unit: Unit, keys: TypeKeys, index_key: bytes, packed_id: bytes | None) -> None:
+def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: bytes | None) -> None:
     """Remove an index entry that points at no job in that place; set its job aside if its record cannot be read.
 
     Args:
@@ -53,7 +53,7 @@ async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: 
     return [key[len(keys.set_aside) :] for key, _ in found]
 
 
-async def put_back(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:
+async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:
     """Give jobs that were set aside their index entries again, as far as their records can be read now.
 
     Args:
@@ -78,13 +78,13 @@ async def put_back(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> i
 def _is_sound(record: Record | None) -> bool:
     """Whether all of a job's record can be read, the notes as well: else it would be set aside again, and again."""
     try:
-        notes.check(b"" if record is None else record.notes)
+        run_data.check(b"" if record is None else record.run_data)
     except RecordDamaged:
         return False
     return True
 
 
-async def remove_damaged(unit: Unit, place: Place) -> None:
+async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
     """Remove a job whose record cannot be read, with those of its index entries that can be found.
 
     What its record seems to say of them is tried, and the front of each index is looked at. One that is left behind is

@@ -6,11 +6,12 @@ import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, a_kind_of, kind_of, shown
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.creation import IfExists, Spec
-from jobs_service.layer.enqueueing import Enqueued, How, handler_of, wanted
+from jobs_service.layer.enqueueing import Enqueueable, How, handler_of, wanted
 from jobs_service.layer.keyspace import (
     TypeKeys,
     exact_int,
@@ -21,8 +22,7 @@ from jobs_service.layer.keyspace import (
 from jobs_service.layer.listing import list_page
 from jobs_service.layer.record import NewSeq
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
-from jobs_service.layer.spreading import Looks, Spreading
-from jobs_service.layer.unit import Entry, Place, Retention, Seen, Unit
+from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, Retention, UnitOfWork
 from jobs_service.model import (
     UNSET,
     Job,
@@ -83,7 +83,9 @@ class JobTransaction:
             counter, little-endian.
     """
 
-    def __init__(self, unit: Unit, worker: Worker | None, make_ready: int, looks: Looks | None = None) -> None:
+    def __init__(
+        self, unit: UnitOfWork, worker: Worker | None, make_ready: int, looks: QueueReads | None = None
+    ) -> None:
         self._unit = unit
         self._worker = worker
         self._make_ready = make_ready
@@ -92,7 +94,7 @@ class JobTransaction:
 
     def _end(self) -> _Entries:
         """Refuse everything from now on; return the jobs that were accepted and run on."""
-        self._unit = cast(Unit, _ENDED)
+        self._unit = cast(UnitOfWork, _ENDED)
         taken, self._accepted = self._accepted, []
         return [entry for entry in taken if entry.record is not None and entry.record.lock is not None]
 
@@ -212,7 +214,7 @@ class JobTransaction:
         )
         after: bytes | None = None
         while most is None or counted < most:
-            found, after = await pending.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
+            found, after = await queue.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
             counted += found
             if after is None:
                 break
@@ -245,20 +247,20 @@ class JobTransaction:
         keys = self._keys(type)
         wanted = terms(limit, max_priority, due_by, spread, self._make_ready, self._unit.sources.worker)
         for _ in range(_MOST_LOOKS):
-            if wanted.spread == pending.ADAPTIVE:
+            if wanted.spread == queue.ADAPTIVE:
                 taken, more = await self._accept_adaptively(keys, wanted)
             else:
-                taken, more = await pending.accept(self._unit, keys, wanted)
+                taken, more = await queue.accept(self._unit, keys, wanted)
             if taken or not more:
                 break
         self._accepted += taken
         return [running_job(entry, self._worker) for entry in taken]
 
-    async def _accept_adaptively(self, keys: TypeKeys, wanted: pending.Terms) -> tuple[_Entries, pending.More]:
+    async def _accept_adaptively(self, keys: TypeKeys, wanted: queue.AcceptTerms) -> tuple[_Entries, queue.More]:
         """Accept with the spread that the service has now, exact order where there is no service to learn."""
-        looks = Looks(Spreading()) if self._looks is None else self._looks
+        looks = QueueReads(Spreading()) if self._looks is None else self._looks
         spread = looks.spread(keys, wanted.limit)
-        taken, more = await pending.accept(self._unit, keys, wanted._replace(spread=spread))
+        taken, more = await queue.accept(self._unit, keys, wanted._replace(spread=spread))
         looks.took(keys, spread, [entry.id for entry in taken])
         return taken, more
 
@@ -267,7 +269,7 @@ class JobTransaction:
         check_running(job)
         json = creation.json_of(job.type, job.id, data)
         place = self._place(job.type, job.id)
-        return running_job(await _named(place, processing.update(self._unit, place, job.lock, json)), self._worker)
+        return running_job(await _named(place, running_jobs.update(self._unit, place, job.lock, json)), self._worker)
 
     async def finish(
         self,
@@ -285,7 +287,7 @@ class JobTransaction:
         place = self._place(job.type, job.id)
         said = told(job, result, error)
         self._ending(job)
-        return job_of(await _named(place, processing.finish(self._unit, place, job.lock, json, ended, said)))
+        return job_of(await _named(place, running_jobs.finish(self._unit, place, job.lock, json, ended, said)))
 
     @overload
     async def resubmit(
@@ -309,7 +311,7 @@ class JobTransaction:
             spec = creation.spec_of(job.type, job.id, data, priority, run_at)
             place = self._place(job.type, job.id)
             return running_job(
-                await _named(place, processing.resubmit(self._unit, place, job.lock, spec)), self._worker
+                await _named(place, running_jobs.resubmit(self._unit, place, job.lock, spec)), self._worker
             )
         spec = creation.spec_of(type, id, data, priority, run_at)
         place = self._place(type, id)
@@ -335,7 +337,7 @@ class JobTransaction:
             entries = await creation.enqueue_many(self._unit, places, specs, resolved.timeout)
             return [enqueued_job(entry) for entry in entries]
 
-    def _handlers(self) -> Mapping[bytes, Enqueued[Any, Any]]:
+    def _handlers(self) -> Mapping[bytes, Enqueueable[Any, Any]]:
         """Return the handlers of this program by type, as packed: none where there is no service."""
         return {}
 
@@ -344,7 +346,7 @@ class JobTransaction:
         check_running(job)
         place = self._place(job.type, job.id)
         self._ending(job)
-        return job_of(await _named(place, processing.release(self._unit, place, job.lock)))
+        return job_of(await _named(place, running_jobs.release(self._unit, place, job.lock)))
 
     def _ending(self, job: RunningJob) -> None:
         """Tell who keeps an account of a running job that it may be over when this transaction has taken effect."""
@@ -413,9 +415,9 @@ def terms(
     make_ready: int,
     worker: str,
     max_history: int | None = None,
-) -> pending.Terms:
+) -> queue.AcceptTerms:
     """Return the checked terms of an accept."""
-    return pending.Terms(
+    return queue.AcceptTerms(
         _positive("limit", limit),
         None if max_priority is None else pack_priority(max_priority),
         to_seconds(due_by, "due_by"),
@@ -429,21 +431,21 @@ def terms(
 def check_spread(spread: Any) -> int:
     """Return a spread as Terms have it."""
     if issubclass(type(spread), str) and str.__eq__(spread, "adaptive"):
-        return pending.ADAPTIVE
+        return queue.ADAPTIVE
     number = exact_int(spread)
     if number is None or number < 1:
         raise InvalidJob(f"spread={shown(spread)}: allowed are integers from 1 up and 'adaptive'")
     return min(number, _WIDEST_SPREAD)
 
 
-def told(job: Job, result: Any, error: JobError | None, max_history: int | None = None) -> processing.Told:
+def told(job: Job, result: Any, error: JobError | None, max_history: int | None = None) -> running_jobs.RunReport:
     """Return what a worker says at the end of a run, checked."""
     if result is UNSET and error is None and max_history is None:
-        return processing.NOTHING
+        return running_jobs.NOTHING
     if error is not None and not issubclass(type(error), JobError):
         refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
         raise InvalidJob(refused).about(job.type, job.id)
-    return processing.Told(
+    return running_jobs.RunReport(
         # A result of None is none: that of an earlier run goes.
         None if result is UNSET else creation.json_of(job.type, job.id, result),
         None if error is None else _error_json(job, error),
@@ -458,7 +460,7 @@ def _error_json(job: Job, error: JobError) -> bytes:
             refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
             raise InvalidJob(refused).about(job.type, job.id)
     try:
-        return notes.error_json(error)
+        return run_data.error_json(error)
     except InvalidJob as refusal:
         raise refusal.about(job.type, job.id) from None
 
@@ -542,13 +544,13 @@ def check_limit(limit: Any) -> int | None:
     return _positive("limit", limit)
 
 
-def running_job(entry: Entry | Seen, worker: Worker | None) -> RunningJob:
+def running_job(entry: Entry | JobSnapshot, worker: Worker | None) -> RunningJob:
     """Return the entry as the application's running job."""
     assert entry.record is not None
     return RunningJob(entry.keys.type, entry.id, entry.record, worker)
 
 
-def job_of(entry: Entry | Seen) -> Job:
+def job_of(entry: Entry | JobSnapshot) -> Job:
     """Return the entry as the application's job."""
     assert entry.record is not None
     return Job(entry.keys.type, entry.id, entry.record)
@@ -562,7 +564,7 @@ async def _named(place: Place, work: Awaitable[T]) -> T:
         raise error.of(place[0].type, place[1]) from None
 
 
-def enqueued_job(entry: Entry | Seen) -> Job:
+def enqueued_job(entry: Entry | JobSnapshot) -> Job:
     """Return what `enqueue` returns: the entry as the application's job, with whether it was added just now."""
     job = job_of(entry)
     job._created = entry.added

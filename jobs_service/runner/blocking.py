@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jobs_service.errors import JobCanceled, job_name
 from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
-from jobs_service.runner.calling import from_thread
+from jobs_service.runner.function_calls import from_thread
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from structlog.contextvars import bind_contextvars
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import (
     Discard,
     InvalidJob,
@@ -32,19 +32,19 @@ from jobs_service.errors import (
     kind_of,
     shown,
 )
-from jobs_service.events import EventLog
-from jobs_service.layer import creation, processing
-from jobs_service.layer.processing import Told
+from jobs_service.layer import creation, running_jobs
+from jobs_service.layer.running_jobs import RunReport
+from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, Outcome, RunningJob
-from jobs_service.notes import HistoryKind
+from jobs_service.run_data import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
-from jobs_service.runner.calling import Steps, in_thread
 from jobs_service.runner.command import MOST_KEPT, CommandFailed
-from jobs_service.runner.groups import decisive, leaves, message_of
+from jobs_service.runner.exception_groups import decisive, leaves, message_of
+from jobs_service.runner.function_calls import Steps, in_thread
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import Run, Why, error_of, history_of
-from jobs_service.runner.scheduling import crashes_in_a_row, retry_at
+from jobs_service.runner.retry_policy import crashes_in_a_row, retry_at
+from jobs_service.runner.run import Run, StopReason, error_of, history_of
 from jobs_service.sources import Sources
 
 _MOST_LOGGED: Final = 300
@@ -55,7 +55,7 @@ _MOST_OF_A_TRACEBACK: Final = 3000
 _RUNNER: Final = "jobs_service.runner."
 
 
-class End(NamedTuple):
+class RunEnd(NamedTuple):
     """What is to be written when a run has ended.
 
     Attributes:
@@ -85,13 +85,13 @@ class End(NamedTuple):
             seconds: that it took.
         """
         if self.error is None:
-            if self.operation is processing.finish and self.arguments[1] is Outcome.SUCCEEDED:
+            if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
                 log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=round(seconds, 3))
             return
         fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": _brief(self.error, _MOST_LOGGED)}
         if self.retry_in is not None:
             fields["retry_in"] = round(self.retry_in, 3)
-        if self.operation is processing.finish:
+        if self.operation is running_jobs.finish:
             fields["attempt"] += self.arguments[2].attempts  # a run that ends a job without attempts left is none
             log.warning("job_failed", **fields)
         elif isinstance(self.raised, Retry):  # what the handler has asked for is nothing to be warned of
@@ -104,11 +104,11 @@ class End(NamedTuple):
         if self.raised is not None and self.error is not None:
             brief = _brief(self.error, _MOST_LOGGED)
             log.error("handler_failed_after_end", id=job.id, error=brief, exc_info=self.raised)
-        elif self.operation is processing.finish and self.size:
+        elif self.operation is running_jobs.finish and self.size:
             log.warning("result_not_stored", id=job.id)
 
 
-NOTHING: Final = End(None)
+NOTHING: Final = RunEnd(None)
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
@@ -143,7 +143,7 @@ class Execution:
     def _options(self) -> HandlerOptions:
         return self._handler.options
 
-    async def run(self, run: Run) -> End:
+    async def run(self, run: Run) -> RunEnd:
         """Run the handler, and return what becomes of the job. Raises nothing: whatever happens is an end.
 
         Args:
@@ -181,19 +181,19 @@ class Execution:
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
         # A removed job is wanted by nobody, whether its function has looked or not.
-        if result is None and (blocking.has_heeded or run.why is Why.CANCELED) and not run.written:
+        if result is None and (blocking.has_heeded or run.why is StopReason.CANCELED) and not run.written:
             return _GIVEN_BACK
         return result
 
-    def _returned(self, run: Run, result: Any) -> End:
+    def _returned(self, run: Run, result: Any) -> RunEnd:
         job = run.job
-        if run.why is Why.TAKEN:
+        if run.why is StopReason.TAKEN:
             return NOTHING
-        if run.why is Why.OVERTIME:
+        if run.why is StopReason.OVERTIME:
             # It has swallowed its cancellation: late is late, as for one that passes it on.
             return self.asked(job, run.why)
         if result is _GIVEN_BACK:
-            return self.asked(job, run.why or Why.ENDING)
+            return self.asked(job, run.why or StopReason.ENDING)
         if (run.written or run.ending) and isinstance(result, Job):
             result = None  # what the operation that has ended the job returned
         try:
@@ -202,32 +202,32 @@ class Execution:
             return self._failed(job, _unfit(result, error), final=True)
         return _succeeded(json, self._options.max_history)
 
-    def too_large(self, job: RunningJob, error: Exception) -> End:
+    def too_large(self, job: RunningJob, error: Exception) -> RunEnd:
         """Return the end of a job whose result the store does not take."""
         return self._failed(job, error, final=True)._replace(instead=True)
 
-    def _told_by(self, run: Run, raised: BaseException) -> End:
+    def _told_by(self, run: Run, raised: BaseException) -> RunEnd:
         try:
             return self._raised(run, raised)
         except Exception as error:  # an exception that fails itself when it is looked at, as the user's code can
             return self._failed(run.job, error) if run.why is None else self.asked(run.job, run.why)
 
-    def _raised(self, run: Run, raised: BaseException) -> End:
+    def _raised(self, run: Run, raised: BaseException) -> RunEnd:
         job, why = run.job, run.why
         # A handler may work on other jobs as well: what it is told of those is an error like any other.
         own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
-        if why is Why.TAKEN:
+        if why is StopReason.TAKEN:
             return NOTHING
         if any(isinstance(each, WorkerConflict) for each in own):
             # Others have the job; or the handler itself has ended it, and goes on with what is not its job any more.
-            return End(None, error=_described(raised), raised=raised) if run.written else NOTHING
+            return RunEnd(None, error=_described(raised), raised=raised) if run.written else NOTHING
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
         if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):
             return self.asked(job, why)
         if canceled:
             return self._canceled()
-        if isinstance(error, Snooze) and why is not Why.OVERTIME:
+        if isinstance(error, Snooze) and why is not StopReason.OVERTIME:
             later = self._sources.wall_time() + error.seconds
             return self._stopped(f"snoozed for {error.seconds:g} s", later)
         if isinstance(error, Discard):
@@ -237,72 +237,74 @@ class Execution:
             error = JobsError("the handler canceled itself")
         return self._failed(job, error, after=error.after if isinstance(error, Retry) else None)
 
-    def _stopped(self, reason: str, run_at: float | None = None) -> End:
+    def _stopped(self, reason: str, run_at: float | None = None) -> RunEnd:
         """Return the end of a job that is given back: to run from a time on, seconds since the epoch."""
-        return End(processing.stop, (run_at, self._options.max_history, reason))
+        return RunEnd(running_jobs.stop, (run_at, self._options.max_history, reason))
 
-    def _canceled(self) -> End:
-        return End(processing.finish, (None, Outcome.CANCELED, Told(max_history=self._options.max_history)))
+    def _canceled(self) -> RunEnd:
+        return RunEnd(running_jobs.finish, (None, Outcome.CANCELED, RunReport(max_history=self._options.max_history)))
 
-    def asked(self, job: RunningJob, why: Why) -> End:
+    def asked(self, job: RunningJob, why: StopReason) -> RunEnd:
         """Return the end of a job whose handler was asked to end, and has said nothing else or goes on all the same."""
         match why:
-            case Why.TAKEN:
+            case StopReason.TAKEN:
                 return NOTHING
-            case Why.CANCELED:
+            case StopReason.CANCELED:
                 return self._canceled()
-            case Why.STOPPED:
+            case StopReason.STOPPED:
                 return self._stopped("its slot was wanted")
-            case Why.ENDING:
+            case StopReason.ENDING:
                 return self._stopped("its runner ended")
-            case Why.OVERTIME:
+            case StopReason.OVERTIME:
                 limit = job.time_limit or self._options.time_limit
                 return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))
 
-    def _used_up(self, job: RunningJob) -> End:
+    def _used_up(self, job: RunningJob) -> RunEnd:
         """Return the end of a job that was lost with its worker in the last of its attempts, and does not run again."""
         end = self._failed(job, JobsError(_how_used_up(job)), final=True)
         json, outcome, told = end.arguments
         assert end.error is not None
         if (last := error_of(job)) is not None:  # where the last run that could say so has failed
             error = dataclasses.replace(end.error, traceback=last.traceback)
-            told = told._replace(error=notes.error_json(error))
+            told = told._replace(error=run_data.error_json(error))
         # This run was begun, but is none.
         return end._replace(arguments=(json, outcome, told._replace(attempts=-1)))
 
-    def _failed(self, job: RunningJob, error: BaseException, *, final: bool = False, after: float | None = None) -> End:
+    def _failed(
+        self, job: RunningJob, error: BaseException, *, final: bool = False, after: float | None = None
+    ) -> RunEnd:
         """Return the end of a run that failed: another attempt later, or none."""
         options = self._options
         now = self._sources.wall_time()
-        history, before = () if final else history_of(job), notes.crashes_of(job._record.notes)
+        history, before = () if final else history_of(job), run_data.crashes_of(job._record.run_data)
         at = None
         if not final:
             policy = (job.max_attempts or options.max_attempts, options.health_threshold, options.backoff)
             at = retry_at(history, now, job.attempts, *policy, before)
         described = _described(error)
-        json = notes.error_json(described)
+        json = run_data.error_json(described)
         result = None
         if isinstance(error, CommandFailed) and error.result is not None:
             result = creation.json_of(job.type, job.id, error.result.within(MOST_KEPT).to_data())
-        told = Told(result, json, _brief(described, _MOST_OF_A_REASON), options.max_history)
+        told = RunReport(result, json, _brief(described, _MOST_OF_A_REASON), options.max_history)
         size = len(json) + len(result or b"")
         if at is None:
-            return End(processing.finish, (None, Outcome.FAILED, told), size, described, error)
+            return RunEnd(running_jobs.finish, (None, Outcome.FAILED, told), size, described, error)
         if after is not None:
             at = now + after
         elif options.jitter:
             at += self._sources.uniform(0.0, options.jitter) * (at - now)
         told = told._replace(crashes=crashes_in_a_row(history, now, before, options.health_threshold))
-        return End(processing.crash, (told, at), size, described, error, at - now)
+        return RunEnd(running_jobs.crash, (told, at), size, described, error, at - now)
 
 
-def _succeeded(json: bytes | None, max_history: int | None) -> End:
-    told = Told(json, None, "", max_history)
-    return End(processing.finish, (None, Outcome.SUCCEEDED, told), len(json or b""))
+def _succeeded(json: bytes | None, max_history: int | None) -> RunEnd:
+    told = RunReport(json, None, "", max_history)
+    return RunEnd(running_jobs.finish, (None, Outcome.SUCCEEDED, told), len(json or b""))
 
 
 @functools.lru_cache(maxsize=16)  # most handlers return nothing, and the ends of their runs are the same
-def _succeeded_with_nothing(max_history: int | None) -> End:
+def _succeeded_with_nothing(max_history: int | None) -> RunEnd:
     return _succeeded(b"", max_history)
 
 

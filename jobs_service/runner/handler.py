@@ -16,7 +16,7 @@ from jobs_service.errors import InvalidJob, InvalidSettings, a_kind_of, in_one_l
 from jobs_service.layer.enqueueing import (
     ENQUEUE_OPTIONS,
     ArgsT,
-    Enqueued,
+    Enqueueable,
     ResultT_co,
 )
 from jobs_service.layer.keyspace import pack_type, unpacked_type
@@ -25,7 +25,7 @@ from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, codec, name_of
-from jobs_service.runner.results import unfit_result
+from jobs_service.runner.result_annotations import unfit_result
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 """Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
@@ -37,7 +37,7 @@ _JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 
 
-class Handler(Enqueued[ArgsT, ResultT_co]):
+class Handler(Enqueueable[ArgsT, ResultT_co]):
     """A function that runs the jobs of one type; calling it calls the function, as a test of it would.
 
     Attributes:

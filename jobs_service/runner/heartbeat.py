@@ -13,14 +13,14 @@ from typing import Final
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import DirectoryMoved, JobsError
-from jobs_service.layer import activity, processing
-from jobs_service.layer.batching import TOO_MUCH, Batch, Pace, too_much_for
+from jobs_service.layer import activity, running_jobs
+from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import Place
-from jobs_service.layer.processing import Holding
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId
+from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.run import Run
-from jobs_service.runner.runs import Runs
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
@@ -46,7 +46,7 @@ class Heartbeat(Actor):
         runs: what runs.
     """
 
-    def __init__(self, context: Context, runs: Runs) -> None:
+    def __init__(self, context: Context, runs: ActiveRuns) -> None:
         super().__init__(f"heartbeat {runs.keys.name}")
         self._context = context
         self._runs = runs
@@ -125,12 +125,12 @@ class Heartbeat(Actor):
         else:
             self._runs.heed(batch, found)
 
-    async def _transact(self, batch: Sequence[Run]) -> list[Holding]:
+    async def _transact(self, batch: Sequence[Run]) -> list[LockStatus]:
         keys = self._runs.keys
         held: list[tuple[Place, bytes]] = [(run.place(keys), run.lock) for run in batch]
 
-        async def renew(unit: Unit) -> list[Holding]:
-            return await processing.beat(unit, held)
+        async def renew(unit: UnitOfWork) -> list[LockStatus]:
+            return await running_jobs.beat(unit, held)
 
         return await self._context.transact(renew)
 

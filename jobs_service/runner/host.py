@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from jobs_service.accepting import Nothing
+from jobs_service.accepting import EmptyQueue
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import GroupCommit
+from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.pending import Terms
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.model import RunningJob, Worker
 
 
@@ -29,5 +29,5 @@ class Host:
     context: Context
     operations: GroupCommit
     worker: Worker
-    accept: Callable[[TypeKeys, Terms], Awaitable[list[RunningJob] | Nothing]]
+    accept: Callable[[TypeKeys, AcceptTerms], Awaitable[list[RunningJob] | EmptyQueue]]
     count_due: Callable[[TypeKeys, int, bytes | None], Awaitable[int]]

@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError
 
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, kind_of, shown
-from jobs_service.runner.returning import difference, fields_of, in_order, is_declared
+from jobs_service.runner.round_trip import difference, fields_of, in_order, is_declared
 
 _LONGEST: Final = 160
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})

@@ -6,14 +6,14 @@ import asyncio
 import enum
 from collections.abc import Callable
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.keyspace import TypeKeys, pack_id
-from jobs_service.layer.unit import Place
+from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import HistoryEvent, JobError, RunningJob
 
 
-class Why(enum.Enum):
+class StopReason(enum.Enum):
     """Why a handler that runs is to end."""
 
     STOPPED = "stopped"
@@ -75,12 +75,12 @@ class Run:
         self.lock = job.lock
         record = job._record
         self.size = record.size()
-        self.max_attempts, self.time_limit = notes.limits_of(record.notes)
+        self.max_attempts, self.time_limit = run_data.limits_of(record.run_data)
         self.at = at
         self.continuous = continuous
         self.task: asyncio.Task[None] | None = None
         self.begun = False
-        self.why: Why | None = None
+        self.why: StopReason | None = None
         self.written = False
         self.ending = False
         self.abandoned = False

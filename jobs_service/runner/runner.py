@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobId
-from jobs_service.runner import scheduling
-from jobs_service.runner.cap import Cap
+from jobs_service.runner import retry_policy
+from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.host import Host
-from jobs_service.runner.lane import Lane, candidates, is_time
-from jobs_service.runner.run import Run, Why
-from jobs_service.runner.runs import Runs
+from jobs_service.runner.run import Run, StopReason
+from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.ticker import Periodic, Ticker
+from jobs_service.runner.worker_pool import WorkerPool, candidates, is_time
 from jobs_service.supervision import Actor, ChildSpec, PatientSupervisor, Process, run_tree
 
 _NAME: Final = "runner"
@@ -54,9 +54,9 @@ class Runner:
         self._host = host
         self._unprepared = {handler.packed for handler in handlers}
         self._started = started
-        self._cap = Cap(max_jobs)
-        self._runs = {handler.packed: Runs(host, handler, self._cap) for handler in handlers}
-        self._lanes: dict[bytes, Lane] = {}
+        self._cap = SlotLimit(max_jobs)
+        self._runs = {handler.packed: ActiveRuns(host, handler, self._cap) for handler in handlers}
+        self._lanes: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
         children: list[ChildSpec[Process]] = []
         for runs in self._runs.values():
@@ -105,9 +105,9 @@ class Runner:
         ]
         return self._supervisor("heartbeats", children, _LONGEST_PAUSE_OF_HEARTBEATS)
 
-    def _lane(self, runs: Runs) -> Lane:
+    def _lane(self, runs: ActiveRuns) -> WorkerPool:
         packed = runs.handler.packed
-        lane = self._lanes[packed] = Lane(self._host, runs, self._cap, partial(self._prepared, packed))
+        lane = self._lanes[packed] = WorkerPool(self._host, runs, self._cap, partial(self._prepared, packed))
         return lane
 
     def _prepared(self, packed: bytes) -> None:
@@ -128,7 +128,9 @@ class Runner:
 class _Sharing(Actor):
     """Has continuous jobs take turns where not a handler's slots are all taken, but the places of the cap."""
 
-    def __init__(self, cap: Cap, runs: dict[bytes, Runs], lanes: dict[bytes, Lane], changed: asyncio.Event) -> None:
+    def __init__(
+        self, cap: SlotLimit, runs: dict[bytes, ActiveRuns], lanes: dict[bytes, WorkerPool], changed: asyncio.Event
+    ) -> None:
         super().__init__("sharing")
         self._cap = cap
         self._runs = runs
@@ -148,7 +150,7 @@ class _Sharing(Actor):
         limit = self._cap.limit
         assert limit is not None
         every = list(self._runs.values())
-        found: dict[JobId, tuple[Runs, Run]] = {run.lock: (runs, run) for runs in every for run in runs.running()}
+        found: dict[JobId, tuple[ActiveRuns, Run]] = {run.lock: (runs, run) for runs in every for run in runs.running()}
         if not any(run.continuous for _, run in found.values()):
             return
         leaving = sum(runs.leaving for runs in every)
@@ -157,9 +159,9 @@ class _Sharing(Actor):
         waiting = [self._lanes[runs.handler.packed] for runs in every if runs.free > 0]
         due = sum([await lane.count_due(limit) for lane in waiting])
         churn = max(runs.options.max_churn for runs in every)
-        for victim in scheduling.rotation(running, max(due - leaving, 0), len(running), churn):
+        for victim in retry_policy.rotation(running, max(due - leaving, 0), len(running), churn):
             runs, run = found[victim.id]
-            runs.stop_run(run, Why.STOPPED)
+            runs.stop_run(run, StopReason.STOPPED)
             # Else it might be the one to whom the place goes.
             self._cap.put_last(runs)
 

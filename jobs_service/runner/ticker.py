@@ -18,10 +18,10 @@ import fdb.tuple
 from jobs_service.actors.context import Context, log
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation
-from jobs_service.layer.batching import Batch, Pace, too_much_for
+from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of, unpacked
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, made_up_since
@@ -160,7 +160,7 @@ class Done(NamedTuple):
     dropped: float | None = None
 
 
-async def add_due(unit: Unit, periodic: Periodic, most: int) -> Done:
+async def add_due(unit: UnitOfWork, periodic: Periodic, most: int) -> Done:
     """Add the jobs of the ticks that are due, as many as a transaction can hold, and remember the last of them.
 
     While the type is paused, and unless its jobs may overlap while the last of them has not finished, nothing is added:
@@ -207,7 +207,7 @@ def _last_tick(packed: bytes | None) -> float | None:
     return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
 
 
-async def _in_the_way(unit: Unit, keys: TypeKeys, last: float | None) -> bytes | None:
+async def _in_the_way(unit: UnitOfWork, keys: TypeKeys, last: float | None) -> bytes | None:
     """Return the key of a pause, or of the job of the last tick if that is given and has not finished."""
     if await unit.is_paused(keys):
         return keys.paused

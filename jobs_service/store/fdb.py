@@ -27,10 +27,10 @@ from jobs_service.errors import (
     kind_of,
     shown,
 )
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
+from jobs_service.store.background_priority import in_background
 from jobs_service.store.base import (
     STAMP_BYTES,
     Limits,
@@ -41,6 +41,7 @@ from jobs_service.store.base import (
     foreign_await,
     no_coroutine,
 )
+from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
 from jobs_service.store.counters import Counters
 from jobs_service.store.fdb_client import Bridge, Network, translated
 from jobs_service.store.fdb_cluster_file import (
@@ -63,8 +64,7 @@ from jobs_service.store.fdb_errors import TRANSACTION_TIMED_OUT, may_have_commit
 from jobs_service.store.fdb_sweeper import MarkSweeper
 from jobs_service.store.fdb_transaction import FdbTransaction, Until
 from jobs_service.store.fdb_watches import SLACK, FdbWatches
-from jobs_service.store.marks import HAPPENED, Mark, Marks
-from jobs_service.store.priority import in_background
+from jobs_service.store.transaction_attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import fdb
 
 from jobs_service.errors import StoreError
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 from jobs_service.store.base import Watch
 from jobs_service.store.fdb_client import Network, translated
 

@@ -21,7 +21,7 @@ import fdb.tuple
 import lmdb
 
 from jobs_service.errors import OTHER_LOOP, StoreDamaged, StoreError, StoreUnavailable, TransactionTooOld
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (
@@ -39,7 +39,7 @@ from jobs_service.store.lmdb_errors import store_error
 from jobs_service.store.lmdb_room import Room
 from jobs_service.store.lmdb_state import LmdbTransaction, State, apply_log
 from jobs_service.store.process_locks import ProcessLocks
-from jobs_service.store.requests import Answer, Deadlines, Request, failed
+from jobs_service.store.thread_calls import Answer, Deadlines, Request, failed
 from jobs_service.store.watches import Watches
 
 T = TypeVar("T")

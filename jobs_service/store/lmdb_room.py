@@ -24,7 +24,7 @@ from typing import Final
 import lmdb
 
 from jobs_service.errors import StoreFull
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 from jobs_service.store.lmdb_file import DATA_FILE
 from jobs_service.store.lmdb_state import LmdbTransaction, grows
 

@@ -8,7 +8,9 @@ import lmdb
 
 from jobs_service.errors import StoreError
 from jobs_service.store.base import STAMP_BYTES, KeyValue, Limits
-from jobs_service.store.buffer import (
+from jobs_service.store.lmdb_damage import Damage
+from jobs_service.store.lmdb_errors import store_error
+from jobs_service.store.read_your_writes import (
     ADD,
     CLEAR,
     CLEAR_RANGE,
@@ -17,8 +19,6 @@ from jobs_service.store.buffer import (
     BufferedTransaction,
     added,
 )
-from jobs_service.store.lmdb_damage import Damage
-from jobs_service.store.lmdb_errors import store_error
 
 
 class State:

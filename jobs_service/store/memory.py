@@ -25,9 +25,9 @@ from jobs_service.errors import (
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch, drive
-from jobs_service.store.buffer import BufferedTransaction, Reads, Write
 from jobs_service.store.checks import transaction_ended
-from jobs_service.store.versions import Versions, View
+from jobs_service.store.mvcc import Versions, View
+from jobs_service.store.read_your_writes import BufferedTransaction, Reads, Write
 
 T = TypeVar("T")
 

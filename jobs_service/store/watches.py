@@ -8,7 +8,7 @@ from typing import Final
 
 from jobs_service.sources import go_on
 from jobs_service.store.base import Watch
-from jobs_service.store.buffer import BaseState
+from jobs_service.store.read_your_writes import BaseState
 
 _CHUNK: Final = 500
 """Keys that are looked up at a stretch: other threads of the process get their turn in between."""

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 from jobs_service.supervision.errors import ActorStopped, Killed
 from jobs_service.supervision.tree import Kind, Node, State
 

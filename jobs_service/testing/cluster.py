@@ -32,7 +32,7 @@ from jobs_service.store.base import (
     Watch,
     no_coroutine,
 )
-from jobs_service.store.buffer import CLEAR, STAMPED_VALUE, BufferedTransaction, Reads
+from jobs_service.store.commit_marks import HAPPENED, LIFETIME, Mark, Marks
 from jobs_service.store.fdb_errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
@@ -41,8 +41,8 @@ from jobs_service.store.fdb_errors import (
     error_of,
     may_have_committed,
 )
-from jobs_service.store.marks import HAPPENED, LIFETIME, Mark, Marks
-from jobs_service.store.versions import Versions, View
+from jobs_service.store.mvcc import Versions, View
+from jobs_service.store.read_your_writes import CLEAR, STAMPED_VALUE, BufferedTransaction, Reads
 from jobs_service.testing.choices import Choices
 
 if TYPE_CHECKING:

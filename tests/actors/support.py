@@ -12,7 +12,7 @@ from jobs_service.actors.context import Context
 from jobs_service.layer import activity, creation
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore
 from tests.virtual_time import VirtualTimeLoop
@@ -73,7 +73,7 @@ async def set_timeout(context: Context, type: Any, seconds: float) -> None:
     """Create a type."""
     keys = context.keyspace.of(type)
 
-    async def work(unit: Unit) -> None:
+    async def work(unit: UnitOfWork) -> None:
         await activity.set_type_timeout(unit, keys, float(seconds))
 
     await context.transact(work)

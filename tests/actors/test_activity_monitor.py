@@ -15,11 +15,11 @@ from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
 from jobs_service.actors.context import Context
 from jobs_service.actors.sampler import Sampler
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
@@ -88,11 +88,11 @@ async def run_jobs(context: Context, count: int) -> None:
     keys = context.keyspace.of("t")
     await set_timeout(context, "t", TIMEOUT)
 
-    async def work(unit: Unit) -> None:
+    async def work(unit: UnitOfWork) -> None:
         for number in range(count):
             id = f"{number:05}"
             await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
-        await pending.accept(unit, keys, Terms(count, None, None, 1, 100))
+        await queue.accept(unit, keys, AcceptTerms(count, None, None, 1, 100))
 
     await context.transact(work)
 
@@ -154,7 +154,7 @@ async def test_a_batch_that_has_grown_is_where_the_next_loss_begins() -> None:
                 await asyncio.sleep(BOUND)
                 assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15]
                 keys = context.keyspace.of("t")
-                await context.transact(lambda unit: pending.accept(unit, keys, Terms(25, None, None, 1, 100)))
+                await context.transact(lambda unit: queue.accept(unit, keys, AcceptTerms(25, None, None, 1, 100)))
                 await asyncio.sleep(BOUND)
         assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15, 20, 5]
 
@@ -198,7 +198,7 @@ async def test_of_many_large_jobs_lost_at_once_only_those_are_read_that_fit_into
 
         for first in range(0, count, 30):
 
-            async def run_some(unit: Unit, first: int = first) -> None:
+            async def run_some(unit: UnitOfWork, first: int = first) -> None:
                 for number in range(first, first + 30):
                     id = f"{number:05}"
                     entry = await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
@@ -207,7 +207,7 @@ async def test_of_many_large_jobs_lost_at_once_only_those_are_read_that_fit_into
 
             await context.transact(run_some)
 
-        async def look(unit: Unit) -> tuple[int, int, bool]:
+        async def look(unit: UnitOfWork) -> tuple[int, int, bool]:
             batch = await activity.re_enqueue(unit, keys, b"\xff" * 10, 1000)
             return len(unit.entries), len(batch.ids), batch.more
 
@@ -233,7 +233,7 @@ async def test_an_entry_of_a_job_that_does_not_run_is_cleared_and_hides_no_lost_
         await run_jobs(context, 3)
         keys = context.keyspace.of("t")
 
-        async def leave_behind(unit: Unit) -> None:
+        async def leave_behind(unit: UnitOfWork) -> None:
             for number in range(20):
                 unit.transaction.set(keys.activity_head + bytes(11) + bytes([number]), pack_id("gone"))
 
@@ -274,7 +274,7 @@ async def schedule(context: Context, count: int, run_at: Callable[[int], float])
     """Add scheduled jobs."""
     keys = context.keyspace.of("t")
 
-    async def work(unit: Unit) -> None:
+    async def work(unit: UnitOfWork) -> None:
         for number in range(count):
             id = f"scheduled {number:05}"
             await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, run_at(number)), "error")
@@ -286,14 +286,14 @@ async def finish_all(context: Context, count: int, keep: float) -> None:
     """Add jobs that have finished, and expire after so many seconds."""
     keys = context.keyspace.of("t")
 
-    async def work(unit: Unit) -> None:
+    async def work(unit: UnitOfWork) -> None:
         await activity.set_retention(unit, keys, Retention(keep, keep))
         for number in range(count):
             id = f"finished {number:05}"
             entry = await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
             assert entry.record is not None
             unit.replace(entry, entry.record.running(b"l" * 16, unit.new_seq()))
-            await processing.finish(unit, (keys, id, pack_id(id)), b"l" * 16, None, Outcome.SUCCEEDED)
+            await running_jobs.finish(unit, (keys, id, pack_id(id)), b"l" * 16, None, Outcome.SUCCEEDED)
 
     await context.transact(work)
 
@@ -328,7 +328,7 @@ async def test_lost_jobs_are_found_in_time_however_many_come_due_and_expire() ->
 async def test_a_batch_that_was_too_much_is_halved_at_once_while_lost_jobs_wait_for_their_turn() -> None:
     tried: list[int] = []
 
-    async def work(unit: Unit, size: int) -> int:
+    async def work(unit: UnitOfWork, size: int) -> int:
         tried.append(size)
         if size > 10:
             raise TransactionTooLarge("too much")
@@ -461,7 +461,7 @@ async def test_scheduled_jobs_come_due_after_the_store_has_come_back() -> None:
         keys = context.keyspace.of("t")
         await set_timeout(context, "t", TIMEOUT)
 
-        async def schedule(unit: Unit) -> None:
+        async def schedule(unit: UnitOfWork) -> None:
             for number in range(5):
                 id = str(number)
                 await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, EPOCH + 10 + number), "error")
@@ -477,7 +477,7 @@ async def test_scheduled_jobs_come_due_after_the_store_has_come_back() -> None:
                 await asyncio.sleep(5)
         assert named(events, "store_retry")
         assert sum(event["count"] for event in named(events, "jobs_due")) == 5
-        assert await context.read(lambda transaction: pending.next_scheduled(transaction, keys)) is None
+        assert await context.read(lambda transaction: queue.next_scheduled(transaction, keys)) is None
         await assert_sound(context.store, now=context.sources.wall_time())
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import creation, pending
+from jobs_service.layer import creation, queue
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import place_of
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout
@@ -45,13 +45,13 @@ async def test_what_a_dead_process_held_is_given_back_by_a_store_that_is_slow(
         keys = context.keyspace.of("t")
         places = [place_of(keys, str(number)) for number in range(count)]
 
-        async def run_all(unit: Unit) -> None:
+        async def run_all(unit: UnitOfWork) -> None:
             for place in places:
                 await creation.add(unit, place, Spec(None, 0, None), "error")
-            taken, _ = await pending.accept(unit, keys, Terms(count, None, None, 1, 100))
+            taken, _ = await queue.accept(unit, keys, AcceptTerms(count, None, None, 1, 100))
             assert len(taken) == count
 
-        async def states(unit: Unit) -> list[JobState]:
+        async def states(unit: UnitOfWork) -> list[JobState]:
             return [entry.record.state for place in places if (entry := await unit.load(place)).record is not None]
 
         await context.transact(run_all)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs_service.cli import main
 from jobs_service.copying import copy as engine
-from jobs_service.layer.batching import Batch
+from jobs_service.layer.batch_bounds import Batch
 
 
 def copy(source: str, target: str, jobs: int) -> None:

@@ -13,7 +13,7 @@ from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
 from jobs_service.copying import Batch, Copied, Step, copy_jobs
 from jobs_service.copying.note import Note
 from jobs_service.errors import StoreError, TransactionTooOld
-from jobs_service.layer import processing
+from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
     COPYING,
@@ -27,7 +27,7 @@ from jobs_service.layer.keyspace import (
     Keyspace,
     place_of,
 )
-from jobs_service.layer.unit import Unit, run
+from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import Priority
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, Watch
@@ -118,13 +118,13 @@ async def populate(store: Store) -> None:
     await with_jobs(store, _populate)
     keyspace = Keyspace(await store.prefix(), store.limits.key)
 
-    async def crash(unit: Unit) -> None:
+    async def crash(unit: UnitOfWork) -> None:
         place = place_of(keyspace.of("email"), "crashes")
         lock = (await unit.load(place)).record
         assert lock is not None
         assert lock.lock is not None
-        told = processing.Told(error=b'["ValueError","no address","line 1"]', reason="no address")
-        await processing.crash(unit, place, lock.lock, told, LONG_AGO)
+        told = running_jobs.RunReport(error=b'["ValueError","no address","line 1"]', reason="no address")
+        await running_jobs.crash(unit, place, lock.lock, told, LONG_AGO)
 
     async def ticked(tr: Transaction) -> None:
         tr.set(keyspace.sections[PERIODIC] + keyspace.of("email").packed, fdb.tuple.pack((LONG_AGO,)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, NoTypeTimeout, notes
+from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
 from jobs_service.copying import Batch, CopyRefused, Step
 from jobs_service.errors import JobTooLarge, RecordDamaged, TransactionTooOld
 from jobs_service.layer.keyspace import pack_seconds
@@ -399,7 +399,7 @@ async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it
             raw = await tr.get(key)
             assert raw is not None
             record = Record.decode(raw)
-            record.notes = notes.without_history(record.notes)
+            record.run_data = run_data.without_history(record.run_data)
             record.json = b'"' + b"x" * (largest + size - record.size() - 2) + b'"'
             assert record.size() == largest + size
             tr.set(key, record.encode())

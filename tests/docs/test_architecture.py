@@ -29,7 +29,7 @@ def test_every_file_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_functions_of_a_step_are_in_one_of_its_files(step: str) -> None:
-    files = [PACKAGE / name for name in re.findall(r"`([a-z_/]+\.py)`", step)] or [PACKAGE / "layer/pending.py"]
+    files = [PACKAGE / name for name in re.findall(r"`([a-z_/]+\.py)`", step)] or [PACKAGE / "layer/queue.py"]
     text = "".join(file.read_text(encoding="utf-8") for file in files)
     for name in re.findall(r"`(\w+)\(\)`", step):
         assert re.search(rf"def {name}\(", text), name

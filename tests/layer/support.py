@@ -11,7 +11,7 @@ from jobs_service import Settings
 from jobs_service.layer import activity, creation
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, Keyspace, TypeKeys, pack_id
-from jobs_service.layer.unit import Entry, Unit, run
+from jobs_service.layer.unit_of_work import Entry, UnitOfWork, run
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
 from jobs_service.store.memory import MemoryStore, MemoryTransaction
@@ -35,7 +35,7 @@ class Layer:
         self.keyspace = Keyspace(b"")
         self.keys: TypeKeys
 
-    async def transact(self, function: Callable[[Unit], Awaitable[T]]) -> T:
+    async def transact(self, function: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         """Run a function on a unit of work in a transaction."""
         return await self.store.transact(lambda transaction: run(transaction, self.keyspace, self.sources, function))
 
@@ -56,7 +56,9 @@ class Layer:
         await assert_sound(self.store, now=self.sources.wall_time())
 
 
-async def add(unit: Unit, place: Any, data: Any = None, *, priority: Any = 0, run_at: float | None = None) -> Entry:
+async def add(
+    unit: UnitOfWork, place: Any, data: Any = None, *, priority: Any = 0, run_at: float | None = None
+) -> Entry:
     """Add a job on a unit of work."""
     return await creation.add(unit, place, Spec(data, priority, run_at), "error")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobs_service.layer import inspection, pending
+from jobs_service.layer import inspection, queue
 from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.listing import list_page
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.unit import Entry, Unit, run
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.unit_of_work import Entry, UnitOfWork, run
 from jobs_service.store.base import Snapshot, Transaction
 from tests.checker import assert_sound
 from tests.layer.support import Layer, Writes, add, layer
@@ -71,7 +71,7 @@ class CountedTransaction(CountedReads, Writes):
         return CountedReads(self.inner.snapshot, self._counted)
 
 
-async def reads_of(found: Layer, work: Callable[[Unit], Awaitable[Any]]) -> tuple[Any, Counted]:
+async def reads_of(found: Layer, work: Callable[[UnitOfWork], Awaitable[Any]]) -> tuple[Any, Counted]:
     """Run work in a transaction that commits, and return its result and what it has read."""
     transaction = found.store.begin()
     counted = Counted()
@@ -100,15 +100,15 @@ async def made_ready_too_early(found: Layer, count: int, run_at: float) -> None:
 
     found.sources.wall_time = late
     try:
-        while await found.transact(lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000)):
+        while await found.transact(lambda unit: queue.make_ready(unit, found.keys, unit.now, 1000)):
             pass
     finally:
         found.sources.wall_time = ahead
 
 
-def accepting(found: Layer, limit: int = 1, **terms: Any) -> Callable[[Unit], Awaitable[Any]]:
-    wanted = Terms(limit, None, None, 1, 100)._replace(**terms)
-    return lambda unit: pending.accept(unit, found.keys, wanted)
+def accepting(found: Layer, limit: int = 1, **terms: Any) -> Callable[[UnitOfWork], Awaitable[Any]]:
+    wanted = AcceptTerms(limit, None, None, 1, 100)._replace(**terms)
+    return lambda unit: queue.accept(unit, found.keys, wanted)
 
 
 @in_virtual_time
@@ -143,7 +143,7 @@ async def test_an_accept_by_a_time_to_come_reads_a_bounded_part_of_what_is_sched
         assert counted.keys < 2_100
 
 
-async def schedule(unit: Unit, found: Layer, first: int) -> None:
+async def schedule(unit: UnitOfWork, found: Layer, first: int) -> None:
     """Add a thousand jobs for later."""
     for number in range(first, first + 1000):
         await add(unit, found.place(f"{number:05}"), run_at=EPOCH + 100 + number, priority=-number)
@@ -174,7 +174,7 @@ async def test_ready_jobs_that_are_not_due_do_not_cost_every_accept() -> None:
         assert read[-1] < 150
         await assert_sound(found.store, now=EPOCH + 3600)
         ready = await found.pairs(found.keys.ready, found.keys.ready + b"\xff")
-        assert len(ready) <= pending._FEW_EARLY
+        assert len(ready) <= queue._FEW_EARLY
         # All of them are there when they are due.
         found.sources.wall_time = lambda: EPOCH + 3601
         count = 0
@@ -189,7 +189,7 @@ async def test_a_look_ends_after_thousands_of_ready_jobs_that_are_not_due_and_sa
         for number in range(3):
             await found.transact(functools.partial(schedule, found=found, first=1000 * number))
         found.sources.wall_time, before = lambda: EPOCH + 1e6, found.sources.wall_time
-        while await found.transact(lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000)):
+        while await found.transact(lambda unit: queue.make_ready(unit, found.keys, unit.now, 1000)):
             pass
         found.sources.wall_time = before
         await found.add("behind", priority=1)
@@ -202,7 +202,7 @@ async def test_a_look_ends_after_thousands_of_ready_jobs_that_are_not_due_and_sa
             looks += 1
         assert [entry.id for entry in taken] == ["behind"]
         assert looks > 5
-        assert most < pending._MOST_EARLY + 2 * 256 + 200
+        assert most < queue._MOST_EARLY + 2 * 256 + 200
 
 
 @pytest.mark.parametrize(("count", "size"), [(100, 90_000), (2500, 10)])
@@ -216,7 +216,7 @@ async def test_a_page_of_a_list_is_bounded_in_bytes_and_in_number(count: int, si
         pages = 0
         while pages == 0 or after is not None:
 
-            async def read(unit: Unit, after: bytes | None = after) -> Any:
+            async def read(unit: UnitOfWork, after: bytes | None = after) -> Any:
                 return await list_page(unit.transaction, found.keyspace, found.keys, after, 1000, limits)
 
             (jobs, after), counted = await reads_of(found, read)
@@ -233,7 +233,7 @@ async def test_making_ready_reads_what_it_moves() -> None:
     async with layer() as found:
         await fill(found, 100, size=90_000, run_at=EPOCH + 1)
         found.sources.wall_time = lambda: EPOCH + 2
-        moved, counted = await reads_of(found, lambda unit: pending.make_ready(unit, found.keys, unit.now, 1000))
+        moved, counted = await reads_of(found, lambda unit: queue.make_ready(unit, found.keys, unit.now, 1000))
         assert 20 <= moved < 40
         assert counted.bytes < 10_000_000
 
@@ -244,7 +244,7 @@ async def test_a_look_ahead_that_priorities_exclude_nearly_everywhere_is_bounded
     async with layer() as found:
         low = pack_priority(9)
 
-        async def schedule(unit: Unit) -> None:
+        async def schedule(unit: UnitOfWork) -> None:
             for number in range(most_keys + 4000):
                 head = found.keys.scheduled + pack_seconds(EPOCH + 1 + number)
                 unit.transaction.set(head + pack_id(f"{number:0{id_bytes}}"), low)

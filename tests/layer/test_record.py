@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import JobState, Outcome, StoreError, notes
+from jobs_service import JobState, Outcome, StoreError, run_data
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
-from jobs_service.notes import HistoryKind, JobError
+from jobs_service.run_data import HistoryKind, JobError
 from jobs_service.store.base import CommitStamp
 from tests.layer.tuples import NAMES
 
@@ -45,7 +45,7 @@ RECORDS = st.builds(
     cancel=st.booleans(),
     next=NEXTS,
     json=st.binary(max_size=30),
-    notes=st.binary(max_size=60),
+    run_data=st.binary(max_size=60),
 )
 
 USUAL = st.builds(
@@ -59,7 +59,7 @@ USUAL = st.builds(
     cancel=st.just(False),
     next=st.none(),
     json=st.binary(max_size=30),
-    notes=st.binary(min_size=notes.HEAD_BYTES, max_size=60),
+    run_data=st.binary(min_size=run_data.HEAD_BYTES, max_size=60),
 )
 """Those with the default priority that nobody has scheduled, resubmitted or canceled."""
 
@@ -87,7 +87,7 @@ def example(**other: Any) -> Record:
         "cancel": True,
         "next": (NEXT_PRIORITY, 2.5),
         "json": b'{"a":1}',
-        "notes": b"",
+        "run_data": b"",
     }
     return Record(**{**values, **other})
 
@@ -141,7 +141,7 @@ def test_the_size_of_a_record_is_enough_for_it_and_for_all_that_it_becomes(recor
         priority=record.priority,
         json=record.json,
         next=record.next or (record.priority, None),
-        notes=record.notes or bytes(notes.HEAD_BYTES),
+        run_data=record.run_data or bytes(run_data.HEAD_BYTES),
     )
     assert len(grown.encode()) <= record.size()
 
@@ -201,7 +201,7 @@ def test_a_next_run_at_once_is_kept_apart_from_no_next_run(record: Record, again
 
 def test_notes_are_between_the_next_run_and_the_data_after_their_length() -> None:
     without = example().encode()
-    raw = example(notes=b"what was noted").encode()
+    raw = example(run_data=b"what was noted").encode()
     json = b'{"a":1}'
     assert raw[1] == without[1] | 128
     assert raw[2:] == without[2 : -len(json)] + b"\x00\x00\x00\x0ewhat was noted" + json
@@ -233,7 +233,7 @@ def test_no_move_changes_the_record_that_it_begins_with(record: Record) -> None:
         record.running(b"l" * 16, seq),
         record.finished(seq, Outcome.FAILED, b"noted"),
         record.with_json(b"[]"),
-        record.with_notes(b"noted"),
+        record.with_run_data(b"noted"),
         record.with_next((b"\x14", 1.0)),
         record.canceled(),
     ]
@@ -247,7 +247,7 @@ def test_a_move_changes_what_it_names_and_nothing_else(record: Record) -> None:
     assert fields(record.with_json(b"[]")) == {**before, "json": b"[]"}
     assert fields(record.with_next((b"\x14", 1.0))) == {**before, "next": (b"\x14", 1.0)}
     assert fields(record.canceled()) == {**before, "cancel": True}
-    assert fields(record.with_notes(b"noted")) == {**before, "notes": b"noted"}
+    assert fields(record.with_run_data(b"noted")) == {**before, "run_data": b"noted"}
 
 
 @given(RECORDS)
@@ -255,7 +255,7 @@ def test_a_finished_job_has_no_flag_left(record: Record) -> None:
     seq = NewSeq(CommitStamp(), b"\x00\x00")
     ended = record.finished(seq, Outcome.SUCCEEDED, b"noted")
     assert ended.state is JobState.FINISHED
-    assert ended.notes == b"noted"
+    assert ended.run_data == b"noted"
     assert (ended.cancel, ended.next) == (False, None)
     assert (ended.json, ended.priority, ended.run_at) == (record.json, record.priority, record.run_at)
 
@@ -263,55 +263,55 @@ def test_a_finished_job_has_no_flag_left(record: Record) -> None:
 @given(RECORDS)
 def test_a_running_job_has_the_notes_that_it_is_given_or_those_that_it_had(record: Record) -> None:
     seq = NewSeq(CommitStamp(), b"\x00\x00")
-    assert record.running(b"l" * 16, seq).notes == record.notes
-    assert record.running(b"l" * 16, seq, b"").notes == b""
+    assert record.running(b"l" * 16, seq).run_data == record.run_data
+    assert record.running(b"l" * 16, seq, b"").run_data == b""
 
 
 # notes
 
 
 def test_an_event_is_noted_beside_what_is_there() -> None:
-    before = example(notes=notes.started_anew(b"", 1.0))
+    before = example(run_data=run_data.started_anew(b"", 1.0))
     after = before.noted(HistoryKind.CRASHED, 2.0, "no", attempts=1, most=5)
-    assert [(event.kind, event.at, event.detail) for event in notes.history_of(after.notes)] == [
+    assert [(event.kind, event.at, event.detail) for event in run_data.history_of(after.run_data)] == [
         (HistoryKind.CRASHED, 2.0, "no"),
         (HistoryKind.ADDED, 1.0, ""),
     ]
-    assert notes.attempts_of(after.notes) == 1
-    assert fields(before.with_notes(after.notes)) == fields(after)
+    assert run_data.attempts_of(after.run_data) == 1
+    assert fields(before.with_run_data(after.run_data)) == fields(after)
 
 
 def told(json: int, error: int, most: int) -> Record:
     """Return a running job with so many bytes of data, and an error and a full history."""
     packed = b""
     for number in range(most):
-        packed = notes.noted(packed, HistoryKind.CRASHED, float(number), "x" * 200)
-    packed = notes.with_part(packed, notes.ERROR, notes.error_json(JobError("E", "e" * error)))
-    packed = notes.with_part(packed, notes.RESULT, b"7")
-    return example(json=b"1" * json, notes=packed)
+        packed = run_data.noted(packed, HistoryKind.CRASHED, float(number), "x" * 200)
+    packed = run_data.with_part(packed, run_data.ERROR, run_data.error_json(JobError("E", "e" * error)))
+    packed = run_data.with_part(packed, run_data.RESULT, b"7")
+    return example(json=b"1" * json, run_data=packed)
 
 
 def test_a_record_within_the_limit_keeps_all_of_its_notes() -> None:
     record = told(1000, 100, 3)
-    before = record.notes
+    before = record.run_data
     record.fit(record.size())
-    assert record.notes == before
+    assert record.run_data == before
 
 
 def test_of_a_record_that_grew_over_the_limit_the_history_goes_first() -> None:
     record = told(1000, 100, 3)
     record.fit(record.size() - 1)
-    assert notes.history_of(record.notes) == ()
-    assert notes.error_of(record.notes) == JobError("E", "e" * 100)
-    assert notes.result_of(record.notes) == 7
+    assert run_data.history_of(record.run_data) == ()
+    assert run_data.error_of(record.run_data) == JobError("E", "e" * 100)
+    assert run_data.result_of(record.run_data) == 7
 
 
 def test_of_a_record_that_grew_over_the_limit_the_error_goes_next_and_the_result_stays() -> None:
     record = told(1000, 100, 3)
-    bare = record.with_notes(notes.without_history(record.notes))
+    bare = record.with_run_data(run_data.without_history(record.run_data))
     record.fit(bare.size() - 1)
-    assert notes.error_of(record.notes) is None
-    assert notes.result_of(record.notes) == 7
+    assert run_data.error_of(record.run_data) is None
+    assert run_data.result_of(record.run_data) == 7
     assert record.size() < bare.size()
 
 
@@ -324,8 +324,8 @@ def test_of_a_record_that_grew_over_the_limit_the_error_goes_next_and_the_result
         example(),
         example(lock=None, place=READY, next=None),
         example(next=None),
-        example(notes=b"noted"),
-        example(lock=None, next=None, notes=b"noted"),
+        example(run_data=b"noted"),
+        example(lock=None, next=None, run_data=b"noted"),
     ],
 )
 def test_a_record_that_was_cut_anywhere_before_its_data_is_damaged(record: Record) -> None:

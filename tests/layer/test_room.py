@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobTooLarge, Outcome, notes
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service import JobTooLarge, Outcome, run_data
+from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.processing import Told
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry, Unit
+from jobs_service.layer.running_jobs import RunReport
+from jobs_service.layer.unit_of_work import Entry, UnitOfWork
 from jobs_service.model import UNSET
-from jobs_service.notes import JobError
+from jobs_service.run_data import JobError
 from jobs_service.store.base import LONGEST_STAMPED_KEY
 from tests.layer.support import Layer, add, layer
 from tests.virtual_time import EPOCH, in_virtual_time
 
 PRIORITIES = [0, "p" * 300, ("a", -1, b"x" * 2000)]
-ONE = Terms(1, None, None, 1, 100, "a worker", 100)
-Work = Callable[[Unit], Awaitable[Any]]
+ONE = AcceptTerms(1, None, None, 1, 100, "a worker", 100)
+Work = Callable[[UnitOfWork], Awaitable[Any]]
 
 
 async def largest(found: Layer, work: Callable[[int], Work], most: int) -> int:
@@ -31,7 +31,7 @@ async def largest(found: Layer, work: Callable[[int], Work], most: int) -> int:
     while high - low > 1:
         size = (low + high) // 2
 
-        async def attempt(unit: Unit, size: int = size) -> None:
+        async def attempt(unit: UnitOfWork, size: int = size) -> None:
             await work(size)(unit)
             raise LookupError
 
@@ -49,7 +49,7 @@ async def largest(found: Layer, work: Callable[[int], Work], most: int) -> int:
 
 async def accepted(found: Layer) -> tuple[Entry, bytes]:
     """Accept the job at the front, which must be there."""
-    [entry], _ = await found.transact(lambda unit: pending.accept(unit, found.keys, ONE))
+    [entry], _ = await found.transact(lambda unit: queue.accept(unit, found.keys, ONE))
     assert entry.record is not None
     assert entry.record.lock is not None
     return entry, entry.record.lock
@@ -58,14 +58,16 @@ async def accepted(found: Layer) -> tuple[Entry, bytes]:
 async def live(found: Layer, id: str) -> None:
     """Have a job that can be accepted meet everything that can happen to one, to its end."""
     place = found.place(id)
-    told = Told(error=notes.error_json(JobError("E", "m" * 5000, "t" * 20_000)), reason="r" * 300, max_history=100)
+    told = RunReport(
+        error=run_data.error_json(JobError("E", "m" * 5000, "t" * 20_000)), reason="r" * 300, max_history=100
+    )
     for _ in range(30):  # so that its history is as long as can be
         _, lock = await accepted(found)
-        await found.transact(lambda unit, lock=lock: processing.crash(unit, place, lock, told, EPOCH))  # type: ignore[misc]
+        await found.transact(lambda unit, lock=lock: running_jobs.crash(unit, place, lock, told, EPOCH))  # type: ignore[misc]
     _, lock = await accepted(found)
-    await found.transact(lambda unit: processing.update(unit, place, lock, None))
-    await found.transact(lambda unit: processing.beat(unit, [(place, lock)]))
-    await found.transact(lambda unit: processing.release(unit, place, lock))
+    await found.transact(lambda unit: running_jobs.update(unit, place, lock, None))
+    await found.transact(lambda unit: running_jobs.beat(unit, [(place, lock)]))
+    await found.transact(lambda unit: running_jobs.release(unit, place, lock))
     _, lock = await accepted(found)
     await found.assert_sound()
     stamp = dict(await found.pairs())[found.keys.watch_activity]
@@ -73,13 +75,13 @@ async def live(found: Layer, id: str) -> None:
     _, lock = await accepted(found)
     again = Spec(UNSET, UNSET, None)
     await found.transact(lambda unit: creation.resubmit(unit, place, again))
-    await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.FAILED, told))
+    await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.FAILED, told))
     _, lock = await accepted(found)
-    await found.transact(lambda unit: processing.resubmit(unit, place, lock, again))
-    await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+    await found.transact(lambda unit: running_jobs.resubmit(unit, place, lock, again))
+    await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
     _, lock = await accepted(found)
     await found.transact(lambda unit: creation.remove(unit, place, False))
-    entry = await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+    entry = await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
     assert entry.record is not None
     assert entry.record.outcome is Outcome.CANCELED
     await found.transact(lambda unit: creation.resubmit(unit, place, again))
@@ -109,7 +111,7 @@ async def test_a_running_job_is_resubmitted_with_as_long_a_priority_as_it_can_ru
 
         size = await largest(found, resubmitting, 10_000)
         assert size > 300
-        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
         await live(found, "a")
 
 
@@ -121,10 +123,10 @@ async def test_a_worker_stores_as_much_data_as_can_be_kept_to_the_end() -> None:
         place = found.place("a")
         await largest(
             found,
-            lambda size: lambda unit: processing.update(unit, place, lock, b'"' + b"x" * size + b'"'),
+            lambda size: lambda unit: running_jobs.update(unit, place, lock, b'"' + b"x" * size + b'"'),
             100_000,
         )
-        await found.transact(lambda unit: processing.release(unit, place, lock))
+        await found.transact(lambda unit: running_jobs.release(unit, place, lock))
         await live(found, "a")
 
 
@@ -139,8 +141,8 @@ async def test_a_result_that_is_accepted_leaves_room_for_the_next_run(again: boo
             await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, None)))
 
         def finishing(size: int) -> Work:
-            told = Told(result=b'"' + b"r" * size + b'"')
-            return lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED, told)
+            told = RunReport(result=b'"' + b"r" * size + b'"')
+            return lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED, told)
 
         await largest(found, finishing, 100_000)
         if not again:
@@ -168,9 +170,9 @@ async def test_what_an_older_version_accepted_over_the_present_limits_still_ends
         entry, lock = await accepted(found)
         raw = dict(await found.pairs())[found.keys.data + entry.packed_id]
         following = b"\x02" + b"q" * 300 + b"\x00"
-        data = found.store.limits.value - 24 - 16 - 10 - 4 - 1 - len(following) - notes.HEAD_BYTES
+        data = found.store.limits.value - 24 - 16 - 10 - 4 - 1 - len(following) - run_data.HEAD_BYTES
         record = Record.decode(raw).with_json(b'"' + b"x" * (data - 2) + b'"').with_next((following, None))
-        longer = record.with_notes(notes.without_history(record.notes))
+        longer = record.with_run_data(run_data.without_history(record.run_data))
 
         async def write(transaction: Any) -> None:
             transaction.set(found.keys.data + entry.packed_id, longer.encode())
@@ -178,10 +180,10 @@ async def test_what_an_older_version_accepted_over_the_present_limits_still_ends
         await found.store.transact(write)
         assert longer.size() > found.store.limits.value
         place = found.place("a")
-        await found.transact(lambda unit: processing.update(unit, place, lock, None))
-        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+        await found.transact(lambda unit: running_jobs.update(unit, place, lock, None))
+        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
         _, lock = await accepted(found)
-        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED))
+        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
         await found.assert_sound()
 
 
@@ -197,4 +199,4 @@ async def test_a_smaller_record_may_not_have_a_priority_that_makes_its_key_too_l
             await found.transact(lambda unit: creation.resubmit(unit, place, shorter))
         _, lock = await accepted(found)
         with pytest.raises(JobTooLarge, match="make a key of"):
-            await found.transact(lambda unit: processing.resubmit(unit, place, lock, shorter))
+            await found.transact(lambda unit: running_jobs.resubmit(unit, place, lock, shorter))

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import Job, JobsService, JobState, NewJob, Settings
 from jobs_service.layer import activity
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults
@@ -186,7 +186,7 @@ async def lose(jobs: JobsService, type: Any = TYPE) -> None:
     context = jobs._context
     keys = context.keyspace.of(type)
 
-    async def work(unit: Unit) -> None:
+    async def work(unit: UnitOfWork) -> None:
         await activity.re_enqueue(unit, keys, b"\xff" * 10, 1000)
 
     await context.transact(work)

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from jobs_service import JobsService, Outcome, RunningJob, StoreError
 from jobs_service.model import JobState
 from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.runner.lane import Lane
 from jobs_service.runner.run import Run
 from jobs_service.runner.runner import Runner
+from jobs_service.runner.worker_pool import WorkerPool
 from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, stopped, story
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
@@ -31,7 +31,7 @@ PARTS = [
 ]
 
 
-class BrokenLane(Lane):
+class BrokenLane(WorkerPool):
     """A lane that fails whenever it has taken a job."""
 
     async def _accept(self, limit: int) -> Any:
@@ -68,7 +68,7 @@ async def with_broken_lane(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Non
     """Have the lanes of TYPE fail again and again."""
     make = Runner._lane
 
-    def broken(self: Runner, runs: Any) -> Lane:
+    def broken(self: Runner, runs: Any) -> WorkerPool:
         lane = make(self, runs)
         if runs.handler.type == TYPE:
             lane.__class__ = BrokenLane
@@ -124,9 +124,9 @@ async def test_a_lane_that_fails_again_and_again_concerns_no_other_and_pauses_lo
 
 @in_virtual_time
 async def test_a_lane_that_fails_as_it_accepts_gives_back_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    make, lanes = Runner._lane, list[Lane]()
+    make, lanes = Runner._lane, list[WorkerPool]()
 
-    def make_first_broken(self: Runner, runs: Any) -> Lane:
+    def make_first_broken(self: Runner, runs: Any) -> WorkerPool:
         lane = make(self, runs)
         if not lanes:
             lane.__class__ = BrokenLane

@@ -28,9 +28,9 @@ from jobs_service import (
     Outcome,
     RunningJob,
 )
-from jobs_service.layer import processing
+from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import place_of
-from jobs_service.layer.processing import Told
+from jobs_service.layer.running_jobs import RunReport
 from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
 from tests.service.support import (
@@ -567,7 +567,7 @@ async def test_what_an_operation_on_another_job_returns_is_no_result(quiet: Jobs
 async def crash(jobs: JobsService, job: RunningJob, run_at: float) -> None:
     """Have a run fail, as the runner does."""
     place = place_of(jobs._context.keyspace.of(job.type), job.id)
-    await jobs._context.transact(lambda unit: processing.crash(unit, place, job.lock, Told(reason="no"), run_at))
+    await jobs._context.transact(lambda unit: running_jobs.crash(unit, place, job.lock, RunReport(reason="no"), run_at))
 
 
 async def test_stats_count_the_jobs_of_each_type_by_state(quiet: JobsService) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service import Job, JobId, JobType, Removal
-from jobs_service.layer.pending import Terms
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET, JobState
 from jobs_service.testing import SimulatedTransaction
@@ -91,7 +91,7 @@ class Calls:
         self.all: list[Call] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._removals: dict[tuple[JobType, JobId], list[tuple[int, bool, Removal]]] = {}
-        self._accepted: dict[bytes, tuple[int, Terms]] = {}
+        self._accepted: dict[bytes, tuple[int, AcceptTerms]] = {}
         self._held: dict[tuple[JobType, JobId], bytes] = {}
         self._lost: dict[bytes, JobId] = {}
         self._released: dict[bytes, list[tuple[int, bool]]] = {}
@@ -247,7 +247,7 @@ def _answered(job: Job) -> tuple[Any, ...]:
 
 def _done(record: Record) -> tuple[Any, ...]:
     """Return the same of a record."""
-    told = reader.notes(record.notes)
+    told = reader.notes(record.run_data)
     return (
         JobState.RUNNING if record.lock is not None else JobState.PENDING if record.place else JobState.FINISHED,
         reader.value_of(record.json),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import fdb.tuple
 
-from jobs_service.layer.pending import Terms
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
@@ -27,7 +27,7 @@ def observed(record: Record | reader.Record) -> ModelJob:
     if isinstance(record, reader.Record):
         return _read(record)
     try:
-        told = noted(record.notes)
+        told = noted(record.run_data)
     except Undocumented as error:
         told = Notes(history=((f"{error}", 0.0, ""),))
     return ModelJob(
@@ -143,7 +143,7 @@ def _priority(packed: bytes) -> Any:
     return fdb.tuple.unpack(packed)[0]
 
 
-def shown_terms(terms: Terms, due_by: float) -> str:
+def shown_terms(terms: AcceptTerms, due_by: float) -> str:
     """Return which jobs an accept may take."""
     most = "" if terms.max_priority is None else f", max_priority={_priority(terms.max_priority)!r}"
     return f"limit={terms.limit}, spread={terms.spread}, due_by={due_by!r}{most}"

@@ -28,11 +28,11 @@ from jobs_service.settings import Settings
 from jobs_service.store import lmdb as module
 from jobs_service.store import process_locks
 from jobs_service.store.base import Limits, Watch
-from jobs_service.store.buffer import CLEAR, SET
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb_state import LmdbTransaction, apply_log
 from jobs_service.store.process_locks import DIRECTORY
-from jobs_service.store.requests import Answer, Deadlines, Request
+from jobs_service.store.read_your_writes import CLEAR, SET
+from jobs_service.store.thread_calls import Answer, Deadlines, Request
 from jobs_service.testing import Process, World
 
 KEY: Final = 511

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from jobs_service.layer import activity, creation, instances, pending, processing
+from jobs_service.layer import activity, creation, dead_processes, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
-from jobs_service.layer.processing import Holding, Told
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry as Touched
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.unit_of_work import Entry as Touched
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.runner import execution
-from jobs_service.store.held import HeldBack
+from jobs_service.store.held_writes import HeldBack
 from tests.simulation.model import Change, Said
 
 
@@ -98,25 +98,25 @@ def recording() -> Iterator[None]:
         (creation, "resubmit", lambda original: _on_one_job("resubmit", original, _of_resubmit)),
         (creation, "enqueue", lambda original: _on_one_job("enqueue", original, _of_enqueue)),
         (creation, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
-        (processing, "update", lambda original: _on_one_job("update", original, _of_update)),
-        (processing, "finish", lambda original: _on_one_job("finish", original, _of_finish)),
-        (processing, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
-        (processing, "crash", lambda original: _on_one_job("crash", original, _of_crash)),
-        (processing, "stop", lambda original: _on_one_job("stop", original, _of_stop)),
-        (processing, "beat", _beat),
-        (pending, "make_ready", _make_ready),
-        (pending, "accept", _accept),
-        (pending, "_schedule_again", _put_back),
+        (running_jobs, "update", lambda original: _on_one_job("update", original, _of_update)),
+        (running_jobs, "finish", lambda original: _on_one_job("finish", original, _of_finish)),
+        (running_jobs, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
+        (running_jobs, "crash", lambda original: _on_one_job("crash", original, _of_crash)),
+        (running_jobs, "stop", lambda original: _on_one_job("stop", original, _of_stop)),
+        (running_jobs, "beat", _beat),
+        (queue, "make_ready", _make_ready),
+        (queue, "accept", _accept),
+        (queue, "_schedule_again", _put_back),
         (activity, "re_enqueue", _re_enqueue),
-        (instances, "take_from", _take_from),
+        (dead_processes, "take_from", _take_from),
         (activity, "remove_expired", _remove_expired),
         (activity, "pause", lambda original: _on_a_type("pause", original)),
         (activity, "resume", lambda original: _on_a_type("resume", original)),
         (activity, "set_retention", lambda original: _on_a_type("set retention", original)),
         (activity, "set_type_timeout", lambda original: _on_a_type("set timeout", original)),
         (activity, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
-        (Unit, "fitting", _fitting),
-        (Unit, "__init__", _beginning),
+        (UnitOfWork, "fitting", _fitting),
+        (UnitOfWork, "__init__", _beginning),
     ]
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrappers]
     try:
@@ -167,11 +167,13 @@ def _of_update(lock: bytes, json: bytes | None, progress: bytes | None = None) -
     return lock, UNSET if json is None else json, progress
 
 
-def _of_finish(lock: bytes, json: bytes | None, outcome: Outcome, told: Told = processing.NOTHING) -> tuple[Any, ...]:
+def _of_finish(
+    lock: bytes, json: bytes | None, outcome: Outcome, told: RunReport = running_jobs.NOTHING
+) -> tuple[Any, ...]:
     return lock, UNSET if json is None else json, outcome, Said(*told)
 
 
-def _of_crash(lock: bytes, told: Told, run_at: float) -> tuple[Any, ...]:
+def _of_crash(lock: bytes, told: RunReport, run_at: float) -> tuple[Any, ...]:
     return lock, Said(*told), run_at
 
 
@@ -186,11 +188,11 @@ def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:
 # Wrappers
 
 
-def _journal(unit: Unit) -> list[Entry] | None:
+def _journal(unit: UnitOfWork) -> list[Entry] | None:
     return getattr(_underlying(unit), "journal", None)
 
 
-def _underlying(unit: Unit) -> Any:
+def _underlying(unit: UnitOfWork) -> Any:
     """Return the transaction that a unit's writes end in."""
     transaction = unit.transaction
     return transaction._transaction if isinstance(transaction, HeldBack) else transaction
@@ -199,7 +201,7 @@ def _underlying(unit: Unit) -> Any:
 def _beginning(original: Callable[..., None]) -> Callable[..., None]:
     """Note what the clock says when a unit of work begins, whatever the unit takes for the time."""
 
-    def noted(unit: Unit, transaction: Any, *arguments: Any) -> None:
+    def noted(unit: UnitOfWork, transaction: Any, *arguments: Any) -> None:
         original(unit, transaction, *arguments)
         noted_on = _underlying(unit)
         process = getattr(noted_on, "process", None)
@@ -210,7 +212,7 @@ def _beginning(original: Callable[..., None]) -> Callable[..., None]:
     return noted
 
 
-def _now(unit: Unit) -> float:
+def _now(unit: UnitOfWork) -> float:
     """Return the time of a unit of work by the clock of its process; by the unit's own where there is no process."""
     noted_on = _underlying(unit)
     if getattr(noted_on, "process", None) is None:
@@ -220,7 +222,7 @@ def _now(unit: Unit) -> float:
 
 
 def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, ...]]) -> Operation:
-    async def noted(unit: Unit, place: Place, *arguments: Any) -> Any:
+    async def noted(unit: UnitOfWork, place: Place, *arguments: Any) -> Any:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, place, *arguments)
@@ -237,14 +239,14 @@ def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, 
 
 
 def _beat(original: Operation) -> Operation:
-    async def noted(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]:
-        found: list[Holding] = await original(unit, held)
+    async def noted(unit: UnitOfWork, held: Sequence[tuple[Place, bytes]]) -> list[LockStatus]:
+        found: list[LockStatus] = await original(unit, held)
         journal = _journal(unit)
         if journal is not None:
             for (place, lock), holding in zip(held, found, strict=True):
                 record = unit.entries[place[0].data + place[2]].record
-                result = holding if holding is Holding.TAKEN or record is None else record
-                if record is not None and record.cancel != (holding is Holding.CANCELED):
+                result = holding if holding is LockStatus.TAKEN or record is None else record
+                if record is not None and record.cancel != (holding is LockStatus.CANCELED):
                     result = holding
                 journal.append(Entry("beat", place[0], place[1], (lock,), _now(unit), result))
         return found
@@ -253,7 +255,7 @@ def _beat(original: Operation) -> Operation:
 
 
 def _remove_expired(original: Operation) -> Operation:
-    async def noted(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
@@ -273,7 +275,7 @@ def _remove_expired(original: Operation) -> Operation:
 
 def _add_many(original: Operation) -> Operation:
     async def noted(
-        unit: Unit, keys: TypeKeys, jobs: Sequence[Place], specs: Sequence[Spec], if_exists: str
+        unit: UnitOfWork, keys: TypeKeys, jobs: Sequence[Place], specs: Sequence[Spec], if_exists: str
     ) -> list[Touched]:
         journal = _journal(unit)
         try:
@@ -295,7 +297,7 @@ def _add_many(original: Operation) -> Operation:
 
 
 def _make_ready(original: Operation) -> Operation:
-    async def noted(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
@@ -326,7 +328,7 @@ def _order_in_transaction(moved: tuple[JobId, Record | None]) -> bytes:
 
 
 def _accept(original: Operation) -> Operation:
-    async def noted(unit: Unit, keys: TypeKeys, terms: pending.Terms) -> tuple[list[Touched], bool]:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, terms: queue.AcceptTerms) -> tuple[list[Touched], bool]:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, terms)  # type: ignore[no-any-return]
@@ -351,7 +353,7 @@ def _accept(original: Operation) -> Operation:
 def _put_back(original: Operation) -> Operation:
     """Note the ready jobs that are not due of which an accept has met too many: it has them wait for their time."""
 
-    async def noted(unit: Unit, keys: TypeKeys, early: list[Any]) -> None:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, early: list[Any]) -> None:
         journal = _journal(unit)
         if journal is None:
             await original(unit, keys, early)
@@ -371,7 +373,7 @@ def _put_back(original: Operation) -> Operation:
 
 
 def _re_enqueue(original: Operation) -> Operation:
-    async def noted(unit: Unit, keys: TypeKeys, until: bytes, limit: int) -> activity.Batch:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int) -> activity.Batch:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
@@ -389,7 +391,7 @@ def _re_enqueue(original: Operation) -> Operation:
 
 
 def _take_from(original: Operation) -> Operation:
-    async def noted(unit: Unit, jobs: Sequence[Place], dead: Collection[bytes]) -> tuple[list[Touched], int]:
+    async def noted(unit: UnitOfWork, jobs: Sequence[Place], dead: Collection[bytes]) -> tuple[list[Touched], int]:
         taken: list[Touched]
         taken, dealt_with = await original(unit, jobs, dead)
         journal = _journal(unit)
@@ -402,7 +404,7 @@ def _take_from(original: Operation) -> Operation:
 
 
 def _on_a_type(name: str, original: Operation) -> Operation:
-    async def noted(unit: Unit, keys: TypeKeys, *arguments: Any) -> None:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, *arguments: Any) -> None:
         journal = _journal(unit)
         try:
             await original(unit, keys, *arguments)
@@ -416,8 +418,8 @@ def _on_a_type(name: str, original: Operation) -> Operation:
     return noted
 
 
-def _fitting(original: Callable[[Unit, list[Touched]], list[Touched]]) -> Callable[..., list[Touched]]:
-    def noted(unit: Unit, entries: list[Touched]) -> list[Touched]:
+def _fitting(original: Callable[[UnitOfWork, list[Touched]], list[Touched]]) -> Callable[..., list[Touched]]:
+    def noted(unit: UnitOfWork, entries: list[Touched]) -> list[Touched]:
         fitting = original(unit, entries)
         if len(fitting) < len(entries):
             journal = _journal(unit)

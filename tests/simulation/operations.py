@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge, WorkerConflict
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.processing import Holding
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import LOCK_BYTES, Record
-from jobs_service.layer.unit import FOR_EVER, Retention
+from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.unit_of_work import FOR_EVER, Retention
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown, shown_terms
@@ -304,7 +304,7 @@ class Operations:
         (lock,) = entry.arguments
         self.cells["beat", column(job, lock)] += 1
         expected = self.model.beat(key, lock, self._time())
-        self._check(entry, key, Holding.TAKEN if expected is WorkerConflict else expected, entry.result)
+        self._check(entry, key, LockStatus.TAKEN if expected is WorkerConflict else expected, entry.result)
 
     def _finish(self, entry: Entry) -> None:
         key, job = self._job(entry)
@@ -378,7 +378,7 @@ class Operations:
                 self.complain(f"{self.who()}: make ready left {named(*key)} out, and moved jobs that are due later")
 
     def _accept(self, entry: Entry) -> None:
-        terms: Terms = entry.arguments[0]
+        terms: AcceptTerms = entry.arguments[0]
         taken = self._found(entry)
         cut, self._cut = self._cut, False
         if taken is None:
@@ -400,7 +400,7 @@ class Operations:
                 self._take(entry, key, job, due_by, record, terms)
 
     def _check_exact(
-        self, entry: Entry, terms: Terms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
+        self, entry: Entry, terms: AcceptTerms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
     ) -> None:
         limit = max(1, min(len(taken), terms.limit)) if cut else terms.limit
         if self._met_damage:  # A look that takes damaged jobs out of the queue may end with fewer: another one follows.
@@ -418,7 +418,7 @@ class Operations:
             )
 
     def _check_spread(
-        self, entry: Entry, terms: Terms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
+        self, entry: Entry, terms: AcceptTerms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
     ) -> None:
         """Every job taken must be among the first `spread` that were left when it was chosen."""
         due = self.model.due(entry.type, terms.max_priority, due_by, entry.now)
@@ -443,7 +443,7 @@ class Operations:
             if key in seen:
                 seen.remove(key)
 
-    def _take(self, entry: Entry, key: Key, job: ModelJob, due_by: float, record: Any, terms: Terms) -> None:
+    def _take(self, entry: Entry, key: Key, job: ModelJob, due_by: float, record: Any, terms: AcceptTerms) -> None:
         """Give an accepted job its lock."""
         self.cells["accept", "pending"] += 1
         if job.run_at is not None and job.run_at > max(due_by, entry.now):
@@ -460,7 +460,7 @@ class Operations:
 
     def _put_back(self, entry: Entry) -> None:
         """An accept has met too many jobs that a clock ahead of its own has made ready."""
-        terms: Terms = entry.arguments[0]
+        terms: AcceptTerms = entry.arguments[0]
         moved = self._found(entry) or []
         if len(moved) > terms.make_ready:
             self.complain(
@@ -588,7 +588,7 @@ class Operations:
         place = bisect_right(past, self._transaction.version, key=_version_of)
         may_be = [retention for _, retention in past[max(place - 1, 0) :]] + ([FOR_EVER] if place == 0 else [])
         if len(may_be) > 1 and result.__class__ is Record and result.outcome is not None:
-            told = noted(result.notes)
+            told = noted(result.run_data)
             kept = None if told.expires is None or not told.history else told.expires - told.history[0][1]
             failed = result.outcome is Outcome.FAILED
             may_be = [each for each in may_be if _close(each[failed], kept)] or may_be

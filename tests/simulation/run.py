@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from jobs_service import JobsError, JobsService, JobType, Settings, SupervisorFailed
 from jobs_service.store.base import Limits, Transaction
-from jobs_service.store.marks import LIFETIME
+from jobs_service.store.commit_marks import LIFETIME
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
 from jobs_service.testing.loop import OWNER
 from jobs_service.testing.world import without_garbage_collection
@@ -701,8 +701,8 @@ class Run:
         if not self.has_crashed:
             for error in self.world.errors:
                 # Ends that the store has not taken within the grace of a service are left to the next worker.
-                left = error.endswith("is not open')") or " reason=the runner has ended " in error
-                if error.startswith(_NO_WEATHER) and not left:
+                is_left = error.endswith("is not open')") or " reason=the runner has ended " in error
+                if error.startswith(_NO_WEATHER) and not is_left:
                     self.complain(f"logged: {error}")
         for complaint in self.calls.complaints(quick=self.is_quick()):
             self.complain(complaint)

@@ -13,8 +13,9 @@ from random import Random
 from typing import Final
 
 from jobs_service import service
-from jobs_service.actors import group_commit, notifier, process_monitor, type_server
-from jobs_service.layer import activity, listing, pending, strays, transaction
+from jobs_service.actors import notifier, process_monitor, type_server
+from jobs_service.batching import group_commit
+from jobs_service.layer import activity, listing, queue, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.runner import schedule
 from jobs_service.store.base import Limits
@@ -33,7 +34,7 @@ _SMALL_PAGES: Final = 0.3
 """The share of runs whose pages hold a few keys."""
 
 _PAGES: Final = (
-    (pending, "_PAGE"),
+    (queue, "_PAGE"),
     (type_server, "_PAGE"),
     (notifier, "_CHANGES_PAGE"),
     (group_commit, "_MOST_OPERATIONS"),
@@ -139,7 +140,7 @@ def few_made_up(random: Random) -> Iterator[None]:
 
 def pages_are_small() -> bool:
     """Whether pages hold a few keys only just now: then a transaction may take fewer jobs than are there."""
-    return max(_FEW_KEYS) >= pending._PAGE
+    return max(_FEW_KEYS) >= queue._PAGE
 
 
 def _elements(type: JobType) -> tuple[JobType, ...]:

@@ -16,10 +16,10 @@ import pytest
 
 from jobs_service import JobsError, JobsService, JobState, JobTransaction, NewJob, Outcome, Removal
 from jobs_service.errors import JobExists, JobTooLarge, NoTypeTimeout, StoreError, WorkerConflict
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
 from jobs_service.store import Transaction
 from jobs_service.store.base import Limits
@@ -846,11 +846,11 @@ def test_every_silence_is_at_least_the_timeout() -> None:
 
 
 def test_recording_puts_back_what_was_there() -> None:
-    places = [(creation, "add"), (processing, "finish"), (pending, "make_ready"), (activity, "re_enqueue")]
-    before = [getattr(*place) for place in places] + [Unit.fitting]
+    places = [(creation, "add"), (running_jobs, "finish"), (queue, "make_ready"), (activity, "re_enqueue")]
+    before = [getattr(*place) for place in places] + [UnitOfWork.fitting]
     with recording():
         assert all(getattr(*place) is not original for place, original in zip(places, before, strict=False))
-    assert [getattr(*place) for place in places] + [Unit.fitting] == before
+    assert [getattr(*place) for place in places] + [UnitOfWork.fitting] == before
 
 
 async def test_a_store_without_journals_is_left_alone() -> None:
@@ -875,7 +875,7 @@ Defect = Callable[[Any], Any]
 def flag_ignored(original: Any) -> Any:
     """Finish a job that was canceled as if it were not."""
 
-    async def finish(unit: Unit, place: Any, *arguments: Any) -> Any:
+    async def finish(unit: UnitOfWork, place: Any, *arguments: Any) -> Any:
         entry = await unit.load(place)
         if entry.record is not None:
             entry.record = altered(entry.record, cancel=False)
@@ -892,7 +892,7 @@ def never_canceled(original: Any) -> Any:
 def from_behind(original: Any, *, spread: bool = False) -> Any:
     """Return the candidates in the wrong order."""
 
-    async def candidates(unit: Unit, keys: Any, terms: pending.Terms, due_by: float, wanted: int) -> Any:
+    async def candidates(unit: UnitOfWork, keys: Any, terms: queue.AcceptTerms, due_by: float, wanted: int) -> Any:
         if spread and terms.spread == 1:
             return await original(unit, keys, terms, due_by, wanted)
         found, early = await original(unit, keys, terms, due_by, wanted + 3)
@@ -907,10 +907,10 @@ EXACT = r"accept of 't'.*took \['b'\], expected \['a'\]"
 SPREAD = r"accept of 'spread'.*took .*the first were \['p', 'q'\]"
 
 DEFECTS = [
-    pytest.param(processing, "finish", flag_ignored, FLAG, id="finish"),
-    pytest.param(processing, "_refuse_canceled", never_canceled, REFUSED, id="canceled"),
-    pytest.param(pending, "_candidates", from_behind, EXACT, id="exact order"),
-    pytest.param(pending, "_candidates", functools.partial(from_behind, spread=True), SPREAD, id="spread"),
+    pytest.param(running_jobs, "finish", flag_ignored, FLAG, id="finish"),
+    pytest.param(running_jobs, "_refuse_canceled", never_canceled, REFUSED, id="canceled"),
+    pytest.param(queue, "_candidates", from_behind, EXACT, id="exact order"),
+    pytest.param(queue, "_candidates", functools.partial(from_behind, spread=True), SPREAD, id="spread"),
 ]
 
 

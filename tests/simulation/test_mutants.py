@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner import execution
 from tests.simulation.mutants import ALL, EVERY, Mutant
 from tests.simulation.mutants.mutant import changed
@@ -63,18 +63,18 @@ def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
 
 
 def test_a_defect_is_gone_when_it_is_left() -> None:
-    original = Unit.new_locks.__code__
-    with changed(Unit.new_locks, ("self.sources.token(count * LOCK_BYTES)", "made"), made=b"l"):
-        assert Unit.new_locks.__code__ is not original
-        assert Unit.new_locks(SimpleNamespace(instance=b""), 1) == [b"l"]  # type: ignore[arg-type]
-    assert Unit.new_locks.__code__ is original
-    assert "made" not in Unit.new_locks.__globals__
+    original = UnitOfWork.new_locks.__code__
+    with changed(UnitOfWork.new_locks, ("self.sources.token(count * LOCK_BYTES)", "made"), made=b"l"):
+        assert UnitOfWork.new_locks.__code__ is not original
+        assert UnitOfWork.new_locks(SimpleNamespace(instance=b""), 1) == [b"l"]  # type: ignore[arg-type]
+    assert UnitOfWork.new_locks.__code__ is original
+    assert "made" not in UnitOfWork.new_locks.__globals__
 
 
 def test_what_a_function_keeps_is_forgotten_before_and_after_a_defect() -> None:
     kept = execution._succeeded_with_nothing
     usual = kept(20)
-    with changed(execution._succeeded, ("Told(json, None", "Told(None, None")):
+    with changed(execution._succeeded, ("RunReport(json, None", "RunReport(None, None")):
         assert kept(20) != usual
     assert kept(20) == usual
 
@@ -82,4 +82,4 @@ def test_what_a_function_keeps_is_forgotten_before_and_after_a_defect() -> None:
 @pytest.mark.parametrize("words", ["no such words", "self"])
 def test_a_mutant_whose_words_are_not_there_once_is_refused(words: str) -> None:
     with pytest.raises(LookupError, match="not once"):
-        changed(Unit.woke, (words, "nothing"))
+        changed(UnitOfWork.woke, (words, "nothing"))

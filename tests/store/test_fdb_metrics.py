@@ -12,8 +12,8 @@ from jobs_service.errors import InvalidSettings
 from jobs_service.settings import Settings as PlainSettings
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction, open_address
+from jobs_service.store.background_priority import background, in_background
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.priority import background, in_background
 from tests.contract.support import write
 from tests.store.test_fdb import KEY, OTHER, cluster_test, make, write_nothing
 

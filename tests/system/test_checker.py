@@ -8,7 +8,7 @@ from pathlib import Path
 import fdb.tuple
 import pytest
 
-from jobs_service import JobsService, JobState, Outcome, notes
+from jobs_service import JobsService, JobState, Outcome, run_data
 from jobs_service.layer.keyspace import Keyspace, pack_id, pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.model import HistoryKind, JobError
@@ -101,7 +101,7 @@ def noted(id: str, change: Callable[[bytes], bytes]) -> Damage:
 
     def harm(tr: Transaction, keyspace: Keyspace, records: dict[str, bytes]) -> None:
         record = Record.decode(records[id])
-        tr.set(key(keyspace, id), record.with_notes(change(record.notes)).encode())
+        tr.set(key(keyspace, id), record.with_run_data(change(record.run_data)).encode())
 
     return harm
 
@@ -182,7 +182,7 @@ def entry_key(keyspace: Keyspace, id: str, record: Record) -> bytes:
     assert isinstance(record.seq, bytes)
     if record.lock is not None:
         return keys.activity + b"\x33" + record.seq
-    if (expires := notes.expires_at(record.notes)) is not None:
+    if (expires := run_data.expires_at(record.run_data)) is not None:
         return keys.expiring + pack_seconds(expires) + pack_id(id)
     if record.run_at == FAR_AWAY:
         return keys.scheduled + pack_seconds(FAR_AWAY) + pack_id(id.encode())
@@ -214,22 +214,22 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "notes that are cut": (noted("ready 0", lambda told: told[:-1]), "record is damaged"),
     "notes with more behind": (noted("ready 0", lambda told: told + b"x"), "notes are damaged"),
     "an error that is none": (
-        noted("to be forgotten", lambda told: notes.with_part(told, notes.ERROR, b"7")),
+        noted("to be forgotten", lambda told: run_data.with_part(told, run_data.ERROR, b"7")),
         "3 values",
     ),
-    "a pending job that expires": (noted("ready 0", lambda told: notes.expiring(told, LONG_AGO)), "that expires"),
-    "a running job that expires": (noted("running", lambda told: notes.expiring(told, LONG_AGO)), "that expires"),
-    "a job that runs without an attempt": (noted("running", notes.with_no_attempts), "without an attempt"),
+    "a pending job that expires": (noted("ready 0", lambda told: run_data.expiring(told, LONG_AGO)), "that expires"),
+    "a running job that expires": (noted("running", lambda told: run_data.expiring(told, LONG_AGO)), "that expires"),
+    "a job that runs without an attempt": (noted("running", run_data.with_no_attempts), "without an attempt"),
     "a finished job that was only stopped": (
-        noted("succeeded", lambda told: notes.noted(told, HistoryKind.STOPPED, LONG_AGO)),
+        noted("succeeded", lambda told: run_data.noted(told, HistoryKind.STOPPED, LONG_AGO)),
         "its history says stopped",
     ),
     "a job that succeeded and was canceled": (
-        noted("succeeded", lambda told: notes.noted(told, HistoryKind.CANCELED, LONG_AGO)),
+        noted("succeeded", lambda told: run_data.noted(told, HistoryKind.CANCELED, LONG_AGO)),
         "its history says canceled",
     ),
     "a canceled job that finished": (
-        noted("ended canceled", lambda told: notes.noted(told, HistoryKind.FINISHED, LONG_AGO)),
+        noted("ended canceled", lambda told: run_data.noted(told, HistoryKind.FINISHED, LONG_AGO)),
         "its history says finished",
     ),
     "canceled while pending": (flag("ready 0", 16), "cancel flag of a ready"),
@@ -265,7 +265,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "an entry under another type": (second_entry(2, "t9", 0, STAMP, "ready 0"), "belongs to no job"),
     "no entry, expiring": (entry_cleared("kept for a while"), "is missing"),
     "another time than the entry's, expiring": (
-        noted("kept for a while", lambda told: notes.expiring(told, LONG_AGO)),
+        noted("kept for a while", lambda told: run_data.expiring(told, LONG_AGO)),
         "is missing",
     ),
     "an entry that holds something, expiring": (entry_changed("kept for a while", b"x"), "holds"),

@@ -13,7 +13,7 @@ import pytest
 
 from jobs_service import JobsService, JobState, RunningJob, Settings
 from jobs_service.actors import activity_monitor
-from jobs_service.layer import pending
+from jobs_service.layer import queue
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
 from tests.service.support import waits
@@ -74,7 +74,7 @@ async def service(address: str, clock: Clock) -> AsyncIterator[JobsService]:
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and activity monitors that wait for a job's time look at the clock again soon, not only after seconds."""
-    for module in (pending, activity_monitor):
+    for module in (queue, activity_monitor):
         monkeypatch.setattr(module, "_CLOCK_CHECK", 0.3)
 
 

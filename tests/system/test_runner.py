@@ -11,7 +11,7 @@ from typing import Any
 import fdb.tuple
 import pytest
 
-from jobs_service import HistoryKind, Job, Outcome, notes
+from jobs_service import HistoryKind, Job, Outcome, run_data
 from jobs_service.layer.record import Record
 from tests.system.runner_soak import RunnerSoak
 from tests.system.workloads import KIND
@@ -41,8 +41,8 @@ def job(events: Events, *, outcome: Outcome | None = Outcome.SUCCEEDED, result: 
     """Return a job that has ended, whose runs the process with that id has started."""
     packed = b""
     for kind, at in events:
-        packed = notes.noted(packed, kind, at, f"{socket.gethostname()[:100]}:{PID}" if kind is STARTED else "")
-    packed = notes.with_part(packed, notes.RESULT, f'"{result}"'.encode())
+        packed = run_data.noted(packed, kind, at, f"{socket.gethostname()[:100]}:{PID}" if kind is STARTED else "")
+    packed = run_data.with_part(packed, run_data.RESULT, f'"{result}"'.encode())
     return Job(KIND, "a", Record(None, 0, bytes(12), fdb.tuple.pack((0,)), None, outcome, False, None, b"", packed))
 
 

@@ -89,7 +89,7 @@ def test_a_worker_canceled_at_any_moment_strands_no_job(waiting: bool) -> None:
     assert step > 3
 
 
-class Runs(Faults):
+class ActiveRuns(Faults):
     """Interferes with nothing; counts the runs of transaction functions."""
 
     count = 0
@@ -112,7 +112,7 @@ async def test_workers_that_spread_over_the_queue_do_not_run_into_each_other(spr
         ]
         await services[0].set_type_timeout(T1, 60)
         await services[0].add_many(T1, [NewJob(str(number)) for number in range(400)])
-        runs = store.faults = Runs()
+        runs = store.faults = ActiveRuns()
         taken = await asyncio.gather(*(jobs.accept(T1, timeout=0, spread=spread) for jobs in services))
         assert len({worker.id for worker in taken if worker is not None}) == workers
         assert (runs.count > workers) is collisions

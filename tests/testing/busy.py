@@ -33,7 +33,7 @@ class Busy:
 
     def __init__(self, plan: Plan | int) -> None:
         self.world = world = World(plan, rates=dict.fromkeys(FAULTS, 0.03), latency=0.01, log_level=10)
-        self.notes = 0
+        self.run_data = 0
         digest = hashlib.blake2b()
         world.loop.trace = lambda handle: digest.update(f"{world.loop.time()!r} {describe(handle)}\n".encode())
         world.run(self._main)
@@ -45,7 +45,7 @@ class Busy:
         self.digest = digest.hexdigest()
 
     def _note(self, process: Process, text: str) -> None:
-        self.notes += 1
+        self.run_data += 1
         self.world.note(text, process)
 
     async def _main(self, world: World) -> None:

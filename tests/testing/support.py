@@ -59,7 +59,7 @@ async def watch(store: Store, key: bytes) -> Watch:
     return await store.read(function)
 
 
-class Runs:
+class ActiveRuns:
     """A transaction function that counts its runs, and adds one to a counter in the store each time.
 
     Attributes:

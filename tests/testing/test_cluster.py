@@ -13,7 +13,7 @@ from jobs_service.errors import CommitUnknown, TransactionConflict, TransactionT
 from jobs_service.sources import Sources
 from jobs_service.store import Limits, Transaction
 from jobs_service.testing import FAULTS, Plan, Process, SimulatedStore, World
-from tests.testing.support import Commits, Runs, connected, read, simulate, watch, write
+from tests.testing.support import ActiveRuns, Commits, connected, read, simulate, watch, write
 
 # Commits
 
@@ -21,7 +21,7 @@ from tests.testing.support import Commits, Runs, connected, read, simulate, watc
 def test_without_faults_a_transaction_runs_once_and_at_once() -> None:
     async def main(world: World) -> None:
         async with connected(world) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             assert [await store.transact(runs) for _ in range(20)] == list(range(1, 21))
             assert runs.count == 20
             assert world.loop.time() == 0
@@ -32,7 +32,7 @@ def test_without_faults_a_transaction_runs_once_and_at_once() -> None:
 def test_an_invented_conflict_has_the_function_run_again_from_a_clean_slate() -> None:
     async def main(world: World) -> None:
         async with connected(world) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             assert await store.transact(runs) == 1
             assert runs.count == 3
             assert len(runs.stamps) == 1
@@ -45,7 +45,7 @@ def test_an_invented_conflict_has_the_function_run_again_from_a_clean_slate() ->
 def test_of_two_that_change_what_both_have_read_one_runs_again() -> None:
     async def main(world: World) -> int:
         async with connected(world) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             results = await asyncio.gather(*[store.transact(runs) for _ in range(2)])
             assert sorted(results) == [1, 2]
             return runs.count
@@ -59,7 +59,7 @@ def test_what_a_commit_of_unknown_outcome_was_to_do_is_done_once(kind: str, time
 
     async def main(world: World) -> None:
         async with connected(world) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             assert await store.transact(runs) == 1
             assert runs.count == times
             assert len(runs.stamps) == world.cluster.commits == 1
@@ -73,7 +73,7 @@ def test_what_a_commit_of_unknown_outcome_was_to_do_is_done_once(kind: str, time
 def test_a_commit_whose_time_is_up_happens_at_once_or_later_or_not_at_all_and_its_function_once() -> None:
     async def main(world: World) -> int:
         async with connected(world) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             assert await store.transact(runs) == 1
             await asyncio.sleep(20)  # One that is on its way arrives, and must do nothing.
             assert len(runs.stamps) == world.cluster.commits == 1
@@ -89,7 +89,7 @@ def test_a_caller_who_has_gone_is_told_of_a_commit_that_happens_although_its_tim
     async def main(world: World) -> list[int]:
         told: list[int] = []
         async with connected(world) as store:
-            call = asyncio.create_task(store.transact(Runs(), abandoned=told.append))
+            call = asyncio.create_task(store.transact(ActiveRuns(), abandoned=told.append))
             while not world.choices.faults:  # noqa: ASYNC110 - stops at the very step
                 await asyncio.sleep(0)
             call.cancel()
@@ -111,7 +111,7 @@ def test_two_connections_with_the_same_memory_do_not_take_each_others_commits_fo
             async with connected(world) as twin:
                 assert world.choices.faults == ["clone:0"]
                 world.choices.rates = {"commit_lost": 0.3, "commit_unknown": 0.3}
-                counts = [Runs(b"own"), Runs(b"twin")]
+                counts = [ActiveRuns(b"own"), ActiveRuns(b"twin")]
                 for _ in range(20):
                     await asyncio.gather(store.transact(counts[0]), twin.transact(counts[1]))
                 world.choices.calm()
@@ -184,7 +184,7 @@ def test_of_a_commit_whose_mark_may_have_been_removed_since_nobody_says_what_bec
 def test_it_is_found_out_in_bad_weather_too() -> None:
     async def main(world: World) -> None:
         async with connected(world, transaction_timeout=600) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             assert sorted(await asyncio.gather(*[store.transact(runs) for _ in range(5)])) == [1, 2, 3, 4, 5]
             assert len(runs.stamps) == 5
 
@@ -333,7 +333,7 @@ def test_a_caller_that_is_gone_when_its_commit_happens_is_told_otherwise() -> No
     async def main(world: World) -> list[int]:
         async with connected(world, transaction_timeout=0.5) as store:
             told: list[int] = []
-            runs = Runs()
+            runs = ActiveRuns()
             try:
                 told.append(await store.transact(runs, abandoned=told.append))
             except StoreUnavailable:
@@ -375,7 +375,7 @@ def test_a_canceled_call_tells_of_its_commit_however_it_is_answered(kind: str) -
     async def main(world: World) -> list[int]:
         told: list[int] = []
         async with connected(world, transaction_timeout=600) as store:
-            call = asyncio.create_task(store.transact(Runs(), abandoned=told.append))
+            call = asyncio.create_task(store.transact(ActiveRuns(), abandoned=told.append))
             for _ in range(world.choices.plan.seed % 30):
                 await asyncio.sleep(world.choices.plan.seed % 2 * 0.0005)
             call.cancel()
@@ -686,7 +686,7 @@ def test_observers_are_told_in_commit_order_of_everything_that_took_effect() -> 
         commits = Commits()
         world.cluster.observers.append(commits)
         async with connected(world) as store:
-            runs = Runs()
+            runs = ActiveRuns()
             await asyncio.gather(*[store.transact(runs) for _ in range(10)])
             await read(store, b"count")
         versions = [version for _, version, _ in commits.seen if version is not None]
@@ -706,7 +706,7 @@ def test_a_fault_left_out_does_not_hit_and_the_others_still_do() -> None:
     async def main(world: World) -> list[str]:
         async with connected(world) as store:
             for _ in range(10):
-                await store.transact(Runs())
+                await store.transact(ActiveRuns())
         return world.choices.faults
 
     rates = {"conflict": 0.3, "commit_lost": 0.3}

@@ -138,12 +138,12 @@ class Script:
     """A program that does a bit of everything that asyncio's order of callbacks shows in, and notes what runs when."""
 
     def __init__(self, seed: int) -> None:
-        self.notes: list[tuple[float, str]] = []
+        self.run_data: list[tuple[float, str]] = []
         self._seed = seed
         self._names = itertools.count()
 
     def note(self, text: str) -> None:
-        self.notes.append((asyncio.get_running_loop().time(), text))
+        self.run_data.append((asyncio.get_running_loop().time(), text))
 
     async def main(self) -> None:
         self._event = asyncio.Event()
@@ -210,8 +210,8 @@ def test_without_disorder_the_order_is_asyncios_own(seed: int) -> None:
     finally:
         loop.close()
     run(script.main(), disorder=0)
-    assert script.notes == expected.notes
-    assert len(script.notes) > 20
+    assert script.run_data == expected.run_data
+    assert len(script.run_data) > 20
 
 
 def traced(seed: int) -> list[str]:
@@ -224,7 +224,7 @@ def traced(seed: int) -> list[str]:
         loop.run_until_complete(script.main())
     finally:
         loop.close()
-    return trace + [f"{time} {text}" for time, text in script.notes]
+    return trace + [f"{time} {text}" for time, text in script.run_data]
 
 
 def test_the_same_seed_is_the_same_run_callback_for_callback() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jobs_service.actors import group_commit
 from jobs_service.actors.activity_monitor import ActivityMonitor
-from jobs_service.actors.group_commit import _Accepts
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Mailbox
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.actors.type_server import TypeServer
-from jobs_service.layer import awake
-from jobs_service.layer.unit import Unit
+from jobs_service.batching import group_commit
+from jobs_service.batching.group_commit import _Accepts
+from jobs_service.layer import awake_types
+from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 # The activity monitor
@@ -109,7 +109,7 @@ def only_the_first_batch_is_looked_at() -> Defect:
 
 def what_ends_is_not_noted_for_followers() -> Defect:
     """Who follows a type finds the jobs that run, and those that show that they are alive, but no others."""
-    return changed(Unit._changes, ("if not entry.changed or not entry.stored:", "if True:"))
+    return changed(UnitOfWork._changes, ("if not entry.changed or not entry.stored:", "if True:"))
 
 
 def activity_is_watched_after_it_was_read() -> Defect:
@@ -145,17 +145,17 @@ def types_that_wake_up_are_not_noticed() -> Defect:
 
 def a_job_that_begins_to_run_does_not_wake_its_type() -> Defect:
     """A type is awake only when something else has woken it."""
-    return changed(Unit.watch_over, ("self._watched[keys] = -math.inf", "pass"))
+    return changed(UnitOfWork.watch_over, ("self._watched[keys] = -math.inf", "pass"))
 
 
 def a_type_is_taken_for_idle_without_a_conflict() -> Defect:
     """A job that begins to run while its type is taken for idle is watched over by nobody."""
-    return changed(awake.settle, ("_next_time(transaction, keys)", "_next_time(transaction.snapshot, keys)"))
+    return changed(awake_types.settle, ("_next_time(transaction, keys)", "_next_time(transaction.snapshot, keys)"))
 
 
 def sleeping_types_are_not_woken() -> Defect:
     """The alarms of sleeping types are passed over."""
-    return changed(awake.wake_due, ("for key, _ in found:", "for key, _ in found[:0]:"))
+    return changed(awake_types.wake_due, ("for key, _ in found:", "for key, _ in found[:0]:"))
 
 
 # Group commit

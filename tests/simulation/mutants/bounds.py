@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jobs_service.actors import group_commit
-from jobs_service.actors.group_commit import GroupCommit
 from jobs_service.actors.notifier import Notifier
-from jobs_service.layer import batching, pending, strays
-from jobs_service.layer.batching import Pace
-from jobs_service.layer.unit import Unit
+from jobs_service.batching import group_commit
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.layer import batch_bounds, queue, strays
+from jobs_service.layer.batch_bounds import Pace
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.service import JobsService
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
@@ -21,17 +21,17 @@ _DAMAGE = ("creators", "workers", "vandals", "heartbeats", "deserters")
 
 def all_that_is_found_fits() -> Defect:
     """Whoever takes many jobs at once rewrites all of them in one transaction."""
-    return changed(Unit.fitting, ("if not room.takes(size) and position:", "if False:"))
+    return changed(UnitOfWork.fitting, ("if not room.takes(size) and position:", "if False:"))
 
 
 def due_jobs_have_no_bound_in_bytes() -> Defect:
     """All jobs that come due are made ready in one transaction."""
-    return changed(pending.make_ready, ("unit.load_fitting(", "unit.load_many("))
+    return changed(queue.make_ready, ("unit.load_fitting(", "unit.load_many("))
 
 
 def accepted_jobs_have_no_bound_in_bytes() -> Defect:
     """Whoever asks for a thousand jobs gets them in one transaction."""
-    return changed(pending.accept, ("unit.load_fitting(keys, ids)", "unit.load_many(keys, ids)"))
+    return changed(queue.accept, ("unit.load_fitting(keys, ids)", "unit.load_many(keys, ids)"))
 
 
 def added_jobs_have_no_bound_in_bytes() -> Defect:
@@ -71,7 +71,7 @@ def a_batch_is_not_halved() -> Defect:
 
 def one_job_is_too_much() -> Defect:
     """Whoever meets an old read version with a single job gives up instead of trying again."""
-    return changed(batching.too_much_for, ("TOO_MUCH if size > 1 else (TransactionTooLarge,)", "TOO_MUCH"))
+    return changed(batch_bounds.too_much_for, ("TOO_MUCH if size > 1 else (TransactionTooLarge,)", "TOO_MUCH"))
 
 
 # Records that cannot be read
@@ -79,7 +79,7 @@ def one_job_is_too_much() -> Defect:
 
 def an_unreadable_record_fails_whoever_reads_it_with_others() -> Defect:
     """Operations that share a transaction with one on a damaged job fail with it."""
-    return changed(Unit.prefetch, ("self.damaged[data_key] = error.of(keys.type, id)", "raise"))
+    return changed(UnitOfWork.prefetch, ("self.damaged[data_key] = error.of(keys.type, id)", "raise"))
 
 
 def unreadable_jobs_stay_in_the_queue() -> Defect:

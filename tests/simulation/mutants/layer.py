@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.keyspace import TypeKeys, unpack_id
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Entry, Unit
+from jobs_service.layer.unit_of_work import Entry, UnitOfWork
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 
-async def by_snapshot(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
+async def by_snapshot(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
     """Do what Unit.load_many does, without read conflicts."""
     wanted = {keys.data + packed_id: packed_id for packed_id in packed_ids}
     missing = [data_key for data_key in wanted if data_key not in unit.entries]
@@ -27,7 +27,7 @@ async def by_snapshot(unit: Unit, keys: TypeKeys, packed_ids: Sequence[bytes]) -
 def accept_claims_nothing_that_it_takes() -> Defect:
     """With spread, accept adds no conflict key for what it takes, and reads the records by snapshot."""
     return changed(
-        pending.accept,
+        queue.accept,
         ("_claim(unit, taken)", "pass"),
         ("unit.load_fitting(keys, ids)", "by_snapshot(unit, keys, ids)"),
         by_snapshot=by_snapshot,
@@ -37,7 +37,7 @@ def accept_claims_nothing_that_it_takes() -> Defect:
 def accept_reads_records_by_snapshot() -> Defect:
     """Accept claims the place in the queue only: what a creator changes meanwhile is lost."""
     return changed(
-        pending.accept,
+        queue.accept,
         ("unit.load_fitting(keys, ids)", "by_snapshot(unit, keys, ids)"),
         by_snapshot=by_snapshot,
     )
@@ -46,14 +46,14 @@ def accept_reads_records_by_snapshot() -> Defect:
 def accept_reads_the_queue_by_snapshot() -> Defect:
     """Exact order, but a job that comes in at the front meanwhile is no conflict."""
     return changed(
-        pending.accept,
+        queue.accept,
         ("_claim_front(unit, keys, terms, taken, len(ids) < terms.limit)", "pass"),
     )
 
 
 def accept_claims_no_part_of_a_queue_that_it_empties() -> Defect:
     """Exact order, but who takes all there are claims nothing: one that comes in before these is overlooked."""
-    return changed(pending._claim_front, ("elif taken:", "elif taken and not all_taken:"))
+    return changed(queue._claim_front, ("elif taken:", "elif taken and not all_taken:"))
 
 
 def the_activity_monitor_reads_by_snapshot() -> Defect:
@@ -69,11 +69,11 @@ def records_are_read_by_snapshot() -> Defect:
     """Update, finish, add and all others read the job that they change without a conflict."""
     return together(
         changed(
-            Unit._read_one,
+            UnitOfWork._read_one,
             ("raw = await self.transaction.get(", "raw = await self.transaction.snapshot.get("),
             ("self.transaction.get_many(", "self.transaction.snapshot.get_many("),
         ),
-        changed(Unit.prefetch, ("self.transaction.get_many(", "self.transaction.snapshot.get_many(")),
+        changed(UnitOfWork.prefetch, ("self.transaction.get_many(", "self.transaction.snapshot.get_many(")),
     )
 
 
@@ -82,7 +82,7 @@ def records_are_read_by_snapshot() -> Defect:
 
 def activity_entry_is_not_cleared() -> Defect:
     """A job that is updated or ends leaves its old ACTIVITY entry behind."""
-    return changed(Unit._clear_index, ("self.transaction.clear(keys.activity_head + record.seq)", "pass"))
+    return changed(UnitOfWork._clear_index, ("self.transaction.clear(keys.activity_head + record.seq)", "pass"))
 
 
 def ready_entry_is_not_cleared_on_resubmit() -> Defect:
@@ -95,13 +95,13 @@ def ready_entry_is_not_cleared_on_resubmit() -> Defect:
 
 def scheduled_entry_is_not_cleared() -> Defect:
     """A job that is made ready, removed or resubmitted stays among the scheduled ones."""
-    return changed(Unit._clear_index, ("self.transaction.clear(scheduled_key(entry, record))", "pass"))
+    return changed(UnitOfWork._clear_index, ("self.transaction.clear(scheduled_key(entry, record))", "pass"))
 
 
 def update_is_no_activity() -> Defect:
     """WATCH_ACTIVITY is not stamped on update: no subscriber sees the new data."""
     return changed(
-        processing.update,
+        running_jobs.update,
         ("    return entry\n", "    unit._active.clear()\n    return entry\n"),
     )
 
@@ -109,14 +109,14 @@ def update_is_no_activity() -> Defect:
 def release_wakes_nobody() -> Defect:
     """WATCH_PENDING is not bumped when a job is given back."""
     return changed(
-        processing.stop,
+        running_jobs.stop,
         ("    return entry\n", "    unit._woken.clear()\n    return entry\n"),
     )
 
 
 def update_keeps_its_seq() -> Defect:
     """An update is no sign of life: the job's place in ACTIVITY stays where it was."""
-    return changed(processing.update, ("running(lock, unit.new_seq())", "running(lock, record.seq)"))
+    return changed(running_jobs.update, ("running(lock, unit.new_seq())", "running(lock, record.seq)"))
 
 
 # The operations table
@@ -124,22 +124,22 @@ def update_keeps_its_seq() -> Defect:
 
 def any_lock_will_do() -> Defect:
     """A worker that has lost its job may still update, finish or release it while another one runs it."""
-    return changed(processing._held, ("record.lock != lock", "record.lock is None"))
+    return changed(running_jobs._held, ("record.lock != lock", "record.lock is None"))
 
 
 def finish_ignores_cancel() -> Defect:
     """A canceled job that was resubmitted before runs again; one that was not counts as succeeded."""
-    return changed(processing.finish, ("if record.cancel:", "if False:"))
+    return changed(running_jobs.finish, ("if record.cancel:", "if False:"))
 
 
 def finish_ignores_resubmit() -> Defect:
     """A running job that somebody resubmitted ends for good."""
-    return changed(processing.finish, ("elif record.next is not None:", "elif False:"))
+    return changed(running_jobs.finish, ("elif record.next is not None:", "elif False:"))
 
 
 def finish_keeps_the_resubmit_flag() -> Defect:
     """A job that was resubmitted once runs again and again."""
-    return changed(processing.finish, ("record.with_next(None).with_notes(", "record.with_notes("))
+    return changed(running_jobs.finish, ("record.with_next(None).with_run_data(", "record.with_run_data("))
 
 
 def finish_keeps_the_cancel_flag() -> Defect:
@@ -149,13 +149,13 @@ def finish_keeps_the_cancel_flag() -> Defect:
 
 def canceled_jobs_are_given_back() -> Defect:
     """A canceled job that is released or lost runs again."""
-    return changed(processing._give_back, ("if record.cancel:", "if False:"))
+    return changed(running_jobs._give_back, ("if record.cancel:", "if False:"))
 
 
 def release_keeps_the_lock() -> Defect:
     """A job that was given back runs on, with nobody there to finish it."""
     return changed(
-        processing.stop,
+        running_jobs.stop,
         (
             "await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)",
             "unit.replace(entry, record.running(lock, unit.new_seq()))",
@@ -186,7 +186,7 @@ def resubmit_loses_the_place_in_the_queue() -> Defect:
 
 def locks_are_given_again() -> Defect:
     """Every job of a type has the same lock: a worker that has lost its job is not told so."""
-    return changed(Unit.new_locks, ("self.sources.token(count * LOCK_BYTES)", 'b"l" * (count * LOCK_BYTES)'))
+    return changed(UnitOfWork.new_locks, ("self.sources.token(count * LOCK_BYTES)", 'b"l" * (count * LOCK_BYTES)'))
 
 
 # The queue
@@ -195,7 +195,7 @@ def locks_are_given_again() -> Defect:
 def the_queue_is_ordered_by_id() -> Defect:
     """Within a priority the lowest id comes first, not the job that was ready first."""
     return changed(
-        pending._ready_in_store,
+        queue._ready_in_store,
         ("    limit = wanted\n", "    limit = _PAGE\n"),
         ("return places[:wanted]", "return sorted(places, key=lambda place: (place[0][0], place[1]))[:wanted]"),
         ("len(found) < limit or len(places) >= wanted", "len(found) < limit"),
@@ -205,18 +205,18 @@ def the_queue_is_ordered_by_id() -> Defect:
 def max_priority_leaves_its_own_out() -> Defect:
     """Jobs of exactly the priority up to which a worker takes jobs are not taken."""
     return changed(
-        pending._ready_in_store, ("keys.ready + terms.max_priority + AFTER", "keys.ready + terms.max_priority")
+        queue._ready_in_store, ("keys.ready + terms.max_priority + AFTER", "keys.ready + terms.max_priority")
     )
 
 
 def jobs_are_ready_before_their_time() -> Defect:
     """A job that is due within two seconds is taken for due."""
-    return changed(Unit.place_for, ("run_at <= self.now", "run_at <= self.now + 2.0"))
+    return changed(UnitOfWork.place_for, ("run_at <= self.now", "run_at <= self.now + 2.0"))
 
 
 def make_ready_begins_at_the_end() -> Defect:
     """Of several jobs that are due, the one that is due last comes first."""
-    return changed(pending.make_ready, ("limit=limit\n", "limit=limit, reverse=True\n"))
+    return changed(queue.make_ready, ("limit=limit\n", "limit=limit, reverse=True\n"))
 
 
 ALL = (

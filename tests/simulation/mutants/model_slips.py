@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jobs_service import notes
-from jobs_service.layer import enqueueing, keyspace, processing
+from jobs_service import run_data
+from jobs_service.layer import enqueueing, keyspace, running_jobs
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import unpack_priority
 from jobs_service.runner.execution import Execution
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
@@ -82,42 +82,42 @@ def a_jobs_time_is_stored_in_32_bits() -> Defect:
 def parts_of_the_notes_are_in_another_order() -> Defect:
     """Limits come first, and the result last, for whoever writes and reads them."""
     return together(
-        changed(notes.with_part, ("for each in _PARTS if", "for each in reversed(_PARTS) if")),
-        changed(notes._parts, ("for part in _PARTS:", "for part in reversed(_PARTS):")),
+        changed(run_data.with_part, ("for each in _PARTS if", "for each in reversed(_PARTS) if")),
+        changed(run_data._parts, ("for part in _PARTS:", "for part in reversed(_PARTS):")),
     )
 
 
 def a_jobs_expiry_is_a_whole_second() -> Defect:
     """What is told of a job has room for whole seconds only, and so has its row of EXPIRING."""
-    return changed(notes.expiring, ("count, size, at)", "count, size, float(int(at)))"))
+    return changed(run_data.expiring, ("count, size, at)", "count, size, float(int(at)))"))
 
 
 @contextmanager
 def _with_events(*defects: Defect) -> Iterator[None]:
     """Have events packed otherwise; those that were packed before and meanwhile are forgotten."""
-    notes._event.cache_clear()
+    run_data._event.cache_clear()
     try:
         with together(*defects):
             yield
     finally:
-        notes._event.cache_clear()
+        run_data._event.cache_clear()
 
 
 def every_kind_of_event_is_stored_as_its_neighbour() -> Defect:
     """A history says `started` where a job was added, and is read as one that says `added`."""
     return _with_events(
-        changed(notes._event.__wrapped__, ("_KINDS.index(kind)", "_KINDS.index(kind) ^ 1")),
-        changed(notes.started_anew, ("_EVENT.pack(0, now, 0)", "_EVENT.pack(1, now, 0)")),
-        changed(notes.history_of, ("_KINDS[code]", "_KINDS[code ^ 1]")),
+        changed(run_data._event.__wrapped__, ("_KINDS.index(kind)", "_KINDS.index(kind) ^ 1")),
+        changed(run_data.started_anew, ("_EVENT.pack(0, now, 0)", "_EVENT.pack(1, now, 0)")),
+        changed(run_data.history_of, ("_KINDS[code]", "_KINDS[code ^ 1]")),
     )
 
 
 def events_are_stored_in_milliseconds() -> Defect:
     """A history has its times in milliseconds, and whoever reads it makes seconds of them."""
     return _with_events(
-        changed(notes._event.__wrapped__, ("_KINDS.index(kind), now,", "_KINDS.index(kind), now * 1000.0,")),
-        changed(notes.started_anew, ("_EVENT.pack(0, now, 0)", "_EVENT.pack(0, now * 1000.0, 0)")),
-        changed(notes.history_of, ("_KINDS[code], at,", "_KINDS[code], at / 1000.0,")),
+        changed(run_data._event.__wrapped__, ("_KINDS.index(kind), now,", "_KINDS.index(kind), now * 1000.0,")),
+        changed(run_data.started_anew, ("_EVENT.pack(0, now, 0)", "_EVENT.pack(0, now * 1000.0, 0)")),
+        changed(run_data.history_of, ("_KINDS[code], at,", "_KINDS[code], at / 1000.0,")),
     )
 
 
@@ -131,7 +131,7 @@ def ids_that_are_text_are_stored_as_bytes() -> Defect:
 
 def higher_priorities_run_first() -> Defect:
     """Priorities that are numbers are stored with the other sign, and shown with the one that was asked for."""
-    negated = "-priority if priority.__class__ is int else priority"
+    negated = "-priority if background_priority.__class__ is int else priority"
     return together(
         changed(keyspace.pack_priority, ('_pack("priority", priority)', f'_pack("priority", {negated})')),
         changed(unpack_priority, ("return priority", f"return {negated}")),
@@ -151,18 +151,18 @@ def the_times_of_a_retention_change_places() -> Defect:
 
 def units_go_by_the_loops_clock() -> Defect:
     """What is now is what the loop's monotonic clock says."""
-    return changed(Unit.__init__, ("sources.wall_time()", "asyncio.get_running_loop().time()"), asyncio=asyncio)
+    return changed(UnitOfWork.__init__, ("sources.wall_time()", "asyncio.get_running_loop().time()"), asyncio=asyncio)
 
 
 def units_go_by_whole_seconds() -> Defect:
     """What is now is the second that has begun."""
-    return changed(Unit.__init__, ("sources.wall_time()", "float(int(sources.wall_time()))"))
+    return changed(UnitOfWork.__init__, ("sources.wall_time()", "float(int(sources.wall_time()))"))
 
 
 def time_never_goes_back_in_a_history() -> Defect:
     """An event is no earlier than the one before it, whose process's clock may have been ahead."""
     return changed(
-        notes._packed,
+        run_data._packed,
         (
             "    event = _event(kind, now, detail)\n",
             "    event = _event(kind, max(now, _EVENT.unpack_from(rest)[1]) if count else now, detail)\n",
@@ -177,7 +177,7 @@ def delays_go_by_the_loops_clock() -> Defect:
 
 def jobs_expire_so_long_after_they_were_added() -> Defect:
     """How long a finished job is kept counts from the oldest event of its history."""
-    return changed(processing._end, ("unit.now + keep", "notes.history_of(said)[-1].at + keep"))
+    return changed(running_jobs._end, ("unit.now + keep", "run_data.history_of(said)[-1].at + keep"))
 
 
 def retries_count_from_the_start_of_the_run() -> Defect:

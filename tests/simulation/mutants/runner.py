@@ -7,16 +7,16 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import _Many
-from jobs_service.layer import activity, processing
+from jobs_service.batching.group_commit import _Many
+from jobs_service.layer import activity, running_jobs
 from jobs_service.layer.keyspace import PERIODIC
-from jobs_service.layer.unit import Retention, Unit
-from jobs_service.runner import schedule, scheduling, ticker
-from jobs_service.runner.ends import Ends
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
+from jobs_service.runner import retry_policy, schedule, ticker
+from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.execution import Execution
 from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.runner.lane import Lane
-from jobs_service.runner.runs import Runs
+from jobs_service.runner.run_endings import RunEndings
+from jobs_service.runner.worker_pool import WorkerPool
 from jobs_service.service import JobsService
 from jobs_service.supervision import PatientSupervisor
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
@@ -26,25 +26,25 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 def a_slot_is_not_given_back() -> Defect:
     """A handler that has ended keeps its slot: after a while the lane takes no more jobs."""
-    return changed(Runs._left, ("self.busy -= 1", "self.busy -= bool(run.job.attempts % 2)"))
+    return changed(ActiveRuns._left, ("self.busy -= 1", "self.busy -= bool(run.job.attempts % 2)"))
 
 
 def more_jobs_are_run_than_there_are_slots() -> Defect:
     """What runs already is not counted."""
     return together(
         changed(
-            Lane._fill,
-            ("min(runs.free, ", "min(self.options.slots, "),
-            ("runs.draining or wanted > runs.free", "runs.draining"),
+            WorkerPool._fill,
+            ("min(active_runs.free, ", "min(self.options.slots, "),
+            ("active_runs.draining or wanted > active_runs.free", "active_runs.draining"),
         ),
-        changed(Runs._begin, ("self.draining or self.busy > options.slots", "self.draining")),
+        changed(ActiveRuns._begin, ("self.draining or self.busy > options.slots", "self.draining")),
     )
 
 
 def drain_forgets_a_job() -> Defect:
     """One of the jobs that run when the process is asked to stop is not given back, and waits for its timeout."""
     return changed(
-        Runs._stop_all,
+        ActiveRuns._stop_all,
         ("values()):\n            self.stop_run(", "values())[1:]:\n            self.stop_run("),
         ("values()):\n            if run.task", "values())[1:]:\n            if run.task"),
     )
@@ -53,8 +53,8 @@ def drain_forgets_a_job() -> Defect:
 def a_taken_over_job_is_ended_with_force() -> Defect:
     """A lane that has lost a job gives it back all the same, although another worker runs it now."""
     return together(
-        changed(Runs.heed, ("_WHY[holding]", "Why.STOPPED")),
-        changed(processing._held, ("record.lock != lock", "record.lock is None")),
+        changed(ActiveRuns.heed, ("_WHY[holding]", "StopReason.STOPPED")),
+        changed(running_jobs._held, ("record.lock != lock", "record.lock is None")),
     )
 
 
@@ -78,7 +78,7 @@ def the_heartbeat_skips_a_job() -> Defect:
 def ends_are_neither_bounded_nor_halved() -> Defect:
     """The ends of one moment are written in one transaction, however large the records are."""
     return together(
-        changed(Ends._send_all, ("not room.takes(size)", "False")),
+        changed(RunEndings._send_all, ("not room.takes(size)", "False")),
         changed(_Many.run, ("met and unit.is_full", "False")),
         changed(_Many.halve, ("return most > 1", "return False")),
     )
@@ -92,7 +92,7 @@ def a_lane_that_has_died_is_not_started_again() -> Defect:
 def the_cancel_watch_is_made_after_the_look() -> Defect:
     """A job that is canceled between the look and the watch goes on until the next heartbeat."""
     return changed(
-        Lane._look,
+        WorkerPool._look,
         ("return watches[0]", "return await self._read(lambda tr: watch_of(tr, self._keys.watch_canceled))"),
         watch_of=_watch_of,
     )
@@ -104,17 +104,17 @@ async def _watch_of(transaction: Any, key: bytes) -> Any:
 
 def a_removal_by_force_tells_nobody() -> Defect:
     """The handler of a job that is gone goes on until its next heartbeat."""
-    return changed(Unit.take_away, ("self._taken_away[keys] = None", "pass"))
+    return changed(UnitOfWork.take_away, ("self._taken_away[keys] = None", "pass"))
 
 
 def a_canceled_job_is_heeded_by_the_heartbeat_only() -> Defect:
     """Nobody looks when a job was canceled."""
-    return changed(Lane._look_at, ("self._runs.heed(", "zip("))
+    return changed(WorkerPool._look_at, ("self._runs.heed(", "zip("))
 
 
 def nobody_takes_turns() -> Defect:
     """Continuous jobs keep their slots as long as they like."""
-    return changed(Lane._rotate, ("await self.reschedule()", "pass"))
+    return changed(WorkerPool._rotate, ("await self.reschedule()", "pass"))
 
 
 # Retries
@@ -122,17 +122,17 @@ def nobody_takes_turns() -> Defect:
 
 def a_stopped_run_counts() -> Defect:
     """A job that had to give up its slot, or was snoozed, has used up an attempt."""
-    return changed(processing.stop, ("attempts=-1", "attempts=0"))
+    return changed(running_jobs.stop, ("attempts=-1", "attempts=0"))
 
 
 def backoff_is_ignored() -> Defect:
     """A job that has crashed runs again at once."""
-    return changed(scheduling.retry_at, ("return now + backoff(", "return now + 0 * backoff("))
+    return changed(retry_policy.retry_at, ("return now + backoff(", "return now + 0 * backoff("))
 
 
 def one_attempt_too_many() -> Defect:
     """A job is tried again when its attempts are used up."""
-    return changed(scheduling.retry_at, ("attempts >= max_attempts", "attempts > max_attempts"))
+    return changed(retry_policy.retry_at, ("attempts >= max_attempts", "attempts > max_attempts"))
 
 
 def discarded_jobs_are_tried_again() -> Defect:
@@ -145,12 +145,12 @@ def discarded_jobs_are_tried_again() -> Defect:
 
 def pause_is_read_by_snapshot() -> Defect:
     """Who accepts while a type is being paused takes jobs of a paused type."""
-    return changed(Unit.is_paused, ("self.transaction.add_read_conflict_key(keys.paused)", "pass"))
+    return changed(UnitOfWork.is_paused, ("self.transaction.add_read_conflict_key(keys.paused)", "pass"))
 
 
 def resume_wakes_nobody() -> Defect:
     """Who waits for jobs of a paused type sleeps on when it is resumed."""
-    return changed(Unit.resume, ("self._woken[keys.data] = keys", "pass"))
+    return changed(UnitOfWork.resume, ("self._woken[keys.data] = keys", "pass"))
 
 
 def a_tick_is_remembered_in_another_transaction() -> Defect:
@@ -169,7 +169,7 @@ def a_tick_is_remembered_in_another_transaction() -> Defect:
 
 
 async def _remember(context: Context, periodic: ticker.Periodic, last: float) -> None:
-    async def remember(unit: Unit) -> None:
+    async def remember(unit: UnitOfWork) -> None:
         key = unit.keyspace.sections[PERIODIC] + unit.keyspace.of(periodic.handler.type).packed
         unit.transaction.set(key, fdb.tuple.pack((last,)))
 
@@ -184,7 +184,7 @@ def a_missed_tick_is_not_made_up_for() -> Defect:
 def an_expired_entry_is_left() -> Defect:
     """A finished job that is resubmitted or removed stays among those that expire."""
     return changed(
-        Unit._clear_index,
+        UnitOfWork._clear_index,
         ("self.transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)", "pass"),
     )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from jobs_service.actors import ordering
 from jobs_service.actors.activity_monitor import ActivityMonitor
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import GroupCommit
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.actors.sampler import Sampled, Sampler
-from jobs_service.actors.staggering import Stagger
 from jobs_service.actors.subscriptions import Hub, Mailbox
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.actors.type_server import TypeServer
+from jobs_service.batching import pipelined
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching.staggering import Stagger
 from jobs_service.supervision.dynamic import DynamicSupervisor
 from jobs_service.supervision.patient import PatientSupervisor
 from jobs_service.supervision.supervising import Supervising
@@ -169,7 +169,9 @@ def what_does_not_fit_into_one_read_is_not_told() -> Defect:
 
 def progress_alone_is_no_news() -> Defect:
     """Subscribers are not told when only result, error or progress of a job have changed."""
-    return changed(Notifier._tell, ("            and notes.told_of(before.notes) == notes.told_of(record.notes)\n", ""))
+    return changed(
+        Notifier._tell, ("            and run_data.told_of(before.run_data) == run_data.told_of(record.run_data)\n", "")
+    )
 
 
 def another_time_is_no_news() -> Defect:
@@ -179,12 +181,12 @@ def another_time_is_no_news() -> Defect:
 
 def the_result_in_an_event_is_the_data() -> Defect:
     """What an event, and so `result`, has as the result of a run is the job's data."""
-    return changed(Notifier._tell, ("notes.result_of(record.notes),", "json_data.decode(record.json),"))
+    return changed(Notifier._tell, ("run_data.result_of(record.run_data),", "json_data.decode(record.json),"))
 
 
 def events_have_no_errors() -> Defect:
     """What a failed run has left as its error is not in the event."""
-    return changed(Notifier._tell, ("notes.error_of(record.notes),", "None,"))
+    return changed(Notifier._tell, ("run_data.error_of(record.run_data),", "None,"))
 
 
 def events_have_the_attempts_of_the_event_before() -> Defect:
@@ -192,8 +194,8 @@ def events_have_the_attempts_of_the_event_before() -> Defect:
     return changed(
         Notifier._tell,
         (
-            "                notes.attempts_of(record.notes),\n                next_run",
-            "                notes.attempts_of((before or record).notes),\n                next_run",
+            "                run_data.attempts_of(record.run_data),\n                next_run",
+            "                run_data.attempts_of((before or record).run_data),\n                next_run",
         ),
     )
 
@@ -235,12 +237,12 @@ def the_second_half_of_too_much_is_not_done() -> Defect:
 
 def what_an_iterable_raises_is_swallowed() -> Defect:
     """Jobs whose iterable fails in the middle are added as far as they came, and nobody is told."""
-    return changed(ordering.in_order, ("failure is not None:", "failure is not None and not results:"))
+    return changed(pipelined.in_order, ("failure is not None:", "failure is not None and not results:"))
 
 
 def the_rest_of_a_part_that_did_not_fit_is_passed_over() -> Defect:
     """Of a batch whose records turned out too large for one transaction only the first part is done."""
-    return changed(ordering.in_parts, ("done += len(found)", "done += len(part)"))
+    return changed(pipelined.in_parts, ("done += len(found)", "done += len(part)"))
 
 
 def weather_is_waited_out_a_few_times_only() -> Defect:

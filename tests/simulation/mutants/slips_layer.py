@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.layer import (
     activity,
-    awake,
+    awake_types,
     changes,
     creation,
     enqueueing,
     listing,
-    pending,
-    processing,
+    queue,
+    running_jobs,
     strays,
 )
+from jobs_service.layer.adaptive_spread import Spreading
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
-from jobs_service.layer.spreading import Spreading
 from jobs_service.layer.transaction import JobTransaction
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 # The queue
@@ -27,7 +27,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 def a_job_due_later_gives_way_to_any_that_is_ready() -> Defect:
     """With `due_by`, ready jobs come before scheduled ones whatever their priorities."""
     return changed(
-        pending._candidates,
+        queue._candidates,
         ("sorted(ranked + own + later, key", "ranked + sorted(own + later, key"),
     )
 
@@ -35,53 +35,53 @@ def a_job_due_later_gives_way_to_any_that_is_ready() -> Defect:
 def of_jobs_due_later_the_earliest_is_taken() -> Defect:
     """With `due_by`, scheduled jobs are taken in the order of their times, not of their priorities."""
     return changed(
-        pending._scheduled_by,
+        queue._scheduled_by,
         ("heapq.nsmallest(wanted, first + ranked, key=itemgetter(0))", "(first + ranked)[:wanted]"),
     )
 
 
 def max_priority_leaves_scheduled_jobs_of_its_own_out() -> Defect:
     """With `due_by`, scheduled jobs of exactly the greatest priority are not taken."""
-    return changed(pending._scheduled_by, ("priority <= terms.max_priority", "priority < terms.max_priority"))
+    return changed(queue._scheduled_by, ("priority <= terms.max_priority", "priority < terms.max_priority"))
 
 
 def max_priority_does_not_hold_for_jobs_of_this_transaction() -> Defect:
     """An accept takes a job that its own transaction has made pending whatever its priority."""
     return changed(
-        pending._pending_here,
+        queue._pending_here,
         ("            or (terms.max_priority is not None and record.priority > terms.max_priority)\n", ""),
     )
 
 
 def jobs_due_later_are_read_by_snapshot() -> Defect:
     """With `due_by` and exact order, a better job that is scheduled meanwhile is no conflict."""
-    return changed(pending._scheduled_by, ("unit.transaction if terms.spread == 1 else unit", "unit"))
+    return changed(queue._scheduled_by, ("unit.transaction if terms.spread == 1 else unit", "unit"))
 
 
 def due_at_that_very_time_is_not_counted() -> Defect:
     """A count of what is due by a time leaves out what is due exactly then."""
-    return changed(pending.count, ("pack_seconds(due_by) + AFTER", "pack_seconds(due_by)"))
+    return changed(queue.count, ("pack_seconds(due_by) + AFTER", "pack_seconds(due_by)"))
 
 
 def the_last_job_of_a_page_is_counted_twice() -> Defect:
     """A count goes on with the key that the page before has ended with."""
-    return changed(pending.count, ('keys.ready if after is None else after + b"\\x00"', "after or keys.ready"))
+    return changed(queue.count, ('keys.ready if after is None else after + b"\\x00"', "after or keys.ready"))
 
 
 def ready_jobs_are_counted_whatever_is_scheduled() -> Defect:
     """A count that fills its page with ready jobs leaves the scheduled ones out."""
-    return changed(pending.count, ("return counted, found[-1][0]", "return counted, None"))
+    return changed(queue.count, ("return counted, found[-1][0]", "return counted, None"))
 
 
 def waiters_sleep_past_what_is_scheduled() -> Defect:
     """Who waits for jobs is told when the next one is due in milliseconds, and takes it for seconds."""
-    return changed(pending.wait_for_more, ("else run_at - now", "else (run_at - now) * 1000"))
+    return changed(queue.wait_for_more, ("else run_at - now", "else (run_at - now) * 1000"))
 
 
 def early_jobs_hide_those_behind_them() -> Defect:
     """A look at the queue ends with a page of ready jobs that are not due, though due ones come behind it."""
     return changed(
-        pending._ready_in_store,
+        queue._ready_in_store,
         ("if len(found) < limit or len(places) >= wanted or", "if len(due) < limit or len(places) >= wanted or"),
     )
 
@@ -108,12 +108,14 @@ def enqueue_overwrites_a_timeout() -> Defect:
 
 def a_removed_type_is_made_again() -> Defect:
     """Nobody remembers that a type was removed: the next enqueue makes it anew."""
-    return changed(activity.clear_type_timeout, ("declared.note_removal(unit, keys)", "pass"))
+    return changed(activity.clear_type_timeout, ("declared_settings.note_removal(unit, keys)", "pass"))
 
 
 def a_resubmitted_job_has_its_attempts_behind_it() -> Defect:
     """A finished job that is resubmitted goes on counting attempts where it has ended."""
-    return changed(creation._resubmit, ("anew = notes.started_anew(record.notes, unit.now)", "anew = record.notes"))
+    return changed(
+        creation._resubmit, ("anew = run_data.started_anew(record.run_data, unit.now)", "anew = record.run_data")
+    )
 
 
 def a_second_resubmit_forgets_the_first() -> Defect:
@@ -147,56 +149,59 @@ def an_operators_timeout_is_overwritten() -> Defect:
 def a_resubmitted_job_keeps_its_old_priority() -> Defect:
     """The run after the present one has the priority of the present one."""
     return changed(
-        processing.finish,
+        running_jobs.finish,
         ("unit.new_seq(), priority, run_at", "unit.new_seq(), record.priority, run_at"),
     )
 
 
 def a_resubmitted_job_does_not_wait_for_its_time() -> Defect:
     """The run after the present one is ready at once, whatever time was asked for."""
-    return changed(processing.finish, ("unit.place_for(run_at)", "unit.place_for(None)"))
+    return changed(running_jobs.finish, ("unit.place_for(run_at)", "unit.place_for(None)"))
 
 
 def the_row_of_crashes_goes_on_after_a_healthy_run() -> Defect:
     """How many crashes there were in a row, as the runner counts them, is not written down."""
-    return changed(processing.crash, (", crashes=told.crashes", ""))
+    return changed(running_jobs.crash, (", crashes=told.crashes", ""))
 
 
 def crashed_jobs_run_at_once() -> Defect:
     """The time of the next attempt is not passed on."""
     return changed(
-        processing.crash,
+        running_jobs.crash,
         ("record, said, run_at)", "record, said, record.run_at)"),
     )
 
 
 def a_worker_may_ask_for_more_of_a_canceled_job() -> Defect:
     """A worker that resubmits its canceled job is not told that it was canceled."""
-    return changed(processing.resubmit, ("_refuse_canceled(entry, record)", "pass"))
+    return changed(running_jobs.resubmit, ("_refuse_canceled(entry, record)", "pass"))
 
 
 def progress_takes_the_result_away() -> Defect:
     """What a worker says of its progress is written over the notes that are there."""
     return changed(
-        processing.update,
-        ("notes.with_part(record.notes, PROGRESS", "notes.with_part(notes.started_anew(b'', unit.now), PROGRESS"),
+        running_jobs.update,
+        (
+            "run_data.with_part(record.run_data, PROGRESS",
+            "run_data.with_part(run_data.started_anew(b'', unit.now), PROGRESS",
+        ),
     )
 
 
 def the_worker_of_a_lost_job_is_not_told() -> Defect:
     """A job that is taken from its worker does not wake those who watch the type's canceled jobs."""
-    return changed(processing.lose, ("    unit.take_away(entry.keys)\n", ""))
+    return changed(running_jobs.lose, ("    unit.take_away(entry.keys)\n", ""))
 
 
 def canceled_jobs_are_kept_for_ever() -> Defect:
     """A canceled job is given no time at which it expires."""
-    return changed(processing._end, ("if keep is not None:", "if keep is not None and not record.cancel:"))
+    return changed(running_jobs._end, ("if keep is not None:", "if keep is not None and not record.cancel:"))
 
 
 def a_full_history_takes_the_result_with_it() -> Defect:
     """When the oldest event of a history gives way, result, error and progress behind it do as well."""
     return changed(
-        notes._packed,
+        run_data._packed,
         ("rest = rest[:end] + rest[size:]", "rest = rest[:end]"),
         ("    event = _event(", "        bits &= ~_ALL_PARTS\n    event = _event("),
     )
@@ -204,7 +209,7 @@ def a_full_history_takes_the_result_with_it() -> Defect:
 
 def a_history_keeps_one_event_too_many() -> Defect:
     """A history is cut when it is longer than wanted, not when it would become so."""
-    return changed(notes._packed, ("if count >= most:", "if count > most:"))
+    return changed(run_data._packed, ("if count >= most:", "if count > most:"))
 
 
 def no_room_is_kept_for_priorities() -> Defect:
@@ -221,29 +226,29 @@ def no_room_is_kept_for_priorities() -> Defect:
 def who_finds_a_type_awake_does_not_rely_on_it() -> Defect:
     """A type that is taken for idle while a job is scheduled for it is no conflict."""
     return changed(
-        awake.wake,
+        awake_types.wake,
         ("transaction.add_read_conflict_key(keys.awake)", "pass"),
     )
 
 
 def a_sleeping_type_sleeps_on() -> Defect:
     """A type that sleeps until later is not woken by a job that is due before."""
-    return changed(awake.wake, ("unpack_seconds(until) <= at", "unpack_seconds(until) >= at"))
+    return changed(awake_types.wake, ("unpack_seconds(until) <= at", "unpack_seconds(until) >= at"))
 
 
 def types_with_jobs_that_expire_fall_asleep_for_good() -> Defect:
     """Only scheduled jobs count for when an idle type must be woken, not those that expire."""
-    return changed(awake._next_time, ("(keys.scheduled, keys.expiring)", "(keys.scheduled,)"))
+    return changed(awake_types._next_time, ("(keys.scheduled, keys.expiring)", "(keys.scheduled,)"))
 
 
 def a_type_sleeps_without_an_alarm() -> Defect:
     """A type that falls asleep is noted with its time, but nobody finds it by that."""
-    return changed(awake.settle, ('        transaction.set(_alarm(keyspace, keys, packed), b"")\n', ""))
+    return changed(awake_types.settle, ('        transaction.set(_alarm(keyspace, keys, packed), b"")\n', ""))
 
 
 def the_latest_of_several_jobs_says_when_their_type_wakes() -> Defect:
     """Of several jobs that one transaction schedules, the last one says from when on their type is watched over."""
-    return changed(Unit._watch_over_from, ("min(time, self._watched", "max(time, self._watched"))
+    return changed(UnitOfWork._watch_over_from, ("min(time, self._watched", "max(time, self._watched"))
 
 
 def a_follower_far_behind_does_not_notice() -> Defect:
@@ -265,7 +270,7 @@ def whether_a_type_is_followed_is_read_by_snapshot() -> Defect:
     """Who changes a job while somebody begins to follow its type notes nothing, and is no conflict."""
     return together(
         changed(
-            Unit._read_one,
+            UnitOfWork._read_one,
             (
                 "raw, followed = await self.transaction.get_many((data_key, keys.followed))",
                 "raw = await self.transaction.get(data_key)\n"
@@ -273,7 +278,7 @@ def whether_a_type_is_followed_is_read_by_snapshot() -> Defect:
             ),
         ),
         changed(
-            Unit.prefetch,
+            UnitOfWork.prefetch,
             (
                 "raws = await self.transaction.get_many([*missing, *(keys.followed for keys in types)])",
                 "raws = await self.transaction.get_many([*missing])\n"
@@ -288,12 +293,12 @@ def whether_a_type_is_followed_is_read_by_snapshot() -> Defect:
 
 def a_removed_job_stays_in_the_queue() -> Defect:
     """The index entry of a job that is removed is left behind."""
-    return changed(Unit.remove, ("self._clear_index(entry, entry.record)", "pass"))
+    return changed(UnitOfWork.remove, ("self._clear_index(entry, entry.record)", "pass"))
 
 
 def what_is_undone_is_not_in_the_queue_any_more() -> Defect:
     """A job that is as before, because several were to be changed and one was refused, has lost its index entry."""
-    return changed(Unit._restore, ("self.write_index(entry, record)", "pass"))
+    return changed(UnitOfWork._restore, ("self.write_index(entry, record)", "pass"))
 
 
 def the_first_job_of_a_page_is_the_last_one_before() -> Defect:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jobs_service.runner import execution, schedule, scheduling, stats, ticker
+from jobs_service.runner import execution, retry_policy, schedule, stats, ticker
+from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.blocking import BlockingJob
-from jobs_service.runner.cap import Cap
-from jobs_service.runner.ends import Ends
 from jobs_service.runner.execution import Execution
 from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.runner.lane import Lane
+from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.runner import Runner
-from jobs_service.runner.runs import Runs
+from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.ticker import Ticker
+from jobs_service.runner.worker_pool import WorkerPool
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 # Heartbeats
@@ -48,13 +48,13 @@ def heartbeats_end_before_handlers() -> Defect:
 
 def an_end_that_meets_weather_is_given_up() -> Defect:
     """The end of a run that the store does not take at once is not written any more."""
-    return changed(Ends._not_written, ("self._rewrite(run, end)", "self._settle(run)"))
+    return changed(RunEndings._not_written, ("self._rewrite(run, end)", "self._settle(run)"))
 
 
 def the_first_end_of_each_further_batch_is_lost() -> Defect:
     """Of ends that are more than one transaction holds, those are forgotten that begin a new one."""
     return changed(
-        Ends._send_all,
+        RunEndings._send_all,
         (
             "room.takes(size)\n            part.append((run, end))",
             "room.takes(size)\n            else:\n                part.append((run, end))",
@@ -64,12 +64,12 @@ def the_first_end_of_each_further_batch_is_lost() -> Defect:
 
 def a_run_that_a_handler_has_ended_goes_on_counting() -> Defect:
     """A job that its handler has finished itself is taken for running: the next heartbeat interrupts the handler."""
-    return changed(Runs.job_over, ("            run.written = True\n", ""))
+    return changed(ActiveRuns.job_over, ("            run.written = True\n", ""))
 
 
 def an_abandoned_job_is_ended_twice() -> Defect:
     """A handler that has outlasted its grace still writes an end when it returns."""
-    return changed(Runs._abandon, ("run.written = run.abandoned = True", "run.abandoned = True"))
+    return changed(ActiveRuns._abandon, ("run.written = run.abandoned = True", "run.abandoned = True"))
 
 
 # What becomes of a run
@@ -97,7 +97,7 @@ def a_jobs_own_max_attempts_are_ignored() -> Defect:
 
 def a_jobs_own_time_limit_is_ignored() -> Defect:
     """A run has the time limit of its handler, whatever was said when the job was enqueued."""
-    return changed(Runs._begin, ("run.time_limit or options.time_limit", "options.time_limit"))
+    return changed(ActiveRuns._begin, ("run.time_limit or options.time_limit", "options.time_limit"))
 
 
 def the_last_attempt_is_not_made() -> Defect:
@@ -112,32 +112,32 @@ def an_attempt_that_was_not_made_counts() -> Defect:
 
 def who_returns_after_the_time_limit_has_succeeded() -> Defect:
     """A handler that swallows the cancellation of its time limit and returns ends its job with success."""
-    return changed(Execution._returned, ("if run.why is Why.OVERTIME:", "if False:"))
+    return changed(Execution._returned, ("if run.why is StopReason.OVERTIME:", "if False:"))
 
 
 def the_error_of_a_crash_is_not_stored() -> Defect:
     """A run that failed leaves no error with its job, only a line in its history."""
-    return changed(Execution._failed, ("Told(result, json, _brief(", "Told(result, None, _brief("))
+    return changed(Execution._failed, ("RunReport(result, json, _brief(", "RunReport(result, None, _brief("))
 
 
 def a_result_of_nothing_leaves_the_old_one() -> Defect:
     """A run that returns nothing leaves the result of an earlier run."""
-    return changed(execution._succeeded, ("Told(json, None", "Told(json or None, None"))
+    return changed(execution._succeeded, ("RunReport(json, None", "RunReport(json or None, None"))
 
 
 def a_grace_lasts_a_thousand_times_as_long() -> Defect:
     """A handler that ignores its cancellation keeps its job far beyond its grace: seconds and milliseconds mixed up."""
-    return changed(Runs.stop_run, ("call_later(self.options.grace,", "call_later(1000 * self.options.grace,"))
+    return changed(ActiveRuns.stop_run, ("call_later(self.options.grace,", "call_later(1000 * self.options.grace,"))
 
 
 def draining_gives_no_grace() -> Defect:
     """When the runner ends, all handlers are canceled at once, not only those that would not end by themselves."""
-    return changed(Runs.drain, ("if run.continuous or", "if not run.continuous or"))
+    return changed(ActiveRuns.drain, ("if run.continuous or", "if not run.continuous or"))
 
 
 def jobs_that_come_while_draining_are_run() -> Defect:
     """A job that was accepted just before the runner began to end is begun all the same."""
-    return changed(Runs._begin, ("if self.draining or self.busy", "if self.busy"))
+    return changed(ActiveRuns._begin, ("if self.draining or self.busy", "if self.busy"))
 
 
 def a_plain_function_hears_late_that_it_is_to_stop() -> Defect:
@@ -151,7 +151,7 @@ def a_plain_function_hears_late_that_it_is_to_stop() -> Defect:
 def a_lane_that_fails_keeps_its_places() -> Defect:
     """Places of the cap that a lane had taken as its accept failed are never given back."""
     return changed(
-        Lane._fill,
+        WorkerPool._fill,
         (
             "except BaseException:\n                self._cap.give_back(wanted)\n",
             "except BaseException:\n                pass\n",
@@ -161,50 +161,51 @@ def a_lane_that_fails_keeps_its_places() -> Defect:
 
 def places_without_jobs_are_kept() -> Defect:
     """Of the places that a lane has taken for an accept, those are not given back for which no job came."""
-    return changed(Lane._fill, ("self._cap.give_back(wanted - len(found))", "pass"))
+    return changed(WorkerPool._fill, ("self._cap.give_back(wanted - len(found))", "pass"))
 
 
 def a_place_for_one_who_has_gone_is_lost() -> Defect:
     """A lane that is canceled as its turn at the cap comes takes the place with it."""
-    return changed(Cap._turn, ("self.give_back(1)  # canceled", "pass  # canceled"))
+    return changed(SlotLimit._turn, ("self.give_back(1)  # canceled", "pass  # canceled"))
 
 
 def fewer_slots_stop_nobody() -> Defect:
     """A handler that is given fewer slots while it runs goes on with the jobs that are too many."""
-    return changed(Lane._rotate, ("self._stop_excess()", "pass"))
+    return changed(WorkerPool._rotate, ("self._stop_excess()", "pass"))
 
 
 def jobs_that_end_are_stopped_before_continuous_ones() -> Defect:
     """When there are more jobs than slots, those are stopped first that would end by themselves."""
-    return changed(scheduling.excess, ("not job.continuous", "job.continuous"))
+    return changed(retry_policy.excess, ("not job.continuous", "job.continuous"))
 
 
 def the_youngest_gives_way() -> Defect:
     """Of continuous jobs the one gives up its slot that was started last."""
-    return changed(scheduling.rotation, ("heapq.nsmallest", "heapq.nlargest"))
+    return changed(retry_policy.rotation, ("heapq.nsmallest", "heapq.nlargest"))
 
 
 def continuous_jobs_give_way_to_what_comes_after_them() -> Defect:
     """Jobs of any priority count as waiting for the slot of a continuous one, which is then accepted again at once."""
     return changed(
-        Lane.reschedule, ("self.count_due(len(running) + leaving, each)", "self.count_due(len(running) + leaving)")
+        WorkerPool.reschedule,
+        ("self.count_due(len(running) + leaving, each)", "self.count_due(len(running) + leaving)"),
     )
 
 
 def handlers_in_exact_order_spread_as_well() -> Defect:
     """The option fifo is not passed on to accept."""
-    return changed(Lane._accept, ("1 if self.options.fifo else ", ""))
+    return changed(WorkerPool._accept, ("1 if self.options.fifo else ", ""))
 
 
 def a_young_job_that_is_canceled_is_not_looked_at() -> Defect:
     """What was canceled between its accept and the watch on canceled jobs is not told to its handler."""
-    return changed(Lane._look_for_canceled, ("if young:", "if False:"))
+    return changed(WorkerPool._look_for_canceled, ("if young:", "if False:"))
 
 
 def keep_and_keep_failed_are_mixed_up() -> Defect:
     """A handler declares how long failed jobs are kept for those that succeeded, and the other way round."""
     return changed(
-        Lane._prepare_type,
+        WorkerPool._prepare_type,
         ("Retention(options.keep, options.keep_failed)", "Retention(options.keep_failed, options.keep)"),
     )
 
@@ -221,12 +222,12 @@ def started_is_told_too_early() -> Defect:
 
 def the_first_pause_is_doubled() -> Defect:
     """The pause after the first crash is twice as long as it should be."""
-    return changed(scheduling.backoff, ("min(crashes - 1,", "min(crashes,"))
+    return changed(retry_policy.backoff, ("min(crashes - 1,", "min(crashes,"))
 
 
 def a_healthy_run_does_not_end_the_row_of_crashes() -> Defect:
     """A crash after a long healthy run counts as one more in a row."""
-    return changed(scheduling.crashes_in_a_row, ("1 if was_healthy else before + 1", "before + 1"))
+    return changed(retry_policy.crashes_in_a_row, ("1 if was_healthy else before + 1", "before + 1"))
 
 
 # Periodic jobs

@@ -8,7 +8,7 @@ from jobs_service.copying import source, target
 from jobs_service.copying.copy import _Copy
 from jobs_service.copying.rows import Stream
 from jobs_service.service import JobsService
-from jobs_service.store.held import HeldBack, _Reads
+from jobs_service.store.held_writes import HeldBack, _Reads
 from jobs_service.within import Blocks, WithinTransaction
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.store.attempts import Attempts
-from jobs_service.store.buffer import BufferedTransaction
+from jobs_service.store.commit_marks import Marks
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb_sweeper import _Page
 from jobs_service.store.fdb_transaction import FdbTransaction, _Reads
@@ -11,10 +10,11 @@ from jobs_service.store.fdb_watches import FdbWatches
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb_environment import open_environment
 from jobs_service.store.lmdb_room import Room
-from jobs_service.store.marks import Marks
 from jobs_service.store.memory import MemoryStore, MemoryTransaction
+from jobs_service.store.mvcc import Versions
 from jobs_service.store.process_locks import ProcessLocks
-from jobs_service.store.versions import Versions
+from jobs_service.store.read_your_writes import BufferedTransaction
+from jobs_service.store.transaction_attempts import Attempts
 from jobs_service.store.watches import Watches
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jobs_service.store import fdb_errors
-from jobs_service.store.buffer import BufferedTransaction
-from jobs_service.store.marks import Marks
-from jobs_service.store.versions import Versions
+from jobs_service.store.commit_marks import Marks
+from jobs_service.store.mvcc import Versions
+from jobs_service.store.read_your_writes import BufferedTransaction
 from jobs_service.testing.cluster import SimulatedStore
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 

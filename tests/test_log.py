@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from jobs_service.events import EventLog
+from jobs_service.log import EventLog
 
 SCENARIO = """
 import asyncio, sys

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from jobs_service.layer.adaptive_spread import Spreading
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.spreading import Spreading
+from jobs_service.layer.queue import AcceptTerms
 
 L = TypeVar("L")
 
-LookKey: TypeAlias = tuple[TypeKeys, Terms, bool]
+LookKey: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
 """What those have in common who share a look: the type, the terms, and whether they want a watch."""
 
 _LONGEST_WAIT: Final = 0.1

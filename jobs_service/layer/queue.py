@@ -8,7 +8,7 @@ from enum import IntEnum
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.keyspace import (
     AFTER,
@@ -21,8 +21,8 @@ from jobs_service.layer.keyspace import (
 )
 from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
 from jobs_service.layer.strays import id_of_ready, take_out
-from jobs_service.layer.unit import Entry, Unit, ready_key, scheduled_key
-from jobs_service.notes import HistoryKind
+from jobs_service.layer.unit_of_work import Entry, UnitOfWork, ready_key, scheduled_key
+from jobs_service.run_data import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import KeyValue, Snapshot, Watch
 
@@ -55,7 +55,7 @@ class More(IntEnum):
     """Something was in the way, and is not any more."""
 
 
-class Terms(NamedTuple):
+class AcceptTerms(NamedTuple):
     """Which jobs a worker takes.
 
     Attributes:
@@ -81,7 +81,7 @@ class Terms(NamedTuple):
     open_end: bool = False
 
 
-async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry], More]:
+async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[list[Entry], More]:
     """Take due jobs from the front of the queue, as many as a transaction can hold: each gets a new lock and runs.
 
     What is in the queue and cannot be taken, now or ever, is taken out of it, a bounded number at a time: entries of
@@ -120,7 +120,7 @@ async def accept(unit: Unit, keys: TypeKeys, terms: Terms) -> tuple[list[Entry],
 
 
 def _takeable(
-    unit: Unit, keys: TypeKeys, terms: Terms, chosen: list[_Ranked], loaded: list[Entry]
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, chosen: list[_Ranked], loaded: list[Entry]
 ) -> tuple[list[Entry], list[bytes]]:
     """Return the jobs that can be taken, with the notes that they get; the others are taken out of the queue.
 
@@ -141,7 +141,7 @@ def _takeable(
             and (record.seq == rank[2][1:] if rank[1] == _IS_READY else _is_there(keys, rank, entry, record))
         ):
             try:
-                told.append(notes.noted(record.notes, started, now, worker, attempts=1, most=most))
+                told.append(run_data.noted(record.run_data, started, now, worker, attempts=1, most=most))
                 taken.append(entry)
                 continue
             except RecordDamaged as error:
@@ -158,7 +158,7 @@ def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, reco
     return record.place == SCHEDULED and scheduled_key(entry, record) == keys.scheduled + place
 
 
-def _take_out(unit: Unit, keys: TypeKeys, stray: _Ranked) -> None:
+def _take_out(unit: UnitOfWork, keys: TypeKeys, stray: _Ranked) -> None:
     """Take an entry out of the queue that points at no job in that place, or at none that can be read."""
     (priority, kind, place), packed_id = stray
     if kind == _IS_READY:
@@ -167,7 +167,7 @@ def _take_out(unit: Unit, keys: TypeKeys, stray: _Ranked) -> None:
         take_out(unit, keys, keys.scheduled + place, packed_id)
 
 
-async def _schedule_again(unit: Unit, keys: TypeKeys, early: list[KeyValue]) -> None:
+async def _schedule_again(unit: UnitOfWork, keys: TypeKeys, early: list[KeyValue]) -> None:
     """Move ready jobs that are not due, made ready by a clock that was ahead, to where they wait for their time."""
     ids = [id_of_ready(keys, key) or b"" for key, _ in early]
     for (key, _), entry in zip(early, await unit.load_fitting(keys, ids), strict=False):
@@ -191,7 +191,7 @@ def _some_of(ids: list[_Ranked], skipped: int, limit: int, sources: Sources) -> 
     return ids[skipped : skipped + limit]
 
 
-def _claim(unit: Unit, taken: list[Entry]) -> None:
+def _claim(unit: UnitOfWork, taken: list[Entry]) -> None:
     """Make it a conflict when somebody else takes one of these jobs out of the queue."""
     for entry in taken:
         record = entry.record
@@ -200,7 +200,7 @@ def _claim(unit: Unit, taken: list[Entry]) -> None:
             unit.transaction.add_read_conflict_key(ready_key(entry, record))
 
 
-def _claim_front(unit: Unit, keys: TypeKeys, terms: Terms, taken: list[Entry], all_taken: bool) -> None:
+def _claim_front(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, taken: list[Entry], all_taken: bool) -> None:
     """Make it a conflict when another job comes into the queue before the last one taken, or one of these is taken.
 
     Args:
@@ -221,7 +221,7 @@ def _claim_front(unit: Unit, keys: TypeKeys, terms: Terms, taken: list[Entry], a
     unit.transaction.add_read_conflict_range(keys.ready, end)
 
 
-async def make_ready(unit: Unit, keys: TypeKeys, until: float, limit: int) -> int:
+async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
     """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many.
 
     There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call. What points at
@@ -252,7 +252,9 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
 
 
-async def wait_for_more(unit: Unit, keys: TypeKeys, max_priority: bytes | None = None) -> tuple[Watch, float | None]:
+async def wait_for_more(
+    unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None = None
+) -> tuple[Watch, float | None]:
     """Return a watch on the type's queue, and the seconds until the next of its jobs comes due (None for never).
 
     Only of use to one who has just found no due job of the priorities up to max_priority (packed; None for all).
@@ -268,7 +270,7 @@ async def wait_for_more(unit: Unit, keys: TypeKeys, max_priority: bytes | None =
     return unit.transaction.watch(keys.watch_pending), due_in
 
 
-async def _next_ready(unit: Unit, keys: TypeKeys, max_priority: bytes | None) -> float | None:
+async def _next_ready(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None) -> float | None:
     """Return when the next of the ready jobs comes due that are not, made ready by a clock ahead of this one."""
     begin = keys.ready
     end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
@@ -351,7 +353,7 @@ async def _count(transaction: Snapshot, begin: bytes, end: bytes, limit: int, co
 
 
 async def _candidates(
-    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[_Ranked], list[KeyValue]]:
     """Return the first due jobs in order, those that this transaction made pending among them.
 
@@ -375,7 +377,7 @@ _IS_SCHEDULED: Final = 2
 
 
 async def _ready_in_store(
-    unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[_Ranked], list[KeyValue]]:
     # What of this must not change meanwhile is claimed when it is known what is taken.
     reads = unit.transaction.snapshot
@@ -400,7 +402,7 @@ async def _ready_in_store(
         limit = _PAGE
 
 
-def _parsed(unit: Unit, keys: TypeKeys, found: list[KeyValue], due_by: float) -> list[_Ranked]:
+def _parsed(unit: UnitOfWork, keys: TypeKeys, found: list[KeyValue], due_by: float) -> list[_Ranked]:
     """Return rank and packed id of those of these READY entries that are due; what is no entry is taken out."""
     entries: list[KeyValue] = []
     for key, value in found:
@@ -411,7 +413,9 @@ def _parsed(unit: Unit, keys: TypeKeys, found: list[KeyValue], due_by: float) ->
     return [_ranked(keys, key) for key, value in entries if _due(value, due_by)]
 
 
-async def _scheduled_by(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float, wanted: int) -> list[_Ranked]:
+async def _scheduled_by(
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
+) -> list[_Ranked]:
     """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
 
     They are stored in the order of time, not of priority: of those that come due next the lowest priorities are taken.
@@ -440,7 +444,7 @@ async def _scheduled_by(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float,
         begin = found[-1][0] + b"\x00"
 
 
-def _pending_here(unit: Unit, keys: TypeKeys, terms: Terms, due_by: float) -> list[_Ranked]:
+def _pending_here(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float) -> list[_Ranked]:
     """Return the jobs that this transaction has made pending: their index entries are not written yet."""
     own: list[_Ranked] = []
     for entry in unit.entries.values():

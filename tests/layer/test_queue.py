@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service.layer import pending
+from jobs_service.layer import queue
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
-from jobs_service.layer.pending import More, Terms
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.queue import AcceptTerms, More
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Snapshot, Transaction
 from tests.layer.support import Layer, add, layer
 from tests.layer.tuples import IDS, NAMES
 from tests.virtual_time import EPOCH, in_virtual_time, run_virtual
 
-ALL = Terms(1000, None, None, 1, 100)
+ALL = AcceptTerms(1000, None, None, 1, 100)
 
 PRIORITIES: list[Any] = [
     0,
@@ -67,7 +67,7 @@ def test_the_id_is_found_behind_any_kind_of_priority(priority: Any, id: str | by
     seq = b"\x33\x00\xff" * 4
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert pending._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
+    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 @given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
@@ -75,14 +75,14 @@ def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: An
     keys = Keyspace(b"").of(type)
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert pending._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
+    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
-async def accepted(found: Layer, terms: Terms = ALL) -> list[Any]:
+async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:
     """Accept jobs and return their ids in order."""
 
-    async def work(unit: Unit) -> list[Any]:
-        taken, _ = await pending.accept(unit, found.keys, terms)
+    async def work(unit: UnitOfWork) -> list[Any]:
+        taken, _ = await queue.accept(unit, found.keys, terms)
         return [entry.id for entry in taken]
 
     return await found.transact(work)
@@ -104,10 +104,10 @@ def test_of_jobs_due_at_the_same_time_the_id_decides_whoever_has_made_them_pendi
         async with layer() as found:
             await found.add("b", run_at=EPOCH + 10)
 
-            async def work(unit: Unit) -> list[Any]:
+            async def work(unit: UnitOfWork) -> list[Any]:
                 for id in ("c", "a"):
                     await add(unit, found.place(id), run_at=EPOCH + 10)
-                taken, _ = await pending.accept(unit, found.keys, Terms(3, None, EPOCH + 100, 1, 100))
+                taken, _ = await queue.accept(unit, found.keys, AcceptTerms(3, None, EPOCH + 100, 1, 100))
                 return [entry.id for entry in taken]
 
             return await found.transact(work)
@@ -124,7 +124,7 @@ def test_of_jobs_due_at_the_same_time_the_id_decides_whoever_has_made_them_pendi
 def test_max_priority_and_due_by_draw_the_same_line_for_jobs_stored_and_jobs_of_this_transaction(
     jobs: list[tuple[Any, float | None]], most: Any, due_by: float | None
 ) -> None:
-    terms = Terms(1000, pack_priority(most), due_by, 1, 100)
+    terms = AcceptTerms(1000, pack_priority(most), due_by, 1, 100)
     limit = EPOCH if due_by is None else due_by
 
     def wanted() -> set[str]:
@@ -145,10 +145,10 @@ def test_max_priority_and_due_by_draw_the_same_line_for_jobs_stored_and_jobs_of_
     async def here() -> list[Any]:
         async with layer() as found:
 
-            async def work(unit: Unit) -> list[Any]:
+            async def work(unit: UnitOfWork) -> list[Any]:
                 for number, (priority, run_at) in enumerate(jobs):
                     await add(unit, found.place(str(number)), priority=priority, run_at=run_at)
-                taken, _ = await pending.accept(unit, found.keys, terms)
+                taken, _ = await queue.accept(unit, found.keys, terms)
                 return [entry.id for entry in taken]
 
             taken = await found.transact(work)
@@ -178,7 +178,7 @@ def test_counting_page_by_page_counts_every_pending_job_once(
             after: bytes | None = None
             for _ in range(100):
                 more, after = await found.store.read(
-                    partial(pending.count, keys=found.keys, due_by=due_by, limit=page, after=after)
+                    partial(queue.count, keys=found.keys, due_by=due_by, limit=page, after=after)
                 )
                 counted += more
                 if after is None:
@@ -192,10 +192,10 @@ def test_counting_page_by_page_counts_every_pending_job_once(
 @in_virtual_time
 async def test_the_next_scheduled_job_is_the_earliest() -> None:
     async with layer() as found:
-        assert await found.store.read(lambda tr: pending.next_scheduled(tr, found.keys)) is None
+        assert await found.store.read(lambda tr: queue.next_scheduled(tr, found.keys)) is None
         for number, run_at in enumerate([EPOCH + 9, EPOCH + 3, EPOCH + 6]):
             await found.add(str(number), run_at=run_at)
-        assert await found.store.read(lambda tr: pending.next_scheduled(tr, found.keys)) == EPOCH + 3
+        assert await found.store.read(lambda tr: queue.next_scheduled(tr, found.keys)) == EPOCH + 3
 
 
 @in_virtual_time
@@ -213,7 +213,7 @@ async def test_queues_whose_types_begin_alike_are_not_mixed() -> None:
     async with layer() as found:
         queues = [found.keyspace.of(type) for type in types]
 
-        async def fill(unit: Unit) -> None:
+        async def fill(unit: UnitOfWork) -> None:
             for number, keys in enumerate(queues):
                 unit.existing_types.add(keys.timeout)
                 await add(unit, (keys, str(number), pack_id(str(number))), priority="\x00")
@@ -231,8 +231,8 @@ async def test_more_due_jobs_than_one_look_makes_ready_are_said_to_be_more() -> 
             await found.add(str(number), run_at=EPOCH + 1)
         found.sources.wall_time = lambda: EPOCH + 2
 
-        async def look(unit: Unit) -> tuple[int, More]:
-            taken, more = await pending.accept(unit, found.keys, Terms(10, None, None, 1, 2))
+        async def look(unit: UnitOfWork) -> tuple[int, More]:
+            taken, more = await queue.accept(unit, found.keys, AcceptTerms(10, None, None, 1, 2))
             return len(taken), more
 
         assert [await found.transact(look) for _ in range(4)] == [
@@ -248,8 +248,8 @@ async def test_a_worker_that_goes_without_learns_when_the_next_job_is_due() -> N
     async with layer() as found:
         await found.add("a", run_at=EPOCH + 30)
 
-        async def wait(unit: Unit) -> float | None:
-            watch, due_in = await pending.wait_for_more(unit, found.keys)
+        async def wait(unit: UnitOfWork) -> float | None:
+            watch, due_in = await queue.wait_for_more(unit, found.keys)
             watch.cancel()
             return due_in
 
@@ -265,7 +265,7 @@ async def test_what_is_not_counted_does_not_hide_what_is(limit: int) -> None:
 
         def counting(now: float, priority: int | None) -> Any:
             packed = None if priority is None else pack_priority(priority)
-            return found.store.read(lambda tr: pending.count_due(tr, found.keys, now, limit, packed))
+            return found.store.read(lambda tr: queue.count_due(tr, found.keys, now, limit, packed))
 
         for number in range(600):
             await found.add(f"early {number}", run_at=EPOCH + 10, priority=5)
@@ -273,7 +273,7 @@ async def test_what_is_not_counted_does_not_hide_what_is(limit: int) -> None:
         assert await counting(EPOCH + 30, None) == limit
         assert await counting(EPOCH + 30, 0) == 1, "those that are due before it are less urgent"
         # Made ready by somebody whose clock is ahead.
-        while await found.transact(lambda unit: pending.make_ready(unit, found.keys, EPOCH + 15, 1000)):
+        while await found.transact(lambda unit: queue.make_ready(unit, found.keys, EPOCH + 15, 1000)):
             pass
         await found.add("late", priority=7)
         assert await counting(EPOCH, None) == 1, "those in front of it are not due yet"
@@ -315,7 +315,7 @@ async def test_counting_what_is_due_reads_a_bounded_number_of_jobs_whose_priorit
         async def counting(priority: int) -> tuple[int, list[int]]:
             async def count(transaction: Transaction) -> tuple[int, list[int]]:
                 reads = _Counting(transaction)
-                counted = await pending.count_due(reads, found.keys, EPOCH, limit, pack_priority(priority))
+                counted = await queue.count_due(reads, found.keys, EPOCH, limit, pack_priority(priority))
                 return counted, reads.rows
 
             return await found.store.read(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Cap:
+class SlotLimit:
     """So many places; who finds none waits in line.
 
     Args:

@@ -10,13 +10,13 @@ import pytest
 
 from jobs_service import InvalidJob, JobExists, StoreUnavailable
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import Call, GroupCommit
+from jobs_service.batching.group_commit import Call, GroupCommit
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.layer import creation, pending, processing
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.unit import Entry, Place, Seen, Unit
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout
 from tests.checker import assert_sound
@@ -38,7 +38,9 @@ class Group:
         self.runs = 0
         self.commit = GroupCommit(self._transact, self._give_back, overlaps=overlaps)
 
-    async def _transact(self, function: Callable[[Unit], Awaitable[Any]], abandoned: Callable[[Any], None]) -> Any:
+    async def _transact(
+        self, function: Callable[[UnitOfWork], Awaitable[Any]], abandoned: Callable[[Any], None]
+    ) -> Any:
         self.runs += 1
         return await self.context.transact(function, abandoned)
 
@@ -48,15 +50,15 @@ class Group:
     def place(self, id: str) -> Place:
         return self.keys, id, pack_id(id)
 
-    def add(self, id: str, data: Any = None, *, size: int = 0) -> asyncio.Future[Seen]:
+    def add(self, id: str, data: Any = None, *, size: int = 0) -> asyncio.Future[JobSnapshot]:
         return self.commit.operate(creation.add, self.place(id), Spec(data, 0, None), "error", size=size)
 
     def accept(self, limit: int = 1, *, watch: bool = False) -> asyncio.Future[Any]:
-        return self.commit.accept(self.keys, Terms(limit, None, None, 1, 100), watch=watch)
+        return self.commit.accept(self.keys, AcceptTerms(limit, None, None, 1, 100), watch=watch)
 
     async def stored(self) -> int:
         """Return how many jobs of the type are pending in the store."""
-        count, _ = await self.context.read(lambda tr: pending.count(tr, self.keys, None, 10_000, None))
+        count, _ = await self.context.read(lambda tr: queue.count(tr, self.keys, None, 10_000, None))
         return count
 
 
@@ -75,7 +77,7 @@ class Away(Faults):
         raise StoreUnavailable("away", type="t")
 
 
-async def explode(unit: Unit, place: Place) -> None:
+async def explode(unit: UnitOfWork, place: Place) -> None:
     """Fail as a bug would."""
     raise ZeroDivisionError("a bug")
 
@@ -116,7 +118,7 @@ async def test_on_a_cluster_jobs_are_accepted_while_the_ends_of_many_others_comm
         await asyncio.gather(*(group.add(f"{number:03}") for number in range(count + 2)))
         accepted = await group.accept(count)
         met: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
-        calls: list[Call] = [(processing.release, group.place(entry.id), (entry.record.lock,)) for entry in accepted]
+        calls: list[Call] = [(running_jobs.release, group.place(entry.id), (entry.record.lock,)) for entry in accepted]
         calls[1] = (explode, calls[1][1], ())
         group.runs = 0
         group.commit.operate_all(calls, met.set_result, size=0)
@@ -173,7 +175,7 @@ async def test_operations_behave_as_one_after_the_other() -> None:
         )
         assert group.runs == 1
         assert isinstance(results[3], JobExists)
-        assert isinstance(results[2], Seen)
+        assert isinstance(results[2], JobSnapshot)
         assert results[2].record is not None
         assert results[2].record.json == b"2"
         assert await group.stored() == 1
@@ -195,7 +197,7 @@ async def test_an_operation_that_raises_concerns_no_other() -> None:
             group.add("b"),
             return_exceptions=True,
         )
-        assert [type(result) for result in results] == [Seen, JobExists, ZeroDivisionError, Seen]
+        assert [type(result) for result in results] == [JobSnapshot, JobExists, ZeroDivisionError, JobSnapshot]
         assert await group.stored() == 3
 
 
@@ -229,14 +231,14 @@ async def test_an_operation_that_is_too_much_alone_learns_so() -> None:
         await set_timeout(context, "t", 60)
         group = group_of(context)
 
-        async def flood(unit: Unit, place: Place) -> None:
+        async def flood(unit: UnitOfWork, place: Place) -> None:
             for number in range(120):
                 unit.transaction.set(b"own/%d" % number, b"x" * 90_000)
 
         results = await asyncio.gather(
             group.add("a"), group.commit.operate(flood, group.place("x")), group.add("b"), return_exceptions=True
         )
-        assert [type(result) for result in results] == [Seen, TransactionTooLarge, Seen]
+        assert [type(result) for result in results] == [JobSnapshot, TransactionTooLarge, JobSnapshot]
         assert await group.stored() == 2
 
 
@@ -382,13 +384,13 @@ async def test_an_accept_that_is_too_much_or_refused_tells_each_caller() -> None
     async with opened() as context:
         await set_timeout(context, "t", 60)
 
-        async def refuse(function: Callable[[Unit], Awaitable[Any]], abandoned: Callable[[Any], None]) -> Any:
+        async def refuse(function: Callable[[UnitOfWork], Awaitable[Any]], abandoned: Callable[[Any], None]) -> Any:
             raise TransactionTooLarge("too much")
 
         commit = GroupCommit(refuse, lambda entry: None)
         keys: TypeKeys = context.keyspace.of("t")
-        accepts = [commit.accept(keys, Terms(1, None, None, 1, 100), watch=False) for _ in range(3)]
-        gone = commit.accept(keys, Terms(1, None, None, 1, 100), watch=False)
+        accepts = [commit.accept(keys, AcceptTerms(1, None, None, 1, 100), watch=False) for _ in range(3)]
+        gone = commit.accept(keys, AcceptTerms(1, None, None, 1, 100), watch=False)
         await asyncio.sleep(0)
         gone.cancel()
         for accept in accepts:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from jobs_service import JobsService, RunningJob
-from jobs_service.runner.cap import Cap
+from jobs_service.runner.slot_limit import SlotLimit
 from tests.runner.support import add, all_ended, ended, now, opened, running
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
@@ -144,7 +144,7 @@ async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> Non
 
 
 async def test_places_are_taken_as_far_as_they_go_and_given_back() -> None:
-    cap = Cap(5)
+    cap = SlotLimit(5)
     assert [await cap.take("a", 3), await cap.take("b", 3)] == [3, 2]
     assert cap.is_full
     cap.give_back(2)
@@ -152,13 +152,13 @@ async def test_places_are_taken_as_far_as_they_go_and_given_back() -> None:
 
 
 async def test_without_a_limit_there_is_always_a_place() -> None:
-    cap = Cap(None)
+    cap = SlotLimit(None)
     assert await cap.take("a", 1_000_000) == 1_000_000
     assert not cap.is_full
 
 
 async def test_a_full_caps_line_is_served_in_its_order() -> None:
-    cap = Cap(1)
+    cap = SlotLimit(1)
     await cap.take("first", 1)
     served: list[int] = []
 
@@ -176,7 +176,7 @@ async def test_a_full_caps_line_is_served_in_its_order() -> None:
 
 
 async def test_places_that_come_back_together_go_to_all_who_wait_one_each_and_nobody_takes_them_before() -> None:
-    cap = Cap(4)
+    cap = SlotLimit(4)
     await cap.take("first", 4)
     waiting = [asyncio.create_task(cap.take(number, 3)) for number in range(3)]
     await asyncio.sleep(0)
@@ -192,7 +192,7 @@ async def test_places_that_come_back_together_go_to_all_who_wait_one_each_and_no
 
 
 async def test_who_is_put_last_is_served_after_all_others() -> None:
-    cap = Cap(1)
+    cap = SlotLimit(1)
     await cap.take("first", 1)
     served: list[str] = []
 
@@ -212,7 +212,7 @@ async def test_who_is_put_last_is_served_after_all_others() -> None:
 
 
 async def test_who_is_canceled_as_its_turn_comes_passes_it_on() -> None:
-    cap = Cap(1)
+    cap = SlotLimit(1)
     await cap.take("first", 1)
     waiting = [asyncio.create_task(cap.take(number, 1)) for number in range(3)]
     await asyncio.sleep(0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.spreading import Looks, Spreading
 
 SPACE = Keyspace(b"")
 KEYS = SPACE.of("t")
@@ -14,7 +14,7 @@ OTHER = SPACE.of("other")
 
 def look(spreading: Spreading, *runs: list[str], limit: int = 1) -> list[int]:
     """Look at the queue in one transaction whose function finds these jobs in its runs; return the spread of each."""
-    looks = Looks(spreading)
+    looks = QueueReads(spreading)
     spreads = []
     for found in runs:
         looks.begin()
@@ -88,7 +88,7 @@ def test_the_spread_has_a_bound_that_grows_with_what_is_taken(limit: int, widest
 
 def test_several_looks_of_one_transaction_count_as_one() -> None:
     spreading = Spreading()
-    looks = Looks(spreading)
+    looks = QueueReads(spreading)
     for found in (["a", "b"], ["a", "c"]):
         looks.begin()
         for id in found:

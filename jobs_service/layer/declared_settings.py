@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import fdb.tuple
 
 from jobs_service.layer.keyspace import TypeKeys, unpacked
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 
 _FIELDS: Final = 3
 _REMOVED: Final[bytes] = fdb.tuple.pack(())
@@ -33,27 +33,27 @@ class Declared(NamedTuple):
     retention: Retention
 
 
-def note_timeout(unit: Unit, keys: TypeKeys, timeout: float) -> None:
+def note_timeout(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
     """Remember the timeout with which a program has made a type."""
     unit.transaction.set(keys.declared, fdb.tuple.pack((timeout,)))
 
 
-def note(unit: Unit, keys: TypeKeys, declared: Declared) -> None:
+def note(unit: UnitOfWork, keys: TypeKeys, declared: Declared) -> None:
     """Remember what a program has declared."""
     unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, *declared.retention)))
 
 
-def note_removal(unit: Unit, keys: TypeKeys) -> None:
+def note_removal(unit: UnitOfWork, keys: TypeKeys) -> None:
     """Remember that somebody has removed a type."""
     unit.transaction.set(keys.declared, _REMOVED)
 
 
-async def is_removed(unit: Unit, keys: TypeKeys) -> bool:
+async def is_removed(unit: UnitOfWork, keys: TypeKeys) -> bool:
     """Whether a type that does not exist was removed by somebody, and not just never made."""
     return await unit.transaction.get(keys.declared) == _REMOVED
 
 
-async def noted(unit: Unit, keys: TypeKeys) -> tuple[float | None, Retention | None]:
+async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retention | None]:
     """Return what programs have declared last: timeout and retention, None for what is not known."""
     packed = await unit.transaction.get(keys.declared)
     values = unpacked(packed)

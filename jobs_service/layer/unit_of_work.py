@@ -15,10 +15,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import fdb.tuple
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import JobTooLarge, RecordDamaged, StoreDamaged, StoreFull, TransactionTooLarge, job_name
-from jobs_service.layer import awake, changes
-from jobs_service.layer.batching import SHARE, Room, most_rewritten_bytes, rewritten_bytes
+from jobs_service.layer import awake_types, changes
+from jobs_service.layer.batch_bounds import SHARE, Room, most_rewritten_bytes, rewritten_bytes
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, is_id, pack_seconds, unpack_id, unpacked
 from jobs_service.layer.keyspace import Place as Place
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
@@ -70,7 +70,7 @@ class Retention(NamedTuple):
 FOR_EVER: Final = Retention(None, None)
 
 
-class Seen(NamedTuple):
+class JobSnapshot(NamedTuple):
     """A job at one moment of a transaction.
 
     Attributes:
@@ -99,12 +99,12 @@ class Entry:
         self.changed = False
         self.added: bool | None = None
 
-    def seen(self) -> Seen:
+    def seen(self) -> JobSnapshot:
         """Return what the job is now: the entry itself goes on with the transaction."""
-        return Seen(self.keys, self.id, self.record, self.added)
+        return JobSnapshot(self.keys, self.id, self.record, self.added)
 
 
-class Unit:
+class UnitOfWork:
     """The jobs touched by one run of a transaction function.
 
     Args:
@@ -170,7 +170,7 @@ class Unit:
         self._adds = False
         # Bytes that may be added without asking the store.
         self._claimed = 0
-        self._notes_of_new = notes.started_anew(b"", self.now)
+        self._notes_of_new = run_data.started_anew(b"", self.now)
         # Whether the application may write keys of its own in this transaction.
         self.has_application = False
         # Bytes of the records that were read, and of those that will be written.
@@ -371,7 +371,7 @@ class Unit:
         """Make a job that does not exist be pending."""
         keys = entry.keys
         place = READY if run_at is None or run_at <= self.now else SCHEDULED
-        told = self._notes_of_new if limits is None else notes.with_part(self._notes_of_new, notes.LIMITS, limits)
+        told = self._notes_of_new if limits is None else run_data.with_part(self._notes_of_new, run_data.LIMITS, limits)
         record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, json, told)
         key_size = keys.ready_bytes + len(entry.packed_id)
         if key_size + len(priority) > self._ample_key or len(json) > self._ample_value:
@@ -425,7 +425,7 @@ class Unit:
         keys = entry.keys
         before = entry.record
         key_size = keys.ready_bytes + len(entry.packed_id) + len(record.priority)
-        value_size = len(record.json) + len(record.notes)
+        value_size = len(record.json) + len(record.run_data)
         if key_size > self._ample_key or value_size > self._ample_value or record.next is not None:
             self._check_size(entry, record)
         if self._journal is not None:
@@ -461,7 +461,7 @@ class Unit:
         elif record.place == SCHEDULED:
             assert record.run_at is not None
             self._watch_over_from(keys, record.run_at)
-        elif not record.place and (expires := notes.expires_at(record.notes)) is not None:
+        elif not record.place and (expires := run_data.expires_at(record.run_data)) is not None:
             self._watch_over_from(keys, expires)
 
     def _watch_over_from(self, keys: TypeKeys, time: float) -> None:
@@ -476,7 +476,7 @@ class Unit:
                     self._watched[keys] = -math.inf
         for keys, time in self._watched.items():
             if keys.awake not in self._awake:
-                await awake.wake(self.transaction, self.keyspace, keys, time)
+                await awake_types.wake(self.transaction, self.keyspace, keys, time)
         self._awake.update(keys.awake for keys in self._watched)
 
     def woke(self, keys: TypeKeys) -> bool:
@@ -560,7 +560,7 @@ class Unit:
             self.transaction.set(ready_key(entry, record), run_at)
         elif record.place == SCHEDULED:
             self.transaction.set(scheduled_key(entry, record), record.priority)
-        elif (expires := notes.expires_at(record.notes)) is not None:
+        elif (expires := run_data.expires_at(record.run_data)) is not None:
             self.transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
 
     def wake(self, keys: TypeKeys) -> None:
@@ -618,7 +618,7 @@ class Unit:
                 index.append((entry.keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
             elif record.place == SCHEDULED:
                 transaction.set(scheduled_key(entry, record), record.priority)
-            elif (expires := notes.expires_at(record.notes)) is not None:
+            elif (expires := run_data.expires_at(record.run_data)) is not None:
                 transaction.set(entry.keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
         if self._is_followed:
             index += self._changes()
@@ -670,7 +670,7 @@ class Unit:
             self.transaction.clear(keys.activity_head + record.seq)
         elif record.place == READY:
             self.transaction.clear(ready_key(entry, record))
-        elif (expires := notes.expires_at(record.notes)) is not None:
+        elif (expires := run_data.expires_at(record.run_data)) is not None:
             self.transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)
 
     def _check_size(self, entry: Entry, record: Record) -> None:
@@ -738,7 +738,7 @@ async def run(
     transaction: Transaction,
     keyspace: Keyspace,
     sources: Sources,
-    function: Callable[[Unit], Awaitable[T]],
+    function: Callable[[UnitOfWork], Awaitable[T]],
     instance: bytes = b"",
     damaged: Callable[[Iterable[RecordDamaged]], object] | None = None,
 ) -> T:
@@ -752,7 +752,7 @@ async def run(
         instance: of the store.
         damaged: told which records could not be read, if there were any; on whatever thread the function runs.
     """
-    unit = Unit(transaction, keyspace, sources, instance)
+    unit = UnitOfWork(transaction, keyspace, sources, instance)
     try:
         result = await function(unit)
         if unit.has_watched:

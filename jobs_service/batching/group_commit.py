@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from jobs_service.actors.turns import LookKey, Turns
+from jobs_service.batching.accept_turns import LookKey, Turns
 from jobs_service.errors import RecordDamaged, StoreFull
-from jobs_service.layer import pending
-from jobs_service.layer.batching import TOO_MUCH
+from jobs_service.layer import queue
+from jobs_service.layer.adaptive_spread import QueueReads, Spreading
+from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.spreading import Looks, Spreading
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
 from jobs_service.store.base import Watch
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ in the queue: look again; 0 seconds tell that these are jobs that have come due,
 did not ask for a watch gets an empty list when there is nothing.
 """
 
-Transact: TypeAlias = Callable[[Callable[[Unit], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
+Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
 
 
 Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
@@ -65,7 +65,7 @@ class _Operation(Protocol):
     def withdrawn(self) -> bool:
         """Whether nobody waits for it any more."""
 
-    def run(self, unit: Unit) -> Awaitable[Any]:
+    def run(self, unit: UnitOfWork) -> Awaitable[Any]:
         """Do it."""
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
@@ -99,7 +99,7 @@ class _Single:
     def withdrawn(self) -> bool:
         return self._future.done()
 
-    def run(self, unit: Unit) -> Awaitable[Any]:
+    def run(self, unit: UnitOfWork) -> Awaitable[Any]:
         return self._operation(unit, self.place, *self._arguments)
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
@@ -134,7 +134,7 @@ class _Many:
     def withdrawn(self) -> bool:
         return False
 
-    async def run(self, unit: Unit) -> list[Exception | None]:
+    async def run(self, unit: UnitOfWork) -> list[Exception | None]:
         """Return what each of the calls met that are left, as far as the transaction holds them."""
         calls = self._calls[len(self._met) :][: self._most]
         await unit.prefetch([place for _, place, _ in calls])
@@ -170,7 +170,12 @@ class _Accepts:
     """The accepts of all who ask for jobs on the same terms."""
 
     def __init__(
-        self, keys: TypeKeys, terms: pending.Terms, watch: bool, give_back: Callable[[Entry], None], looks: Looks
+        self,
+        keys: TypeKeys,
+        terms: queue.AcceptTerms,
+        watch: bool,
+        give_back: Callable[[Entry], None],
+        looks: QueueReads,
     ) -> None:
         self.size = 0
         self.place: Place | None = None
@@ -192,26 +197,26 @@ class _Accepts:
         self._callers = [future for future in self._callers if not future.done()]
         return not self._callers
 
-    async def run(self, unit: Unit) -> tuple[list[Entry], Accepted]:
+    async def run(self, unit: UnitOfWork) -> tuple[list[Entry], Accepted]:
         """Return the jobs, and what those come back with who go without."""
         keys, looks = self.keys, self._looks
         limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
         looks.begin()
-        if spread == pending.ADAPTIVE:
+        if spread == queue.ADAPTIVE:
             spread = looks.spread(keys, limit)
         # Nobody learns of the jobs that come in meanwhile: as if those had come just after this look.
         terms = self._terms._replace(limit=limit, spread=spread, open_end=True)
-        taken, more = await pending.accept(unit, keys, terms)
+        taken, more = await queue.accept(unit, keys, terms)
         looks.took(keys, spread, [entry.id for entry in taken])
         if len(taken) == terms.limit:
             # Where that was all that a transaction holds, there may be more.
             return taken, (None, None) if limit == self._most else []
         # A watch does not fire for what its own transaction adds.
         if more or (self._watch and unit.woke(keys)):
-            return taken, (None, 0.0 if more is pending.More.DUE else None)
+            return taken, (None, 0.0 if more is queue.More.DUE else None)
         if not self._watch:
             return taken, []
-        return taken, await pending.wait_for_more(unit, keys, self._terms.max_priority)
+        return taken, await queue.wait_for_more(unit, keys, self._terms.max_priority)
 
     def halve(self) -> bool:
         most = min(self._most, self._terms.limit * len(self._callers))
@@ -307,7 +312,7 @@ class GroupCommit:
         """
         self._enqueue(_Many(calls, answer, size))
 
-    def accept(self, keys: TypeKeys, terms: pending.Terms, *, watch: bool) -> asyncio.Future[Accepted]:
+    def accept(self, keys: TypeKeys, terms: queue.AcceptTerms, *, watch: bool) -> asyncio.Future[Accepted]:
         """Accept jobs.
 
         Args:
@@ -319,7 +324,7 @@ class GroupCommit:
         key = (keys, terms, watch)
         group = self._accepts.get(key) or self._turns.waiting(key)
         if group is None:
-            group = _Accepts(keys, terms, watch, self._give_back, Looks(self._spreading))
+            group = _Accepts(keys, terms, watch, self._give_back, QueueReads(self._spreading))
             if self._turns.must_wait(keys):
                 self._turns.wait(key, group)
             else:
@@ -408,7 +413,7 @@ class GroupCommit:
         return [*_answer(batch, answers), *batch[len(answers) :]]
 
 
-async def _do(unit: Unit, batch: list[_Operation]) -> list[tuple[Any, Exception | None]]:
+async def _do(unit: UnitOfWork, batch: list[_Operation]) -> list[tuple[Any, Exception | None]]:
     """Run operations one after the other, at least one, as far as the transaction holds them; return their answers."""
     answers: list[tuple[Any, Exception | None]] = []
     for first in range(0, len(batch), _READ_TOGETHER):

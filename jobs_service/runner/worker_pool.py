@@ -11,21 +11,21 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from jobs_service.accepting import Nothing
+from jobs_service.accepting import EmptyQueue
 from jobs_service.errors import StoreError
-from jobs_service.layer import activity, processing
-from jobs_service.layer.batching import Batch, Pace, too_much_for
-from jobs_service.layer.declared import Declared
+from jobs_service.layer import activity, running_jobs
+from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
+from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.transaction import Spread, terms
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import JobId, RunningJob
-from jobs_service.runner import scheduling
-from jobs_service.runner.cap import Cap
+from jobs_service.runner import retry_policy
+from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.host import Host
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import Run, Why, history_of
-from jobs_service.runner.runs import Runs
-from jobs_service.runner.scheduling import Candidate
+from jobs_service.runner.retry_policy import Candidate
+from jobs_service.runner.run import Run, StopReason, history_of
+from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Transaction, TransactionFunction, Watch
 from jobs_service.supervision import Actor
 
@@ -40,7 +40,7 @@ _LONGEST_GATHERING: Final = 0.1
 """Seconds that free slots wait for others at most."""
 
 
-class Lane(Actor):
+class WorkerPool(Actor):
     """Accepts the jobs of one type into its slots.
 
     Args:
@@ -50,7 +50,9 @@ class Lane(Actor):
         prepared: called when the type is there, and its jobs are accepted.
     """
 
-    def __init__(self, host: Host, runs: Runs, cap: Cap, prepared: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, host: Host, runs: ActiveRuns, cap: SlotLimit, prepared: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(f"lane {runs.keys.name}")
         self._host = host
         self._context = host.context
@@ -88,7 +90,7 @@ class Lane(Actor):
         self._changed.set()
         self._runs.wake()
 
-    async def _transact(self, operation: Callable[[Unit], Awaitable[T]]) -> T:
+    async def _transact(self, operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         return await self._context.retried(lambda: self._context.transact(operation), type=self._keys.type)
 
     async def _read(self, function: TransactionFunction[T]) -> T:
@@ -130,7 +132,7 @@ class Lane(Actor):
             except BaseException:
                 self._cap.give_back(wanted)
                 raise
-            if isinstance(found, Nothing):
+            if isinstance(found, EmptyQueue):
                 self._cap.give_back(wanted)
                 await self._wait_for_jobs(found)
             else:
@@ -146,7 +148,7 @@ class Lane(Actor):
         if 0 < 2 * free < self.options.slots and self._host.operations.is_crowded(self._keys):
             await asyncio.sleep(min(self._look_took, _LONGEST_GATHERING))
 
-    async def _accept(self, limit: int) -> list[RunningJob] | Nothing:
+    async def _accept(self, limit: int) -> list[RunningJob] | EmptyQueue:
         context = self._context
         spread: Spread = 1 if self.options.fifo else "adaptive"
         most = self.options.max_history
@@ -156,7 +158,7 @@ class Lane(Actor):
         self._look_took = self._loop.time() - began
         return found
 
-    async def _wait_for_jobs(self, nothing: Nothing) -> None:
+    async def _wait_for_jobs(self, nothing: EmptyQueue) -> None:
         watch = nothing.watch
         if watch is None:
             return
@@ -233,7 +235,7 @@ class Lane(Actor):
         raws, watches = await self._context.retried(
             lambda: self._context.read(look), unless=too_much_for(len(runs)), type=self._keys.type
         )
-        self._runs.heed(runs, [processing.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
+        self._runs.heed(runs, [running_jobs.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
         return watches
 
     # Taking turns
@@ -261,7 +263,7 @@ class Lane(Actor):
         due = {each: await self.count_due(len(running) + leaving, each) for each in sorted({*priority.values()})}
         turns: list[Candidate] = []
         # A slot that an abandoned handler keeps is out of the game.
-        for candidate in scheduling.rotation(candidates(running), len(running), len(running), len(running)):
+        for candidate in retry_policy.rotation(candidates(running), len(running), len(running), len(running)):
             # Who is leaving makes room already.
             if len(turns) < min(due[priority[candidate.id]] - leaving, self.options.max_churn):
                 turns.append(candidate)
@@ -274,13 +276,13 @@ class Lane(Actor):
             return False
         running = self._runs.running()
         # An abandoned handler keeps its slot.
-        self._stop(running, scheduling.excess(candidates(running), max(len(running) - too_many, 0)))
+        self._stop(running, retry_policy.excess(candidates(running), max(len(running) - too_many, 0)))
         return True
 
     def _stop(self, running: list[Run], victims: list[Candidate]) -> None:
         runs: dict[JobId, Run] = {run.lock: run for run in running}
         for victim in victims:
-            self._runs.stop_run(runs[victim.id], Why.STOPPED)
+            self._runs.stop_run(runs[victim.id], StopReason.STOPPED)
 
 
 async def is_time(at: float, changed: asyncio.Event) -> bool:

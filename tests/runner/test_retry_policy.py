@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service.model import HistoryEvent, HistoryKind, JobId
-from jobs_service.runner.scheduling import (
+from jobs_service.runner.retry_policy import (
     BACKOFF_INTERVAL,
     HEALTH_THRESHOLD,
     Candidate,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction, drive
-from jobs_service.store.buffer import SET, BufferedTransaction, Reads
-from jobs_service.store.held import HeldBack
-from jobs_service.store.versions import Versions, View
+from jobs_service.store.held_writes import HeldBack
+from jobs_service.store.mvcc import Versions, View
+from jobs_service.store.read_your_writes import SET, BufferedTransaction, Reads
 
 KEY = st.integers(0, 9).map(lambda number: b"%d" % number)
 WRITES = st.lists(st.tuples(KEY, st.none() | st.sampled_from([b"x", b"y"])), max_size=8)

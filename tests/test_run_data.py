@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import InvalidJob, StoreError, json_data, notes
-from jobs_service.notes import ERROR, HEAD_BYTES, PROGRESS, RESULT, HistoryEvent, HistoryKind, JobError, Progress
+from jobs_service import InvalidJob, StoreError, json_data, run_data
+from jobs_service.run_data import ERROR, HEAD_BYTES, PROGRESS, RESULT, HistoryEvent, HistoryKind, JobError, Progress
 
 NOW = 1_700_000_000.0
-NEW = notes.started_anew(b"", NOW)
+NEW = run_data.started_anew(b"", NOW)
 TIMES = st.floats(min_value=0, max_value=1e11)
 TEXTS = st.text(max_size=40)
 EVENTS = st.tuples(st.sampled_from(HistoryKind), TIMES, TEXTS)
@@ -30,28 +30,28 @@ JSON = st.recursive(
 
 def kinds(packed: bytes) -> list[HistoryKind]:
     """Return the kinds of the events, newest first."""
-    return [event.kind for event in notes.history_of(packed)]
+    return [event.kind for event in run_data.history_of(packed)]
 
 
 def full() -> bytes:
     """Return notes with an event of every kind and all parts, that expire."""
     packed = b""
     for number, kind in enumerate(HistoryKind):
-        packed = notes.noted(packed, kind, NOW + number, f"detail {number}", attempts=1)
-    packed = notes.with_part(packed, RESULT, b'{"width":640}')
-    packed = notes.with_part(packed, ERROR, notes.error_json(JobError("ValueError", "no", "Traceback")))
-    packed = notes.with_part(packed, PROGRESS, notes.progress_json(Progress(3, 10, "resizing")))
-    return notes.expiring(packed, NOW + 100)
+        packed = run_data.noted(packed, kind, NOW + number, f"detail {number}", attempts=1)
+    packed = run_data.with_part(packed, RESULT, b'{"width":640}')
+    packed = run_data.with_part(packed, ERROR, run_data.error_json(JobError("ValueError", "no", "Traceback")))
+    packed = run_data.with_part(packed, PROGRESS, run_data.progress_json(Progress(3, 10, "resizing")))
+    return run_data.expiring(packed, NOW + 100)
 
 
 # The packed form
 
 
 def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
-    packed = notes.noted(NEW, HistoryKind.STARTED, NOW + 1, "me", attempts=1)
-    packed = notes.with_part(packed, PROGRESS, b'[1,null,""]')
-    packed = notes.with_part(packed, RESULT, b"7")
-    packed = notes.expiring(packed, NOW + 2)
+    packed = run_data.noted(NEW, HistoryKind.STARTED, NOW + 1, "me", attempts=1)
+    packed = run_data.with_part(packed, PROGRESS, b'[1,null,""]')
+    packed = run_data.with_part(packed, RESULT, b"7")
+    packed = run_data.expiring(packed, NOW + 2)
     history = b"\x01" + struct.pack(">d", NOW + 1) + b"\x02me" + b"\x00" + struct.pack(">d", NOW) + b"\x00"
     head = b"\x05" + b"\x00\x01" + b"\x02" + len(history).to_bytes(2, "big") + struct.pack(">d", NOW + 2)
     assert packed == head + history + b"\x00\x00\x00\x017" + b'\x00\x00\x00\x0b[1,null,""]'
@@ -59,7 +59,7 @@ def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
 
 
 def test_the_codes_of_the_kinds_of_events_never_change() -> None:
-    codes = [notes.noted(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
+    codes = [run_data.noted(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
     assert dict(zip(HistoryKind, codes, strict=True)) == {
         "added": 0,
         "started": 1,
@@ -72,10 +72,10 @@ def test_the_codes_of_the_kinds_of_events_never_change() -> None:
 
 
 def test_nothing_is_told_by_no_notes() -> None:
-    assert notes.history_of(b"") == ()
-    assert (notes.attempts_of(b""), notes.result_of(b""), notes.error_of(b"")) == (0, None, None)
-    assert (notes.progress_of(b""), notes.expires_at(b""), notes.told_of(b"")) == (None, None, b"")
-    notes.check(b"")
+    assert run_data.history_of(b"") == ()
+    assert (run_data.attempts_of(b""), run_data.result_of(b""), run_data.error_of(b"")) == (0, None, None)
+    assert (run_data.progress_of(b""), run_data.expires_at(b""), run_data.told_of(b"")) == (None, None, b"")
+    run_data.check(b"")
 
 
 @given(st.lists(EVENTS, max_size=30), st.integers(1, 100))
@@ -84,18 +84,18 @@ def test_events_come_back_newest_first_and_no_more_than_are_kept(
 ) -> None:
     packed = b""
     for kind, at, detail in events:
-        packed = notes.noted(packed, kind, at, detail, most=most)
-    assert list(notes.history_of(packed)) == [HistoryEvent(*event) for event in reversed(events)][:most]
-    notes.check(packed)
+        packed = run_data.noted(packed, kind, at, detail, most=most)
+    assert list(run_data.history_of(packed)) == [HistoryEvent(*event) for event in reversed(events)][:most]
+    run_data.check(packed)
 
 
 def test_what_runs_have_left_stays_when_the_oldest_event_gives_way() -> None:
     packed = full()
     for number in range(len(HistoryKind) + 1):
-        packed = notes.noted(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
+        packed = run_data.noted(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
     assert kinds(packed) == [HistoryKind.STARTED] * len(HistoryKind)
-    assert notes.told_of(packed) == notes.told_of(full())
-    notes.check(packed)
+    assert run_data.told_of(packed) == run_data.told_of(full())
+    run_data.check(packed)
 
 
 @given(JSON, TEXTS, TEXTS, TEXTS, st.integers() | st.floats(allow_nan=False, allow_infinity=False))
@@ -106,15 +106,23 @@ def test_result_error_and_progress_come_back_and_leave_each_other_alone(
     progress = Progress(done, None, message)
     packed = NEW
     for part, json in (
-        (PROGRESS, notes.progress_json(progress)),
+        (PROGRESS, run_data.progress_json(progress)),
         (RESULT, json_data.encode(result)),
-        (ERROR, notes.error_json(error)),
+        (ERROR, run_data.error_json(error)),
     ):
-        packed = notes.with_part(packed, part, json)
-    assert (notes.result_of(packed), notes.error_of(packed), notes.progress_of(packed)) == (result, error, progress)
-    without = notes.with_part(packed, RESULT, None)
-    assert (notes.result_of(without), notes.error_of(without), notes.progress_of(without)) == (None, error, progress)
-    none = notes.with_part(notes.with_part(without, ERROR, None), PROGRESS, None)
+        packed = run_data.with_part(packed, part, json)
+    assert (run_data.result_of(packed), run_data.error_of(packed), run_data.progress_of(packed)) == (
+        result,
+        error,
+        progress,
+    )
+    without = run_data.with_part(packed, RESULT, None)
+    assert (run_data.result_of(without), run_data.error_of(without), run_data.progress_of(without)) == (
+        None,
+        error,
+        progress,
+    )
+    none = run_data.with_part(run_data.with_part(without, ERROR, None), PROGRESS, None)
     assert none == NEW
 
 
@@ -123,51 +131,51 @@ def test_attempts_are_counted_and_never_fall_below_zero(steps: list[int]) -> Non
     packed = NEW
     counted = 0
     for step in steps:
-        packed = notes.noted(packed, HistoryKind.STARTED, NOW, attempts=step)
+        packed = run_data.noted(packed, HistoryKind.STARTED, NOW, attempts=step)
         counted = max(counted + step, 0)
-    assert notes.attempts_of(packed) == counted
+    assert run_data.attempts_of(packed) == counted
 
 
 def test_attempts_stop_at_what_two_bytes_hold() -> None:
-    packed = notes.noted(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
+    packed = run_data.noted(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
     for expected in (65_535, 65_535):
-        packed = notes.noted(packed, HistoryKind.STARTED, NOW, attempts=1)
-        assert notes.attempts_of(packed) == expected
+        packed = run_data.noted(packed, HistoryKind.STARTED, NOW, attempts=1)
+        assert run_data.attempts_of(packed) == expected
 
 
 # Changes
 
 
 def test_an_event_leaves_the_parts_and_takes_the_expiry_away() -> None:
-    packed = notes.noted(full(), HistoryKind.STARTED, NOW, attempts=1)
-    assert notes.result_of(packed) == {"width": 640}
-    assert notes.error_of(packed) == JobError("ValueError", "no", "Traceback")
-    assert notes.progress_of(packed) == Progress(3, 10, "resizing")
-    assert notes.attempts_of(packed) == len(HistoryKind) + 1
-    assert notes.expires_at(full()) == NOW + 100
-    assert notes.expires_at(packed) is None
+    packed = run_data.noted(full(), HistoryKind.STARTED, NOW, attempts=1)
+    assert run_data.result_of(packed) == {"width": 640}
+    assert run_data.error_of(packed) == JobError("ValueError", "no", "Traceback")
+    assert run_data.progress_of(packed) == Progress(3, 10, "resizing")
+    assert run_data.attempts_of(packed) == len(HistoryKind) + 1
+    assert run_data.expires_at(full()) == NOW + 100
+    assert run_data.expires_at(packed) is None
 
 
 def test_a_job_that_is_started_anew_keeps_its_history_and_nothing_else() -> None:
-    packed = notes.started_anew(full(), NOW + 50)
+    packed = run_data.started_anew(full(), NOW + 50)
     assert kinds(packed) == [HistoryKind.ADDED, *reversed(HistoryKind)]
-    assert notes.history_of(packed)[0].at == NOW + 50
-    assert (notes.attempts_of(packed), notes.told_of(packed), notes.expires_at(packed)) == (0, b"", None)
+    assert run_data.history_of(packed)[0].at == NOW + 50
+    assert (run_data.attempts_of(packed), run_data.told_of(packed), run_data.expires_at(packed)) == (0, b"", None)
 
 
 def test_attempts_can_be_forgotten_alone() -> None:
-    packed = notes.with_no_attempts(full())
-    assert notes.attempts_of(packed) == 0
+    packed = run_data.with_no_attempts(full())
+    assert run_data.attempts_of(packed) == 0
     assert packed[:1] + packed[3:] == full()[:1] + full()[3:]
 
 
 def test_the_history_can_be_forgotten_alone() -> None:
-    packed = notes.without_history(full())
-    assert notes.history_of(packed) == ()
-    assert notes.size_of_history(packed) == 0
-    assert notes.told_of(packed) == notes.told_of(full())
-    assert (notes.attempts_of(packed), notes.expires_at(packed)) == (len(HistoryKind), NOW + 100)
-    notes.check(packed)
+    packed = run_data.without_history(full())
+    assert run_data.history_of(packed) == ()
+    assert run_data.size_of_history(packed) == 0
+    assert run_data.told_of(packed) == run_data.told_of(full())
+    assert (run_data.attempts_of(packed), run_data.expires_at(packed)) == (len(HistoryKind), NOW + 100)
+    run_data.check(packed)
 
 
 @pytest.mark.parametrize(
@@ -182,19 +190,19 @@ def test_the_history_can_be_forgotten_alone() -> None:
     ],
 )
 def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str) -> None:
-    [event] = notes.history_of(notes.noted(b"", HistoryKind.CRASHED, NOW, detail))
+    [event] = run_data.history_of(run_data.noted(b"", HistoryKind.CRASHED, NOW, detail))
     assert event.detail == kept
     assert len(event.detail.encode()) <= 255
 
 
 def test_the_longest_history_can_be_packed() -> None:
     packed = b""
-    for number in range(notes.MOST_HISTORY + 5):
-        packed = notes.noted(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=notes.MOST_HISTORY)
-    history = notes.history_of(packed)
-    assert len(history) == notes.MOST_HISTORY
-    assert history[0].at == NOW + notes.MOST_HISTORY + 4
-    notes.check(packed)
+    for number in range(run_data.MOST_HISTORY + 5):
+        packed = run_data.noted(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=run_data.MOST_HISTORY)
+    history = run_data.history_of(packed)
+    assert len(history) == run_data.MOST_HISTORY
+    assert history[0].at == NOW + run_data.MOST_HISTORY + 4
+    run_data.check(packed)
 
 
 def test_an_event_tells_its_time_as_a_datetime() -> None:
@@ -214,13 +222,13 @@ def test_an_event_tells_its_time_as_a_datetime() -> None:
     ],
 )
 def test_progress_is_two_numbers_and_a_line(values: tuple[Any, Any, Any], progress: Progress) -> None:
-    found = notes.progress_of_values(*values)
+    found = run_data.progress_of_values(*values)
     assert found == progress
-    assert notes.progress_of(notes.with_part(b"", PROGRESS, notes.progress_json(found))) == progress
+    assert run_data.progress_of(run_data.with_part(b"", PROGRESS, run_data.progress_json(found))) == progress
 
 
 def test_a_long_message_of_progress_is_cut() -> None:
-    assert notes.progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
+    assert run_data.progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
 
 
 @pytest.mark.parametrize(
@@ -236,33 +244,33 @@ def test_a_long_message_of_progress_is_cut() -> None:
 )
 def test_what_is_no_progress_is_refused_in_one_line(values: tuple[Any, Any, Any], refused: str) -> None:
     with pytest.raises(InvalidJob) as caught:
-        notes.progress_of_values(*values)
+        run_data.progress_of_values(*values)
     assert str(caught.value) == refused
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, 1 << 20_000], ids=["nan", "inf", "long"])
 def test_progress_that_json_cannot_carry_is_refused(number: float) -> None:
     with pytest.raises(InvalidJob, match="data is not JSON"):
-        notes.progress_json(notes.progress_of_values(number, None, ""))
+        run_data.progress_json(run_data.progress_of_values(number, None, ""))
 
 
 # Damage
 
 LOOKS: dict[str, Callable[[bytes], object]] = {
-    "check": notes.check,
-    "history": notes.history_of,
-    "result": notes.result_of,
-    "error": notes.error_of,
-    "progress": notes.progress_of,
-    "expiry": notes.expires_at,
+    "check": run_data.check,
+    "history": run_data.history_of,
+    "result": run_data.result_of,
+    "error": run_data.error_of,
+    "progress": run_data.progress_of,
+    "expiry": run_data.expires_at,
 }
 CHANGES: dict[str, Callable[[bytes], bytes]] = {
-    "started anew": lambda packed: notes.started_anew(packed, NOW),
-    "noted": lambda packed: notes.noted(packed, HistoryKind.LOST, NOW, most=3),
-    "no attempts": notes.with_no_attempts,
-    "a part": lambda packed: notes.with_part(packed, RESULT, b"1"),
-    "expiring": lambda packed: notes.expiring(packed, NOW),
-    "no history": notes.without_history,
+    "started anew": lambda packed: run_data.started_anew(packed, NOW),
+    "noted": lambda packed: run_data.noted(packed, HistoryKind.LOST, NOW, most=3),
+    "no attempts": run_data.with_no_attempts,
+    "a part": lambda packed: run_data.with_part(packed, RESULT, b"1"),
+    "expiring": lambda packed: run_data.expiring(packed, NOW),
+    "no history": run_data.without_history,
 }
 
 
@@ -283,19 +291,19 @@ DAMAGES: dict[str, bytes] = {
     "fewer events than the history has": damaged(lambda raw: raw.__setitem__(3, raw[3] - 1)),
     "more events than the history has": damaged(lambda raw: raw.__setitem__(3, raw[3] + 1)),
     "a part more than there is": damaged(lambda raw: raw.__setitem__(0, 3)),
-    "an error that is no list": notes.with_part(NEW, ERROR, b"7"),
-    "an error of two": notes.with_part(NEW, ERROR, b'["a","b"]'),
-    "progress that is no JSON": notes.with_part(NEW, PROGRESS, b"["),
-    "progress of two": notes.with_part(NEW, PROGRESS, b"[1,2]"),
-    "progress of five": notes.with_part(NEW, PROGRESS, b'[1,2,"",4,5]'),
-    "a result that is no JSON": notes.with_part(NEW, RESULT, b"{"),
+    "an error that is no list": run_data.with_part(NEW, ERROR, b"7"),
+    "an error of two": run_data.with_part(NEW, ERROR, b'["a","b"]'),
+    "progress that is no JSON": run_data.with_part(NEW, PROGRESS, b"["),
+    "progress of two": run_data.with_part(NEW, PROGRESS, b"[1,2]"),
+    "progress of five": run_data.with_part(NEW, PROGRESS, b'[1,2,"",4,5]'),
+    "a result that is no JSON": run_data.with_part(NEW, RESULT, b"{"),
 }
 
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_the_check_notices(what: str) -> None:
     with pytest.raises(StoreError, match="damaged") as caught:
-        notes.check(DAMAGES[what])
+        run_data.check(DAMAGES[what])
     assert not caught.value.retryable
     assert len(str(caught.value).splitlines()) == 1
 
@@ -310,33 +318,33 @@ def test_whatever_the_bytes_are_they_are_read_and_changed_or_refused(raw: bytes,
 
 
 def test_progress_tells_of_which_attempt_it_is() -> None:
-    progress = notes.progress_of_values(1, 2, "half", 3)
-    packed = notes.with_part(NEW, PROGRESS, notes.progress_json(progress))
-    found = notes.progress_of(packed)
+    progress = run_data.progress_of_values(1, 2, "half", 3)
+    packed = run_data.with_part(NEW, PROGRESS, run_data.progress_json(progress))
+    found = run_data.progress_of(packed)
     assert found is not None
     assert found.attempt == 3
     assert found == Progress(1, 2, "half")
 
 
 def test_progress_of_a_version_that_did_not_tell_the_attempt_is_read() -> None:
-    found = notes.progress_of(notes.with_part(NEW, PROGRESS, b'[3,10,"resizing"]'))
+    found = run_data.progress_of(run_data.with_part(NEW, PROGRESS, b'[3,10,"resizing"]'))
     assert found is not None
     assert (found, found.attempt) == (Progress(3, 10, "resizing"), None)
 
 
 def test_limits_of_one_job_are_kept_beside_the_rest_and_when_it_runs_again() -> None:
-    packed = notes.with_part(NEW, notes.LIMITS, notes.limits_json(3, None))
-    packed = notes.with_part(notes.with_part(packed, RESULT, b"7"), PROGRESS, b'[1,null,"",1]')
-    assert (notes.limits_of(packed), notes.result_of(packed)) == ((3, None), 7)
-    again = notes.started_anew(packed, 5.0)
-    assert (notes.limits_of(again), notes.result_of(again), notes.attempts_of(again)) == ((3, None), None, 0)
-    notes.check(again)
-    assert notes.limits_of(b"") == notes.limits_of(NEW) == (None, None)
+    packed = run_data.with_part(NEW, run_data.LIMITS, run_data.limits_json(3, None))
+    packed = run_data.with_part(run_data.with_part(packed, RESULT, b"7"), PROGRESS, b'[1,null,"",1]')
+    assert (run_data.limits_of(packed), run_data.result_of(packed)) == ((3, None), 7)
+    again = run_data.started_anew(packed, 5.0)
+    assert (run_data.limits_of(again), run_data.result_of(again), run_data.attempts_of(again)) == ((3, None), None, 0)
+    run_data.check(again)
+    assert run_data.limits_of(b"") == run_data.limits_of(NEW) == (None, None)
 
 
 @pytest.mark.parametrize("json", [b"[", b"7", b"[1]", b'["a",1]', b"[0,1]", b"[1,-1]", b"[true,1]"])
 def test_damaged_limits_are_none_for_who_runs_the_job_and_noticed_by_the_check(json: bytes) -> None:
-    packed = notes.with_part(NEW, notes.LIMITS, json)
-    assert notes.limits_of(packed) == (None, None)
+    packed = run_data.with_part(NEW, run_data.LIMITS, json)
+    assert run_data.limits_of(packed) == (None, None)
     with pytest.raises(StoreError, match="damaged"):
-        notes.check(packed)
+        run_data.check(packed)

@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, notes
+from jobs_service import JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, run_data
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, pack_id
-from jobs_service.layer.pending import Terms
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import READY, Record
-from jobs_service.layer.unit import Entry, Unit, run
+from jobs_service.layer.unit_of_work import Entry, UnitOfWork, run
 from jobs_service.model import UNSET
 from tests.layer.support import Layer, Writes, add, layer
 from tests.virtual_time import EPOCH, in_virtual_time
 
-ONE = Terms(1, None, None, 1, 100)
-Work = Callable[[Unit], Awaitable[Any]]
+ONE = AcceptTerms(1, None, None, 1, 100)
+Work = Callable[[UnitOfWork], Awaitable[Any]]
 
 
-async def accept(unit: Unit, found: Layer) -> Entry:
+async def accept(unit: UnitOfWork, found: Layer) -> Entry:
     """Accept the job at the front."""
-    [entry], _ = await pending.accept(unit, found.keys, ONE)
+    [entry], _ = await queue.accept(unit, found.keys, ONE)
     return entry
 
 
@@ -61,13 +61,13 @@ async def test_a_job_that_goes_through_everything_is_written_once() -> None:
     async with layer() as found:
         place = found.place("a")
 
-        async def work(unit: Unit) -> None:
+        async def work(unit: UnitOfWork) -> None:
             await add(unit, place, 1, priority=5, run_at=EPOCH + 9)
             await creation.resubmit(unit, place, Spec(2, 0, None))
             lock = lock_of(await accept(unit, found))
-            await processing.update(unit, place, lock, b"3")
-            await processing.resubmit(unit, place, lock, Spec(UNSET, 7, None))
-            await processing.finish(unit, place, lock, b"4", Outcome.SUCCEEDED)
+            await running_jobs.update(unit, place, lock, b"3")
+            await running_jobs.resubmit(unit, place, lock, Spec(UNSET, 7, None))
+            await running_jobs.finish(unit, place, lock, b"4", Outcome.SUCCEEDED)
 
         writes = await writes_of(found, work)
         assert of_section(found, writes, found.keys.data) == ["stamp value"]
@@ -90,7 +90,7 @@ async def test_a_job_that_goes_through_everything_is_written_once() -> None:
 async def test_each_of_many_jobs_is_written_once_and_the_type_is_told_once() -> None:
     async with layer() as found:
 
-        async def work(unit: Unit) -> None:
+        async def work(unit: UnitOfWork) -> None:
             for number in range(10):
                 await add(unit, found.place(str(number)))
             for _ in range(4):
@@ -110,7 +110,7 @@ async def test_a_job_added_and_removed_is_not_written() -> None:
     async with layer() as found:
         before = await found.pairs()
 
-        async def work(unit: Unit) -> None:
+        async def work(unit: UnitOfWork) -> None:
             await add(unit, found.place("a"))
             await creation.remove(unit, found.place("a"), False)
 
@@ -127,7 +127,7 @@ async def test_what_was_only_looked_at_is_not_written() -> None:
     async with layer() as found:
         await found.add("a", 1)
 
-        async def work(unit: Unit) -> None:
+        async def work(unit: UnitOfWork) -> None:
             await unit.load(found.place("a"))
             await unit.load(found.place("missing"))
             await creation.add(unit, found.place("a"), Spec(1, 0, None), "resubmit")
@@ -149,9 +149,9 @@ async def test_a_moved_job_leaves_no_index_entry_behind() -> None:
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.assert_sound()
         for _ in range(2):
-            await found.transact(lambda unit: processing.update(unit, place, lock, None))
+            await found.transact(lambda unit: running_jobs.update(unit, place, lock, None))
             await found.assert_sound()
-        await found.transact(lambda unit: processing.finish(unit, place, lock, None, Outcome.FAILED))
+        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.FAILED))
         await found.assert_sound()
         assert len(await found.pairs(found.keys.ready, found.keys.ready + AFTER)) == 0
         assert len(await found.pairs(found.keys.activity, found.keys.activity + AFTER)) == 0
@@ -162,7 +162,7 @@ async def test_a_job_is_read_once_however_often_it_is_touched() -> None:
     async with layer() as found:
         await found.add("a")
 
-        async def work(unit: Unit) -> bool:
+        async def work(unit: UnitOfWork) -> bool:
             one = await unit.load(found.place("a"))
             [two] = await unit.load_many(found.keys, [pack_id("a")])
             await unit.prefetch([found.place("a")])
@@ -179,7 +179,7 @@ async def test_jobs_queue_in_the_order_of_the_operations_of_a_transaction_and_of
     async with layer() as found:
 
         def adding(*ids: str) -> Work:
-            async def work(unit: Unit) -> None:
+            async def work(unit: UnitOfWork) -> None:
                 for id in ids:
                     await add(unit, found.place(id))
 
@@ -188,7 +188,7 @@ async def test_jobs_queue_in_the_order_of_the_operations_of_a_transaction_and_of
         await found.transact(adding("c", "a"))
         await found.transact(adding("z", "b"))
 
-        async def move(unit: Unit) -> None:
+        async def move(unit: UnitOfWork) -> None:
             await creation.resubmit(unit, found.place("c"), Spec(UNSET, 1, UNSET))
             await creation.resubmit(unit, found.place("c"), Spec(UNSET, 0, UNSET))
 
@@ -201,7 +201,7 @@ async def test_jobs_queue_in_the_order_of_the_operations_of_a_transaction_and_of
 async def test_seqs_of_one_transaction_grow_and_are_known_after_the_commit() -> None:
     async with layer() as found:
 
-        async def work(unit: Unit) -> list[Entry]:
+        async def work(unit: UnitOfWork) -> list[Entry]:
             entries = [await add(unit, found.place(id)) for id in "cab"]
             assert all(entry.record is not None and entry.record.seq_bytes is None for entry in entries)
             return entries
@@ -218,7 +218,7 @@ async def test_seqs_of_one_transaction_grow_and_are_known_after_the_commit() -> 
 async def test_a_transaction_that_moves_more_jobs_than_it_can_order_is_too_large() -> None:
     async with layer() as found:
 
-        async def work(unit: Unit) -> None:
+        async def work(unit: UnitOfWork) -> None:
             for _ in range(65_536):
                 unit.new_seq()
             with pytest.raises(TransactionTooLarge, match="more than 65536 jobs; split it"):
@@ -258,13 +258,13 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         id = "a" * 4000
         place = found.place(id)
         priority = "p" * 5900
-        biggest = 100_000 - 4 - 24 - 16 - 10 - 2 * 5902 - 4 - notes.HEAD_BYTES
+        biggest = 100_000 - 4 - 24 - 16 - 10 - 2 * 5902 - 4 - run_data.HEAD_BYTES
         await found.add(id, "x" * (biggest - 2), priority=priority)
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
         await found.transact(lambda unit: creation.remove(unit, place, False))
         await found.assert_sound()
-        await found.transact(lambda unit: processing.release(unit, place, lock))
+        await found.transact(lambda unit: running_jobs.release(unit, place, lock))
         await found.assert_sound()
         with pytest.raises(JobTooLarge):
             await found.add("b" * 4000, "x" * (biggest - 1), priority=priority)
@@ -277,7 +277,7 @@ async def test_a_type_that_is_missing_takes_no_job_and_nothing_is_written() -> N
         with pytest.raises(NoTypeTimeout):
             await found.add("a")
 
-        async def made_here(unit: Unit) -> None:
+        async def made_here(unit: UnitOfWork) -> None:
             await activity.set_type_timeout(unit, found.keys, 5.0)
             await add(unit, found.place("a"))
             await activity.clear_type_timeout(unit, found.keys)
@@ -294,14 +294,14 @@ async def test_as_many_jobs_are_taken_as_a_transaction_can_hold_and_never_none()
         for number in range(40):
             await found.add(f"{number:02}", "x" * 90_000)
 
-        async def take(unit: Unit) -> int:
-            taken, more = await pending.accept(unit, found.keys, Terms(1000, None, None, 1, 100))
+        async def take(unit: UnitOfWork) -> int:
+            taken, more = await queue.accept(unit, found.keys, AcceptTerms(1000, None, None, 1, 100))
             assert more
             return len(taken)
 
         assert 20 <= await found.transact(take) <= 30
 
-        async def fit(unit: Unit) -> int:
+        async def fit(unit: UnitOfWork) -> int:
             entry = Entry(found.keys, "a", pack_id("a"), None)
             entry.record = Record(None, READY, b"s" * 12, b"\x14", None, None, False, None, b"x" * 3_000_000)
             return len(unit.fitting([entry, entry]))
@@ -343,10 +343,10 @@ def test_a_run_that_did_not_commit_leaves_nothing_behind_and_the_next_one_does_i
             work: Work = {
                 "add": adding(found, "a"),
                 "accept": lambda unit: accept(unit, found),
-                "update": lambda unit: processing.update(unit, place, lock, b"1"),
-                "finish": lambda unit: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED),
-                "release": lambda unit: processing.release(unit, place, lock),
-                "resubmit": lambda unit: processing.resubmit(unit, place, lock, Spec(UNSET, 3, UNSET)),
+                "update": lambda unit: running_jobs.update(unit, place, lock, b"1"),
+                "finish": lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED),
+                "release": lambda unit: running_jobs.release(unit, place, lock),
+                "resubmit": lambda unit: running_jobs.resubmit(unit, place, lock, Spec(UNSET, 3, UNSET)),
                 "remove": removing(found, "a"),
             }[how]
             before = await found.pairs()
@@ -365,7 +365,7 @@ async def test_a_run_takes_the_jobs_as_they_are_then_whatever_an_earlier_one_has
         await found.add("a")
         await found.add("b")
 
-        def work(unit: Unit) -> Awaitable[Entry]:
+        def work(unit: UnitOfWork) -> Awaitable[Entry]:
             return accept(unit, found)
 
         assert (await run_and_lose(found, work)).id == "a"
@@ -392,7 +392,7 @@ async def test_a_run_that_fails_writes_nothing() -> None:
         await found.add("a")
         before = await found.pairs()
 
-        async def work(unit: Unit) -> None:
+        async def work(unit: UnitOfWork) -> None:
             await add(unit, found.place("b"))
             await creation.remove(unit, found.place("a"), False)
             raise KeyError

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sortedcontainers import SortedDict
 
 from jobs_service.store.base import KeyValue
-from jobs_service.store.buffer import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_VALUE, Write, added
+from jobs_service.store.read_your_writes import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_VALUE, Write, added
 
 _BEFORE_END: Final = (True, False)
 _version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)

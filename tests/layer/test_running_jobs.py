@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Outcome, WorkerConflict, notes
-from jobs_service.layer import activity, creation, pending, processing
+from jobs_service import Outcome, WorkerConflict, run_data
+from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_seconds
-from jobs_service.layer.pending import Terms
-from jobs_service.layer.processing import Holding, Told
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit import Retention, Unit
+from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import JobError, JobState, Progress
-from jobs_service.notes import HistoryKind
+from jobs_service.run_data import HistoryKind
 from tests.layer.support import Layer, layer
 from tests.virtual_time import EPOCH, in_virtual_time
 
@@ -30,14 +30,14 @@ A, S, X, C, L, F, K = (
     HistoryKind.CANCELED,
 )
 ERROR = JobError("E", "no")
-CRASHED = Told(None, notes.error_json(ERROR), "E: no")
+CRASHED = RunReport(None, run_data.error_json(ERROR), "E: no")
 AGAIN = Spec("new", 0, None)
 
 
 async def accept(found: Layer, limit: int = 1, **terms: Any) -> bytes:
     """Accept the job at the front, and return its lock."""
-    wanted = Terms(limit, None, None, 1, 100, "me", **terms)
-    [entry], _ = await found.transact(lambda unit: pending.accept(unit, found.keys, wanted))
+    wanted = AcceptTerms(limit, None, None, 1, 100, "me", **terms)
+    [entry], _ = await found.transact(lambda unit: queue.accept(unit, found.keys, wanted))
     assert entry.record is not None
     assert entry.record.lock is not None
     return entry.record.lock
@@ -59,7 +59,7 @@ async def record(found: Layer) -> Record:
 
 def kinds(told: Record) -> list[HistoryKind]:
     """Return the kinds of a job's events, oldest first."""
-    return [event.kind for event in reversed(notes.history_of(told.notes))]
+    return [event.kind for event in reversed(run_data.history_of(told.run_data))]
 
 
 async def counter(found: Layer) -> int:
@@ -76,22 +76,22 @@ async def lose_all(found: Layer) -> list[Any]:
 
 # History and attempts
 
-Move = Callable[[Unit, Any, bytes], Awaitable[Any]]
+Move = Callable[[UnitOfWork, Any, bytes], Awaitable[Any]]
 MOVES: dict[str, tuple[Move, list[HistoryKind], int]] = {
-    "update": (lambda unit, place, lock: processing.update(unit, place, lock, b"1"), [A, S], 1),
-    "progress": (lambda unit, place, lock: processing.update(unit, place, lock, None, b'[1,2,""]'), [A, S], 1),
-    "beat": (lambda unit, place, lock: processing.beat(unit, [(place, lock)]), [A, S], 1),
-    "resubmit": (lambda unit, place, lock: processing.resubmit(unit, place, lock, AGAIN), [A, S], 1),
-    "release": (lambda unit, place, lock: processing.release(unit, place, lock), [A, S, X], 0),
-    "stop": (lambda unit, place, lock: processing.stop(unit, place, lock, EPOCH + 9), [A, S, X], 0),
-    "crash": (lambda unit, place, lock: processing.crash(unit, place, lock, CRASHED, EPOCH + 9), [A, S, C], 1),
-    "finish": (lambda unit, place, lock: processing.finish(unit, place, lock, None, Outcome.SUCCEEDED), [A, S, F], 1),
+    "update": (lambda unit, place, lock: running_jobs.update(unit, place, lock, b"1"), [A, S], 1),
+    "progress": (lambda unit, place, lock: running_jobs.update(unit, place, lock, None, b'[1,2,""]'), [A, S], 1),
+    "beat": (lambda unit, place, lock: running_jobs.beat(unit, [(place, lock)]), [A, S], 1),
+    "resubmit": (lambda unit, place, lock: running_jobs.resubmit(unit, place, lock, AGAIN), [A, S], 1),
+    "release": (lambda unit, place, lock: running_jobs.release(unit, place, lock), [A, S, X], 0),
+    "stop": (lambda unit, place, lock: running_jobs.stop(unit, place, lock, EPOCH + 9), [A, S, X], 0),
+    "crash": (lambda unit, place, lock: running_jobs.crash(unit, place, lock, CRASHED, EPOCH + 9), [A, S, C], 1),
+    "finish": (lambda unit, place, lock: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED), [A, S, F], 1),
     "fail": (
-        lambda unit, place, lock: processing.finish(unit, place, lock, None, Outcome.FAILED, CRASHED),
+        lambda unit, place, lock: running_jobs.finish(unit, place, lock, None, Outcome.FAILED, CRASHED),
         [A, S, C, F],
         1,
     ),
-    "cancel": (lambda unit, place, lock: processing.finish(unit, place, lock, None, Outcome.CANCELED), [A, S, K], 1),
+    "cancel": (lambda unit, place, lock: running_jobs.finish(unit, place, lock, None, Outcome.CANCELED), [A, S, K], 1),
 }
 CANCELED_ENDS = {"release": [A, S, X, K], "stop": [A, S, X, K], "crash": [A, S, C, K], "finish": [A, S, K]}
 
@@ -105,8 +105,8 @@ async def test_a_move_of_a_running_job_leaves_its_events_and_counts_its_attempt(
         await found.transact(lambda unit: operation(unit, found.place("a"), lock))
         told = await record(found)
     assert kinds(told) == events
-    assert notes.attempts_of(told.notes) == attempts
-    details = {event.kind: event.detail for event in notes.history_of(told.notes)}
+    assert run_data.attempts_of(told.run_data) == attempts
+    details = {event.kind: event.detail for event in run_data.history_of(told.run_data)}
     assert (details[S], details.get(C, "E: no"), details[A]) == ("me", "E: no", "")
 
 
@@ -132,7 +132,7 @@ async def test_a_move_under_another_lock_is_a_conflict_and_leaves_nothing(move: 
         before = await found.pairs()
         if move == "beat":
             taken = await found.transact(lambda unit: operation(unit, found.place("a"), b"x" * 16))
-            assert taken == [Holding.TAKEN]
+            assert taken == [LockStatus.TAKEN]
         else:
             with pytest.raises(WorkerConflict):
                 await found.transact(lambda unit: operation(unit, found.place("a"), b"x" * 16))
@@ -145,9 +145,9 @@ async def test_a_lost_job_keeps_its_attempt_and_says_so() -> None:
         await running(found)
         assert await lose_all(found) == ["a"]
         told = await record(found)
-        assert (kinds(told), notes.attempts_of(told.notes)) == ([A, S, L], 1)
+        assert (kinds(told), run_data.attempts_of(told.run_data)) == ([A, S, L], 1)
         await accept(found)
-        assert notes.attempts_of((await record(found)).notes) == 2
+        assert run_data.attempts_of((await record(found)).run_data) == 2
 
 
 @in_virtual_time
@@ -169,11 +169,11 @@ async def test_attempts_are_those_that_were_not_given_back() -> None:
             lock = await accept(found)
             if move == "crash now":
                 await found.transact(
-                    lambda unit, lock=lock: processing.crash(unit, found.place("a"), lock, CRASHED, EPOCH)  # type: ignore[misc]
+                    lambda unit, lock=lock: running_jobs.crash(unit, found.place("a"), lock, CRASHED, EPOCH)  # type: ignore[misc]
                 )
             else:
-                await found.transact(lambda unit, lock=lock: processing.release(unit, found.place("a"), lock))  # type: ignore[misc]
-            counted.append(notes.attempts_of((await record(found)).notes))
+                await found.transact(lambda unit, lock=lock: running_jobs.release(unit, found.place("a"), lock))  # type: ignore[misc]
+            counted.append(run_data.attempts_of((await record(found)).run_data))
     assert counted == [1, 1, 2, 2]
 
 
@@ -182,11 +182,11 @@ async def test_a_crashed_job_waits_until_it_is_to_be_tried_again_and_keeps_its_p
     async with layer() as found:
         await found.add("a", priority=7)
         lock = await accept(found)
-        await found.transact(lambda unit: processing.crash(unit, found.place("a"), lock, CRASHED, EPOCH + 30))
+        await found.transact(lambda unit: running_jobs.crash(unit, found.place("a"), lock, CRASHED, EPOCH + 30))
         told = await record(found)
         assert (told.state, told.run_at, told.priority) == (JobState.PENDING, EPOCH + 30, b"\x15\x07")
-        assert notes.error_of(told.notes) == ERROR
-        taken, _ = await found.transact(lambda unit: pending.accept(unit, found.keys, Terms(1, None, None, 1, 100)))
+        assert run_data.error_of(told.run_data) == ERROR
+        taken, _ = await found.transact(lambda unit: queue.accept(unit, found.keys, AcceptTerms(1, None, None, 1, 100)))
         assert taken == []
 
 
@@ -195,10 +195,10 @@ async def test_a_stopped_job_keeps_its_time_unless_another_is_given() -> None:
     async with layer() as found:
         await found.add("a", run_at=EPOCH - 5)
         lock = await accept(found)
-        await found.transact(lambda unit: processing.stop(unit, found.place("a"), lock, None))
+        await found.transact(lambda unit: running_jobs.stop(unit, found.place("a"), lock, None))
         assert (await record(found)).run_at == EPOCH - 5
         lock = await accept(found)
-        await found.transact(lambda unit: processing.stop(unit, found.place("a"), lock, EPOCH + 60))
+        await found.transact(lambda unit: running_jobs.stop(unit, found.place("a"), lock, EPOCH + 60))
         assert (await record(found)).run_at == EPOCH + 60
 
 
@@ -210,7 +210,7 @@ async def test_no_more_events_are_kept_than_the_worker_says() -> None:
             lock = await accept(found, max_history=3)
             told = CRASHED._replace(max_history=3)
             await found.transact(
-                lambda unit, lock=lock, told=told: processing.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
+                lambda unit, lock=lock, told=told: running_jobs.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
             )
         assert kinds(await record(found)) == [C, S, C]
 
@@ -223,7 +223,7 @@ async def test_those_who_do_not_know_how_many_events_are_kept_keep_as_many_as_th
             lock = await accept(found, max_history=40)
             told = CRASHED._replace(max_history=40)
             await found.transact(
-                lambda unit, lock=lock, told=told: processing.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
+                lambda unit, lock=lock, told=told: running_jobs.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
             )
         assert len(kinds(await record(found))) == 40
         lock = await accept(found, max_history=40)
@@ -231,7 +231,9 @@ async def test_those_who_do_not_know_how_many_events_are_kept_keep_as_many_as_th
         assert kinds(await record(found))[-2:] == [S, L]
         lock = await accept(found, max_history=40)
         await found.transact(
-            lambda unit: processing.finish(unit, found.place("a"), lock, None, Outcome.FAILED, Told(max_history=40))
+            lambda unit: running_jobs.finish(
+                unit, found.place("a"), lock, None, Outcome.FAILED, RunReport(max_history=40)
+            )
         )
         await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), AGAIN))
         assert (len(kinds(await record(found))), kinds(await record(found))[-1]) == (40, A)
@@ -244,19 +246,19 @@ async def test_those_who_do_not_know_how_many_events_are_kept_keep_as_many_as_th
 async def test_what_a_run_leaves_stays_until_the_job_is_resubmitted() -> None:
     async with layer() as found:
         lock = await running(found)
-        progress = notes.progress_json(Progress(1, 2, "half"))
-        await found.transact(lambda unit: processing.update(unit, found.place("a"), lock, None, progress))
-        told = Told(b'{"w":1}', notes.error_json(ERROR))
+        progress = run_data.progress_json(Progress(1, 2, "half"))
+        await found.transact(lambda unit: running_jobs.update(unit, found.place("a"), lock, None, progress))
+        told = RunReport(b'{"w":1}', run_data.error_json(ERROR))
         await found.transact(
-            lambda unit: processing.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED, told)
+            lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED, told)
         )
-        ended = (await record(found)).notes
-        assert (notes.result_of(ended), notes.error_of(ended)) == ({"w": 1}, ERROR)
-        assert notes.progress_of(ended) == Progress(1, 2, "half")
+        ended = (await record(found)).run_data
+        assert (run_data.result_of(ended), run_data.error_of(ended)) == ({"w": 1}, ERROR)
+        assert run_data.progress_of(ended) == Progress(1, 2, "half")
         await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), AGAIN))
         again = await record(found)
     assert kinds(again) == [A, S, F, A]
-    assert (notes.attempts_of(again.notes), notes.told_of(again.notes)) == (0, b"")
+    assert (run_data.attempts_of(again.run_data), run_data.told_of(again.run_data)) == (0, b"")
 
 
 @in_virtual_time
@@ -264,25 +266,29 @@ async def test_a_job_resubmitted_while_it_runs_begins_without_attempts_and_keeps
     async with layer() as found:
         lock = await running(found)
         await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), AGAIN))
-        told = Told(b"7")
+        told = RunReport(b"7")
         await found.transact(
-            lambda unit: processing.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED, told)
+            lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED, told)
         )
         again = await record(found)
     assert (again.state, kinds(again)) == (JobState.PENDING, [A, S, F])
-    assert (notes.attempts_of(again.notes), notes.result_of(again.notes)) == (0, 7)
+    assert (run_data.attempts_of(again.run_data), run_data.result_of(again.run_data)) == (0, 7)
 
 
 @in_virtual_time
 async def test_resubmitting_a_job_that_waits_begins_anew_only_where_it_is_moved() -> None:
     async with layer() as found:
         lock = await running(found)
-        await found.transact(lambda unit: processing.crash(unit, found.place("a"), lock, CRASHED, EPOCH))
+        await found.transact(lambda unit: running_jobs.crash(unit, found.place("a"), lock, CRASHED, EPOCH))
         await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), Spec("other", 0, EPOCH)))
-        assert notes.attempts_of((await record(found)).notes) == 1
+        assert run_data.attempts_of((await record(found)).run_data) == 1
         await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), Spec("other", 5, EPOCH)))
         told = await record(found)
-    assert (kinds(told), notes.attempts_of(told.notes), notes.error_of(told.notes)) == ([A, S, C, A], 0, None)
+    assert (kinds(told), run_data.attempts_of(told.run_data), run_data.error_of(told.run_data)) == (
+        [A, S, C, A],
+        0,
+        None,
+    )
 
 
 @in_virtual_time
@@ -290,18 +296,18 @@ async def test_a_job_with_as_much_data_as_can_be_still_crashes_and_ends() -> Non
     async with layer() as found:
         full = found.store.limits.value - 200
         await found.add("a", "x" * full)
-        traceback = Told(None, notes.error_json(JobError("E", "no", "t" * 3000)), "E: no")
+        traceback = RunReport(None, run_data.error_json(JobError("E", "no", "t" * 3000)), "E: no")
         for _ in range(2):
             lock = await accept(found)
             await found.transact(
-                lambda unit, lock=lock: processing.crash(unit, found.place("a"), lock, traceback, EPOCH)  # type: ignore[misc]
+                lambda unit, lock=lock: running_jobs.crash(unit, found.place("a"), lock, traceback, EPOCH)  # type: ignore[misc]
             )
         lock = await accept(found)
         await found.transact(
-            lambda unit: processing.finish(unit, found.place("a"), lock, None, Outcome.FAILED, traceback)
+            lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.FAILED, traceback)
         )
         told = await record(found)
-    assert (told.outcome, notes.attempts_of(told.notes)) == (Outcome.FAILED, 3)
+    assert (told.outcome, run_data.attempts_of(told.run_data)) == (Outcome.FAILED, 3)
 
 
 # Heartbeats
@@ -312,14 +318,14 @@ async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
     async with layer() as found:
         for id in ("a", "b", "c"):
             await found.add(id)
-        wanted = Terms(3, None, None, 1, 100)
-        entries, _ = await found.transact(lambda unit: pending.accept(unit, found.keys, wanted))
+        wanted = AcceptTerms(3, None, None, 1, 100)
+        entries, _ = await found.transact(lambda unit: queue.accept(unit, found.keys, wanted))
         held = [(found.place(entry.id), entry.record.lock) for entry in entries if entry.record and entry.record.lock]
         await found.transact(lambda unit: creation.remove(unit, found.place("b"), False))
         await found.transact(lambda unit: creation.remove(unit, found.place("c"), True))
         [stamp] = [value for key, value in await found.pairs() if key == found.keys.watch_activity]
-        told = await found.transact(lambda unit: processing.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
-        assert told == [Holding.HELD, Holding.CANCELED, Holding.TAKEN, Holding.TAKEN]
+        told = await found.transact(lambda unit: running_jobs.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
+        assert told == [LockStatus.HELD, LockStatus.CANCELED, LockStatus.TAKEN, LockStatus.TAKEN]
         lost = await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, stamp, 10))
         assert lost == ([], False)
         await found.assert_sound()
@@ -346,7 +352,7 @@ async def test_those_who_run_jobs_are_told_exactly_when_one_is_taken_away() -> N
         await lose_all(found)
         assert await counter(found) == 3
         lock = await accept(found)
-        await found.transact(lambda unit: processing.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED))
+        await found.transact(lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED))
         await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
         await found.add("a")
         await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
@@ -360,7 +366,7 @@ async def finish(found: Layer, id: str, outcome: Outcome = Outcome.SUCCEEDED) ->
     """Add a job, and have it run and end."""
     await found.add(id)
     lock = await accept(found)
-    await found.transact(lambda unit: processing.finish(unit, found.place(id), lock, None, outcome))
+    await found.transact(lambda unit: running_jobs.finish(unit, found.place(id), lock, None, outcome))
 
 
 async def expire(found: Layer, until: float, limit: int = 100) -> int:
@@ -403,7 +409,7 @@ async def test_an_entry_that_was_left_behind_is_cleared_and_not_in_the_way() -> 
         await found.add("pending")
         stray = [found.keys.expiring + pack_seconds(EPOCH) + found.place(id)[2] for id in ("gone", "pending")]
 
-        async def damage(unit: Unit) -> None:
+        async def damage(unit: UnitOfWork) -> None:
             for key in stray:
                 unit.transaction.set(key, b"")
 

@@ -13,23 +13,23 @@ from typing import Any
 
 from jobs_service.actors.context import log
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.processing import Holding
+from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
-from jobs_service.runner.cap import Cap
-from jobs_service.runner.ends import Ends
-from jobs_service.runner.execution import NOTHING, End, Execution
+from jobs_service.runner.execution import NOTHING, Execution, RunEnd
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.host import Host
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.owner import Owner
-from jobs_service.runner.run import Run, Why
+from jobs_service.runner.run import Run, StopReason
+from jobs_service.runner.run_endings import RunEndings
+from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Watch
 
-_LOST_TO_OTHERS = (Why.CANCELED, Why.TAKEN)
-_WHY = {Holding.CANCELED: Why.CANCELED, Holding.TAKEN: Why.TAKEN}
+_LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
+_WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
 
 
-class Runs:
+class ActiveRuns:
     """The runs of one handler's jobs, in a limited number of slots.
 
     Args:
@@ -47,7 +47,7 @@ class Runs:
         queue_watch, cancel_watch: on which the lane waits, if it does: fired when it is to look again.
     """
 
-    def __init__(self, host: Host, handler: Handler[Any, Any], cap: Cap) -> None:
+    def __init__(self, host: Host, handler: Handler[Any, Any], cap: SlotLimit) -> None:
         self.handler = handler
         self.log = log.bind(type=handler.type, handler=handler.name)
         self.busy = 0
@@ -61,7 +61,7 @@ class Runs:
         self._cap = cap
         self._loop = asyncio.get_running_loop()
         self._execution = Execution(handler, host.context.sources, self._blocked)
-        self._ends = Ends(host.context, host.operations, handler.type, self._execution, self.log, self._forget)
+        self._ends = RunEndings(host.context, host.operations, handler.type, self._execution, self.log, self._forget)
         self._owner = Owner(host.worker, self)
         self._by_lock: dict[bytes, Run] = {}
         self._none = asyncio.Event()
@@ -125,14 +125,14 @@ class Runs:
             self.some.set()
             self._none.clear()
         if self.draining or self.busy > options.slots:
-            run.why = Why.ENDING if self.draining else Why.STOPPED
+            run.why = StopReason.ENDING if self.draining else StopReason.STOPPED
             self._left(run)
             self._write(run, self._execution.asked(job, run.why))
             return
         run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
         if limit is not None:
-            run.timers.append(self._loop.call_later(limit, self.stop_run, run, Why.OVERTIME))
+            run.timers.append(self._loop.call_later(limit, self.stop_run, run, StopReason.OVERTIME))
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Ask a function of the user's about a job."""
@@ -169,9 +169,9 @@ class Runs:
 
     # Ends
 
-    def _write(self, run: Run, end: End) -> None:
+    def _write(self, run: Run, end: RunEnd) -> None:
         if run.written or end.operation is None:
-            if run.why is Why.TAKEN and not run.abandoned:
+            if run.why is StopReason.TAKEN and not run.abandoned:
                 self.log.warning("job_taken_over", id=run.job.id)
             elif run.written and not run.abandoned:
                 end.tell_dropped(self.log, run.job)
@@ -218,17 +218,17 @@ class Runs:
 
     # Stopping runs
 
-    def heed(self, runs: Iterable[Run], found: Iterable[Holding]) -> None:
+    def heed(self, runs: Iterable[Run], found: Iterable[LockStatus]) -> None:
         """Act on what jobs are found to be to this worker: have the handlers of those that are lost to it end."""
         for run, holding in zip(runs, found, strict=True):
-            if holding is Holding.TAKEN and run.ending:
+            if holding is LockStatus.TAKEN and run.ending:
                 run.written = True  # as its handler wanted; that goes on
             elif holding in _WHY and not run.written:
                 self.stop_run(run, _WHY[holding])
 
-    def stop_run(self, run: Run, why: Why) -> None:
+    def stop_run(self, run: Run, why: StopReason) -> None:
         """Ask a handler to end, and go on without it when its grace is over."""
-        if run.task is None or run.task.done() or run.why is Why.TAKEN or run.why is why:
+        if run.task is None or run.task.done() or run.why is StopReason.TAKEN or run.why is why:
             return
         first = run.why is None
         if not first and why not in _LOST_TO_OTHERS:
@@ -259,7 +259,7 @@ class Runs:
         self.wake()
         for run in self.running():
             if run.continuous or self.handler.kind == "command":  # they would not end by themselves
-                self.stop_run(run, Why.ENDING)
+                self.stop_run(run, StopReason.ENDING)
             elif run.announce is not None:
                 run.announce()
         await self._within(self.options.grace)
@@ -267,7 +267,7 @@ class Runs:
 
     async def _stop_all(self) -> None:
         for run in list(self._by_lock.values()):
-            self.stop_run(run, Why.ENDING)
+            self.stop_run(run, StopReason.ENDING)
         await self._within(self.options.grace)
         for run in list(self._by_lock.values()):
             if run.task is not None and not run.task.done():

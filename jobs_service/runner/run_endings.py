@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from jobs_service.actors.context import Context
-from jobs_service.actors.group_commit import GroupCommit
+from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreError, WorkerConflict
-from jobs_service.events import EventLog
-from jobs_service.layer import processing
-from jobs_service.layer.batching import Batch, Room
+from jobs_service.layer import running_jobs
+from jobs_service.layer.batch_bounds import Batch, Room
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.log import EventLog
 from jobs_service.model import JobType
-from jobs_service.runner.execution import End, Execution
+from jobs_service.runner.execution import Execution, RunEnd
 from jobs_service.runner.run import Run
 
 _MOST_BYTES: Final = 500_000
 """Bytes of the records that one transaction rewrites: while it is written, the next one is prepared."""
 
 
-class Ends:
+class RunEndings:
     """Writes what becomes of the jobs of one handler.
 
     Args:
@@ -54,14 +54,14 @@ class Ends:
         self._over = over
         self._batch = Batch.of(context.store.limits, most_bytes=_MOST_BYTES)
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[Run, End]] = []
+        self._waiting: list[tuple[Run, RunEnd]] = []
         self._rewriting: set[asyncio.Task[None]] = set()
         self._has_left = False
         self._unsettled = 0
         self._settled = asyncio.Event()
         self._settled.set()
 
-    def write(self, run: Run, end: End) -> None:
+    def write(self, run: Run, end: RunEnd) -> None:
         """Have the end of a run written, together with those that end now."""
         if not self._unsettled:
             self._settled.clear()
@@ -82,7 +82,7 @@ class Ends:
         if self._rewriting:
             await asyncio.wait(self._rewriting)
 
-    def _queue(self, run: Run, end: End) -> None:
+    def _queue(self, run: Run, end: RunEnd) -> None:
         if not self._waiting:
             self._loop.call_soon(self._send_all)
         self._waiting.append((run, end))
@@ -101,7 +101,7 @@ class Ends:
         if whole <= self._batch.bytes and len(waiting) <= self._batch.jobs:
             self._send(waiting, whole)
             return
-        part: list[tuple[Run, End]] = []
+        part: list[tuple[Run, RunEnd]] = []
         room = Room(self._batch.bytes)
         for run, end in waiting:
             size = run.size + end.size
@@ -112,7 +112,7 @@ class Ends:
             part.append((run, end))
         self._send(part, _bytes_of(part))
 
-    def _send(self, part: list[tuple[Run, End]], size: int) -> None:
+    def _send(self, part: list[tuple[Run, RunEnd]], size: int) -> None:
         keys = self._keys()
 
         answered = False
@@ -142,11 +142,11 @@ class Ends:
     def _keys(self) -> TypeKeys:
         return self._context.keyspace.of(self._type)
 
-    def _tell_written(self, run: Run, end: End) -> None:
+    def _tell_written(self, run: Run, end: RunEnd) -> None:
         if run.ending or end.error is None:  # others were told of when their handler had ended
             end.tell(self._log, run.job, self._loop.time() - run.at)
 
-    def _not_written(self, run: Run, end: End, error: Exception) -> None:
+    def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
         passes = isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable)
         if passes and not self._has_left:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
@@ -157,20 +157,20 @@ class Ends:
         elif isinstance(error, WorkerConflict):
             self._tell_ended_otherwise(run, end)
             self._settle(run)
-        elif end.operation is processing.finish and not (end.instead or isinstance(error, RecordDamaged)):
+        elif end.operation is running_jobs.finish and not (end.instead or isinstance(error, RecordDamaged)):
             # A result that the store does not take; an error of bounded size it takes.
             failure = self._execution.too_large(run.job, error)
             failure.tell(self._log, run.job)
             self._queue(run, failure)
         else:
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
-            if isinstance(error, RecordDamaged) and not self._has_left and end.operation is not processing.set_aside:
+            if isinstance(error, RecordDamaged) and not self._has_left and end.operation is not running_jobs.set_aside:
                 # By itself it would run, and not end, once per timeout.
-                self._rewrite(run, End(processing.set_aside, (error,)))
+                self._rewrite(run, RunEnd(running_jobs.set_aside, (error,)))
             else:
                 self._settle(run)
 
-    def _tell_ended_otherwise(self, run: Run, end: End) -> None:
+    def _tell_ended_otherwise(self, run: Run, end: RunEnd) -> None:
         """The job is not this run's any more: another worker's, or ended by its handler in its own transaction."""
         if run.stored:
             self._tell_written(run, end)
@@ -179,7 +179,7 @@ class Ends:
         else:
             self._log.warning("job_taken_over", id=run.job.id)
 
-    def _rewrite(self, run: Run, end: End) -> None:
+    def _rewrite(self, run: Run, end: RunEnd) -> None:
         """Write an end that met what passes again and again, until it is there or the job is another's."""
         operation = end.operation
         assert operation is not None
@@ -210,6 +210,6 @@ class Ends:
         task.add_done_callback(self._rewriting.discard)
 
 
-def _bytes_of(part: list[tuple[Run, End]]) -> int:
+def _bytes_of(part: list[tuple[Run, RunEnd]]) -> int:
     """Return the bytes that are rewritten: all of each record, not only what is new in it."""
     return sum([run.size + end.size for run, end in part])

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
-from jobs_service.layer.batching import Batch, Pace
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.batch_bounds import Batch, Pace
+from jobs_service.layer.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 Job = TypeVar("Job")
 
-Operation: TypeAlias = Callable[[Unit], Awaitable[T]]
+Operation: TypeAlias = Callable[[UnitOfWork], Awaitable[T]]
 Transact: TypeAlias = Callable[[Operation[T]], Coroutine[Any, Any, T]]
 TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], Operation[T]], Coroutine[Any, Any, T]]
 
@@ -49,7 +49,7 @@ async def in_order(
 
 async def in_parts(
     batches: Iterable[Sequence[Job]],
-    work: Callable[[Unit, Sequence[Job]], Awaitable[list[T]]],
+    work: Callable[[UnitOfWork, Sequence[Job]], Awaitable[list[T]]],
     transact: Transact[list[T]],
     most: int,
 ) -> list[T]:

@@ -6,17 +6,17 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jobs_service import notes
+from jobs_service import run_data
 from jobs_service.errors import JobCanceled, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import take_out
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
 from jobs_service.model import Outcome
-from jobs_service.notes import ERROR, PROGRESS, RESULT, HistoryKind
+from jobs_service.run_data import ERROR, PROGRESS, RESULT, HistoryKind
 
 
-class Holding(enum.Enum):
+class LockStatus(enum.Enum):
     """What a running job is to the worker who has accepted it."""
 
     HELD = "held"
@@ -26,7 +26,7 @@ class Holding(enum.Enum):
     """It is the worker's no more, or its record cannot be read: nothing that the worker does can be written."""
 
 
-class Told(NamedTuple):
+class RunReport(NamedTuple):
     """What a worker says at the end of a run beside the job's data.
 
     Attributes:
@@ -46,10 +46,12 @@ class Told(NamedTuple):
     attempts: int = 0
 
 
-NOTHING = Told()
+NOTHING = RunReport()
 
 
-async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None, progress: bytes | None = None) -> Entry:
+async def update(
+    unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, progress: bytes | None = None
+) -> Entry:
     """Show that the job is alive: a new seq, and new data or progress if given.
 
     Raises:
@@ -63,13 +65,13 @@ async def update(unit: Unit, place: Place, lock: bytes, json: bytes | None, prog
     if json is not None:
         record = record.with_json(json)
     if progress is not None:
-        record = record.with_notes(notes.with_part(record.notes, PROGRESS, progress))
+        record = record.with_run_data(run_data.with_part(record.run_data, PROGRESS, progress))
     unit.replace(entry, record.running(lock, unit.new_seq()))
     return entry
 
 
 async def finish(
-    unit: Unit, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, told: Told = NOTHING
+    unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, told: RunReport = NOTHING
 ) -> Entry:
     """End the run: finished, or pending again if somebody resubmitted it and nobody canceled it.
 
@@ -82,9 +84,9 @@ async def finish(
     record = _held(entry, lock)
     if json is not None:
         record = record.with_json(json)
-    said = _with_told(record.notes, told)
+    said = _with_told(record.run_data, told)
     if told.reason:
-        said = notes.noted(
+        said = run_data.noted(
             said, HistoryKind.CRASHED, unit.now, told.reason, attempts=told.attempts, most=told.max_history
         )
     if record.cancel:
@@ -92,15 +94,15 @@ async def finish(
         outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
     elif record.next is not None:
         priority, run_at = record.next
-        said = notes.noted(said, HistoryKind.FINISHED, unit.now, most=told.max_history)
-        again = record.with_next(None).with_notes(notes.with_no_attempts(said))
+        said = run_data.noted(said, HistoryKind.FINISHED, unit.now, most=told.max_history)
+        again = record.with_next(None).with_run_data(run_data.with_no_attempts(said))
         unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
         return entry
     await _end(unit, entry, record, said, outcome, told.max_history)
     return entry
 
 
-async def beat(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]:
+async def beat(unit: UnitOfWork, held: Sequence[tuple[Place, bytes]]) -> list[LockStatus]:
     """Show that many running jobs are alive, also canceled ones: their workers are about to end them.
 
     Args:
@@ -111,31 +113,31 @@ async def beat(unit: Unit, held: Sequence[tuple[Place, bytes]]) -> list[Holding]
         What each of them is to its worker.
     """
     await unit.prefetch([place for place, _ in held])
-    found: list[Holding] = []
+    found: list[LockStatus] = []
     for place, lock in held:
         entry = unit.loaded(place)
         record = None if entry is None else entry.record
         found.append(_holding(record, lock))
-        if entry is not None and record is not None and found[-1] is not Holding.TAKEN:
+        if entry is not None and record is not None and found[-1] is not LockStatus.TAKEN:
             unit.replace(entry, record.running(lock, unit.new_seq()))
     return found
 
 
-def holding(raw: bytes | None, lock: bytes) -> Holding:
+def holding(raw: bytes | None, lock: bytes) -> LockStatus:
     """Return what a job is to its worker, given its record as stored."""
     try:
         return _holding(None if raw is None else Record.decode(raw, True), lock)
     except RecordDamaged:
-        return Holding.TAKEN
+        return LockStatus.TAKEN
 
 
-def _holding(record: Record | None, lock: bytes) -> Holding:
+def _holding(record: Record | None, lock: bytes) -> LockStatus:
     if record is None or record.lock != lock:
-        return Holding.TAKEN
-    return Holding.CANCELED if record.cancel else Holding.HELD
+        return LockStatus.TAKEN
+    return LockStatus.CANCELED if record.cancel else LockStatus.HELD
 
 
-async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float) -> Entry:
+async def crash(unit: UnitOfWork, place: Place, lock: bytes, told: RunReport, run_at: float) -> Entry:
     """End a run that failed: the job is pending again from a time on; a canceled one is finished.
 
     Args:
@@ -148,14 +150,14 @@ async def crash(unit: Unit, place: Place, lock: bytes, told: Told, run_at: float
     """
     entry = await unit.load(place)
     record = _held(entry, lock)
-    said = _with_told(record.notes, told)
-    said = notes.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history, crashes=told.crashes)
+    said = _with_told(record.run_data, told)
+    said = run_data.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history, crashes=told.crashes)
     await _give_back(unit, entry, record, said, run_at)
     return entry
 
 
 async def stop(
-    unit: Unit, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = ""
+    unit: UnitOfWork, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = ""
 ) -> Entry:
     """Give the job back as one whose run does not count: pending from a time on (None: as before).
 
@@ -170,12 +172,12 @@ async def stop(
     """
     entry = await unit.load(place)
     record = _held(entry, lock)
-    said = notes.noted(record.notes, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
+    said = run_data.noted(record.run_data, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
     await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)
     return entry
 
 
-async def resubmit(unit: Unit, place: Place, lock: bytes, spec: Spec) -> Entry:
+async def resubmit(unit: UnitOfWork, place: Place, lock: bytes, spec: Spec) -> Entry:
     """Ask for another run after this one, with a new seq.
 
     Raises:
@@ -192,7 +194,7 @@ async def resubmit(unit: Unit, place: Place, lock: bytes, spec: Spec) -> Entry:
     return entry
 
 
-async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
+async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry:
     """Give the job back: pending at once with the same priority; a canceled one is finished.
 
     Raises:
@@ -201,7 +203,7 @@ async def release(unit: Unit, place: Place, lock: bytes) -> Entry:
     return await stop(unit, place, lock, None, None, "released")
 
 
-async def set_aside(unit: Unit, place: Place, lock: bytes, error: RecordDamaged) -> None:
+async def set_aside(unit: UnitOfWork, place: Place, lock: bytes, error: RecordDamaged) -> None:
     """Take a running job out of the index, because a part of its record is damaged that its end needs.
 
     One whose record cannot be read at all is left to those who look for silent workers.
@@ -219,44 +221,44 @@ async def set_aside(unit: Unit, place: Place, lock: bytes, error: RecordDamaged)
     take_out(unit, entry.keys, entry.keys.activity_head + seq, entry.packed_id)
 
 
-async def lose(unit: Unit, entry: Entry, record: Record) -> None:
+async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
     """Take a running job from a worker that fell silent: pending, or finished if it is canceled.
 
     Raises:
         RecordDamaged: no end of a run could be written: it would run, and be lost, for ever.
     """
-    notes.check_sizes(record.notes)
+    run_data.check_sizes(record.run_data)
     unit.take_away(entry.keys)
-    await _give_back(unit, entry, record, notes.noted(record.notes, HistoryKind.LOST, unit.now), record.run_at)
+    await _give_back(unit, entry, record, run_data.noted(record.run_data, HistoryKind.LOST, unit.now), record.run_at)
 
 
-async def _give_back(unit: Unit, entry: Entry, record: Record, said: bytes, run_at: float | None) -> None:
+async def _give_back(unit: UnitOfWork, entry: Entry, record: Record, said: bytes, run_at: float | None) -> None:
     if record.cancel:
         await _end(unit, entry, record, said, Outcome.CANCELED, None)
     else:
         place = unit.place_for(run_at)
-        unit.replace(entry, record.with_notes(said).pending(place, unit.new_seq(), record.priority, run_at))
+        unit.replace(entry, record.with_run_data(said).pending(place, unit.new_seq(), record.priority, run_at))
 
 
 async def _end(
-    unit: Unit, entry: Entry, record: Record, said: bytes, outcome: Outcome, max_history: int | None
+    unit: UnitOfWork, entry: Entry, record: Record, said: bytes, outcome: Outcome, max_history: int | None
 ) -> None:
     """Make the job be finished: until it expires, if finished jobs of its type do."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
-    said = notes.noted(said, kind, unit.now, most=max_history)
+    said = run_data.noted(said, kind, unit.now, most=max_history)
     retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
     keep = retention.seconds(outcome)
     if keep is not None:
-        said = notes.expiring(said, unit.now + keep)
+        said = run_data.expiring(said, unit.now + keep)
     unit.replace(entry, record.finished(unit.new_seq(), outcome, said))
 
 
-def _with_told(said: bytes, told: Told) -> bytes:
+def _with_told(said: bytes, told: RunReport) -> bytes:
     """Return the notes with what the worker says."""
     if told.result is not None:
-        said = notes.with_part(said, RESULT, told.result)
+        said = run_data.with_part(said, RESULT, told.result)
     if told.error is not None:
-        said = notes.with_part(said, ERROR, told.error)
+        said = run_data.with_part(said, ERROR, told.error)
     return said
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation
-from jobs_service.layer.batching import SHARE, Batch, Pace, Room, rewritten_bytes, too_much_for
-from jobs_service.layer.unit import Unit
+from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, Room, rewritten_bytes, too_much_for
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
 from jobs_service.store.base import Limits
 from tests.layer.support import layer
@@ -140,7 +140,7 @@ async def test_of_many_large_jobs_only_those_are_read_that_fit_into_the_transact
         for id in ids:
             await found.add(id, LARGE)
 
-        async def take(unit: Unit) -> tuple[list[str | bytes], int, int]:
+        async def take(unit: UnitOfWork) -> tuple[list[str | bytes], int, int]:
             entries = await unit.load_fitting(found.keys, [found.place(id)[2] for id in ids])
             size = sum(rewritten_bytes(entry.record, 20) for entry in entries if entry.record)
             return [entry.id for entry in entries], len(unit.entries), size
@@ -169,7 +169,7 @@ async def test_a_unit_is_full_when_the_whole_records_that_it_rewrites_fill_its_s
         for id in ids:
             await found.add(id, LARGE)
 
-        async def resubmit(unit: Unit) -> int:
+        async def resubmit(unit: UnitOfWork) -> int:
             for done, id in enumerate(ids):
                 if unit.is_full:
                     return done
@@ -187,7 +187,7 @@ async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
         for id in ids:
             await found.add(id, LARGE)
 
-        async def remove(unit: Unit) -> int:
+        async def remove(unit: UnitOfWork) -> int:
             for done, id in enumerate(ids):
                 if unit.is_full:
                     return done
@@ -197,7 +197,7 @@ async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
         assert await found.transact(remove) == 112
 
 
-async def _count(unit: Unit, keys: object, packed: list[bytes]) -> int:
+async def _count(unit: UnitOfWork, keys: object, packed: list[bytes]) -> int:
     return len(await unit.load_fitting(keys, packed))  # type: ignore[arg-type]
 
 

@@ -100,7 +100,7 @@ class _Look:
             self.collisions += 1
 
 
-class Looks:
+class QueueReads:
     """The looks at queues of one transaction, over all runs of its function.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 from jobs_service.errors import StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store.base import STAMP_BYTES
-from jobs_service.store.marks import HAPPENED, LIFETIME, Marks
+from jobs_service.store.commit_marks import HAPPENED, LIFETIME, Marks
 
 NOW = 10 * LIFETIME
 

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer.keyspace import ACTIVITY, AFTER, DATA, STAMP_CODE, Keyspace, TypeFinder, unpack_id
-from jobs_service.layer.processing import lose
 from jobs_service.layer.record import lock_in
+from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
-from jobs_service.layer.unit import Entry, Place, Unit
+from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
 from jobs_service.store.base import Snapshot
 
 _SEQ_BYTES = len(STAMP_CODE) + 12
@@ -61,7 +61,7 @@ async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
         return None
 
 
-async def take_from(unit: Unit, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
+async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
     """Take for lost what dead instances still hold of these jobs: pending, or finished if canceled.
 
     Those whose notes cannot be read are set aside.
