@@ -11,8 +11,8 @@ from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.commit_marks import Mark, Marks
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb_client import Network
-from jobs_service.store.fdb_transaction import FdbTransaction
+from jobs_service.store.fdb.client import Network
+from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.stores import plain_settings
 from tests.unsure import Fates
 

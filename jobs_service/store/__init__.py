@@ -37,7 +37,7 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
         return MemoryStore(settings=settings, sources=sources)
     if colon and scheme == "fdb":
         from jobs_service.store.fdb import FdbStore
-        from jobs_service.store.fdb_directory import split_address
+        from jobs_service.store.fdb.directory import split_address
 
         file, directory = split_address(rest, settings.fdb_directory)
         return FdbStore(file, settings=settings, sources=sources, directory=directory)

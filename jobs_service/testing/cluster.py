@@ -33,7 +33,7 @@ from jobs_service.store.base import (
     no_coroutine,
 )
 from jobs_service.store.commit_marks import HAPPENED, LIFETIME, Mark, Marks
-from jobs_service.store.fdb_errors import (
+from jobs_service.store.fdb.errors import (
     COMMIT_UNKNOWN_RESULT,
     NOT_COMMITTED,
     TRANSACTION_TIMED_OUT,

@@ -25,14 +25,13 @@ from typing import Any, Final
 import lmdb
 
 from jobs_service.settings import Settings
-from jobs_service.store import lmdb as module
-from jobs_service.store import process_locks
 from jobs_service.store.base import Limits, Watch
-from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb_state import LmdbTransaction, apply_log
-from jobs_service.store.process_locks import DIRECTORY
+from jobs_service.store.lmdb import LmdbStore, process_locks
+from jobs_service.store.lmdb import store as module
+from jobs_service.store.lmdb.process_locks import DIRECTORY
+from jobs_service.store.lmdb.state import LmdbTransaction, apply_log
+from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
 from jobs_service.store.read_your_writes import CLEAR, SET
-from jobs_service.store.thread_calls import Answer, Deadlines, Request
 from jobs_service.testing import Process, World
 
 KEY: Final = 511

@@ -18,7 +18,7 @@ from jobs_service.errors import DirectoryMoved, StoreError, StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, Watch, open_address
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb_directory import DIRECTORY
+from jobs_service.store.fdb.directory import DIRECTORY
 from tests.contract.support import patience, value_of, write
 from tests.stores import FDB_VARIABLE, plain_settings
 

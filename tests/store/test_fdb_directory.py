@@ -13,7 +13,7 @@ from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb_directory import (
+from jobs_service.store.fdb.directory import (
     DIRECTORY,
     FORMAT,
     Location,
@@ -113,7 +113,7 @@ async def test_a_foreign_change_of_the_metadata_version_costs_no_look_up(monkeyp
         looked_up.append(path)
         return look_up(native, path)
 
-    monkeypatch.setattr("jobs_service.store.fdb.look_up", counting)
+    monkeypatch.setattr("jobs_service.store.fdb.store.look_up", counting)
     store = at("tests/metadata")
     await store.open()
     prefix = await store.prefix()

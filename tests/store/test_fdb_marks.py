@@ -19,9 +19,9 @@ from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb_errors import COMMIT_UNKNOWN_RESULT
-from jobs_service.store.fdb_sweeper import MarkSweeper, _Page
-from jobs_service.store.fdb_transaction import FdbTransaction
+from jobs_service.store.fdb.errors import COMMIT_UNKNOWN_RESULT
+from jobs_service.store.fdb.sweeper import MarkSweeper, _Page
+from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.contract.support import number, patience, value_of, write
 from tests.fdb_stores import Fated, UnsureFdbStore
 from tests.store.test_fdb import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing

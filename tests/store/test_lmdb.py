@@ -21,7 +21,7 @@ from jobs_service.settings import Settings
 from jobs_service.store import Store, Transaction, Watch
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb_environment import FORMAT
+from jobs_service.store.lmdb.environment import FORMAT
 from tests.contract.support import END, contents, patience, placeholder, value_of, write
 from tests.store.lmdb_process import ROOT
 

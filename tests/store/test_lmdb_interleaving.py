@@ -14,7 +14,7 @@ import lmdb
 import pytest
 
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.watches import Watches
+from jobs_service.store.lmdb.watches import Watches
 from tests.simulation.mutants.mutant import Defect, changed, together
 from tests.store.foreign_process import ForeignProcess
 from tests.store.interleaving import play

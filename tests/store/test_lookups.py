@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jobs_service.store import Transaction
 from jobs_service.store.base import KeyValue, Watch
-from jobs_service.store.watches import Watches
+from jobs_service.store.lmdb.watches import Watches
 from tests.contract.support import patience
 from tests.store.lmdb_process import process
 from tests.store.test_lmdb import opened

@@ -12,9 +12,8 @@ from structlog.testing import capture_logs
 
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store import process_locks
-from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.process_locks import DIRECTORY, INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
+from jobs_service.store.lmdb import LmdbStore, process_locks
+from jobs_service.store.lmdb.process_locks import DIRECTORY, INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
 
 
 class Locks:

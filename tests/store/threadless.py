@@ -10,9 +10,9 @@ from typing import Any, Final
 from jobs_service.settings import Settings
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb_environment import open_environment
-from jobs_service.store.lmdb_room import Room
-from jobs_service.store.thread_calls import Answer, Request
+from jobs_service.store.lmdb.environment import open_environment
+from jobs_service.store.lmdb.room import Room
+from jobs_service.store.lmdb.thread_calls import Answer, Request
 from tests.contract.support import END
 
 _LOOP: Final = asyncio.new_event_loop()

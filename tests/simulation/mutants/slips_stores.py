@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from jobs_service.store.commit_marks import Marks
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb_sweeper import _Page
-from jobs_service.store.fdb_transaction import FdbTransaction, _Reads
-from jobs_service.store.fdb_watches import FdbWatches
+from jobs_service.store.fdb.attempts import Attempts
+from jobs_service.store.fdb.sweeper import _Page
+from jobs_service.store.fdb.transaction import FdbTransaction, _Reads
+from jobs_service.store.fdb.watches import FdbWatches
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb_environment import open_environment
-from jobs_service.store.lmdb_room import Room
+from jobs_service.store.lmdb.environment import open_environment
+from jobs_service.store.lmdb.process_locks import ProcessLocks
+from jobs_service.store.lmdb.room import Room
+from jobs_service.store.lmdb.watches import Watches
 from jobs_service.store.memory import MemoryStore, MemoryTransaction
 from jobs_service.store.mvcc import Versions
-from jobs_service.store.process_locks import ProcessLocks
 from jobs_service.store.read_your_writes import BufferedTransaction
-from jobs_service.store.transaction_attempts import Attempts
-from jobs_service.store.watches import Watches
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 # Transactions over a base state

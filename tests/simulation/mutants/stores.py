@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs_service.store import fdb_errors
 from jobs_service.store.commit_marks import Marks
+from jobs_service.store.fdb import errors as fdb_errors
 from jobs_service.store.mvcc import Versions
 from jobs_service.store.read_your_writes import BufferedTransaction
 from jobs_service.testing.cluster import SimulatedStore

@@ -18,7 +18,7 @@ from typing import Any, Final
 import fdb
 
 from jobs_service.errors import in_one_line
-from jobs_service.store.fdb_cluster_file import Cluster, Coordinator
+from jobs_service.store.fdb.cluster_file import Cluster, Coordinator
 
 _STATUS: Final = b"\xff\xff/status/json"
 _PROBE_SECONDS: Final = 0.7

@@ -25,8 +25,8 @@ import lmdb
 
 from jobs_service.errors import StoreFull
 from jobs_service.log import EventLog
-from jobs_service.store.lmdb_file import DATA_FILE
-from jobs_service.store.lmdb_state import LmdbTransaction, grows
+from jobs_service.store.lmdb.file import DATA_FILE
+from jobs_service.store.lmdb.state import LmdbTransaction, grows
 
 _MIB: Final = 1 << 20
 _SHARE: Final = 16

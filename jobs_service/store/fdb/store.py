@@ -42,17 +42,18 @@ from jobs_service.store.base import (
     no_coroutine,
 )
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
-from jobs_service.store.counters import Counters
-from jobs_service.store.fdb_client import Bridge, Network, translated
-from jobs_service.store.fdb_cluster_file import (
+from jobs_service.store.fdb.attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
+from jobs_service.store.fdb.client import Bridge, Network, translated
+from jobs_service.store.fdb.cluster_file import (
     CONNECTION_STRING,
     Cluster,
     FileWatch,
     default_cluster_file,
     read_cluster_file,
 )
-from jobs_service.store.fdb_diagnosis import Reason, why_silent
-from jobs_service.store.fdb_directory import (
+from jobs_service.store.fdb.counters import Counters
+from jobs_service.store.fdb.diagnosis import Reason, why_silent
+from jobs_service.store.fdb.directory import (
     DIRECTORY,
     METADATA_VERSION,
     Location,
@@ -60,11 +61,10 @@ from jobs_service.store.fdb_directory import (
     is_still_there,
     look_up,
 )
-from jobs_service.store.fdb_errors import TRANSACTION_TIMED_OUT, may_have_committed
-from jobs_service.store.fdb_sweeper import MarkSweeper
-from jobs_service.store.fdb_transaction import FdbTransaction, Until
-from jobs_service.store.fdb_watches import SLACK, FdbWatches
-from jobs_service.store.transaction_attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
+from jobs_service.store.fdb.errors import TRANSACTION_TIMED_OUT, may_have_committed
+from jobs_service.store.fdb.sweeper import MarkSweeper
+from jobs_service.store.fdb.transaction import FdbTransaction, Until
+from jobs_service.store.fdb.watches import SLACK, FdbWatches
 
 T = TypeVar("T")
 

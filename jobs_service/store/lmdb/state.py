@@ -8,8 +8,8 @@ import lmdb
 
 from jobs_service.errors import StoreError
 from jobs_service.store.base import STAMP_BYTES, KeyValue, Limits
-from jobs_service.store.lmdb_damage import Damage
-from jobs_service.store.lmdb_errors import store_error
+from jobs_service.store.lmdb.damage import Damage
+from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.read_your_writes import (
     ADD,
     CLEAR,

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.store.base import TransactionFunction, Watch
-from jobs_service.store.lmdb_state import LmdbTransaction
+from jobs_service.store.lmdb.state import LmdbTransaction
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ import fdb
 from jobs_service.errors import StoreError
 from jobs_service.log import EventLog
 from jobs_service.store.base import Watch
-from jobs_service.store.fdb_client import Network, translated
+from jobs_service.store.fdb.client import Network, translated
 
 log = EventLog("jobs_service.store")
 

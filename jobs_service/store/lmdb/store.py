@@ -33,14 +33,14 @@ from jobs_service.store.base import (
     Watch,
     drive,
 )
-from jobs_service.store.lmdb_damage import MOST_RUNS, Damage
-from jobs_service.store.lmdb_environment import copy_environment, open_environment
-from jobs_service.store.lmdb_errors import store_error
-from jobs_service.store.lmdb_room import Room
-from jobs_service.store.lmdb_state import LmdbTransaction, State, apply_log
-from jobs_service.store.process_locks import ProcessLocks
-from jobs_service.store.thread_calls import Answer, Deadlines, Request, failed
-from jobs_service.store.watches import Watches
+from jobs_service.store.lmdb.damage import MOST_RUNS, Damage
+from jobs_service.store.lmdb.environment import copy_environment, open_environment
+from jobs_service.store.lmdb.errors import store_error
+from jobs_service.store.lmdb.process_locks import ProcessLocks
+from jobs_service.store.lmdb.room import Room
+from jobs_service.store.lmdb.state import LmdbTransaction, State, apply_log
+from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
+from jobs_service.store.lmdb.watches import Watches
 
 T = TypeVar("T")
 

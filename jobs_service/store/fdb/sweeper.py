@@ -14,7 +14,7 @@ from jobs_service.sources import Sources
 from jobs_service.store.background_priority import background
 from jobs_service.store.base import Transaction
 from jobs_service.store.commit_marks import Marks, version_of
-from jobs_service.store.fdb_transaction import FdbTransaction
+from jobs_service.store.fdb.transaction import FdbTransaction
 
 if TYPE_CHECKING:
     from jobs_service.store.fdb import FdbStore

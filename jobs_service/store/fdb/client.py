@@ -19,7 +19,7 @@ from typing import Any, Final
 import fdb
 
 from jobs_service.errors import StoreError, shown
-from jobs_service.store.fdb_errors import error_of
+from jobs_service.store.fdb.errors import error_of
 
 API_VERSION: Final = 730
 

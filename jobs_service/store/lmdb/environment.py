@@ -16,9 +16,9 @@ from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
 from jobs_service.sources import go_on
 from jobs_service.store.base import SYSTEM_KEYS
-from jobs_service.store.lmdb_errors import is_out_of_room, store_error
-from jobs_service.store.lmdb_file import DATA_FILE, check_meta_pages, check_pages
-from jobs_service.store.lmdb_room import map_size
+from jobs_service.store.lmdb.errors import is_out_of_room, store_error
+from jobs_service.store.lmdb.file import DATA_FILE, check_meta_pages, check_pages
+from jobs_service.store.lmdb.room import map_size
 
 FORMAT: Final = 2
 """The version of everything in the file: the layout of keys, records and the store's own keys."""

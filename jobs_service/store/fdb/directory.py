@@ -15,7 +15,7 @@ import fdb
 import fdb.tuple
 
 from jobs_service.errors import InvalidAddress, StoreError, StoreUnavailable, in_one_line, shown
-from jobs_service.store.fdb_errors import DATABASE_LOCKED
+from jobs_service.store.fdb.errors import DATABASE_LOCKED
 
 DIRECTORY: Final = ("jobs_service",)
 """Where in the directory layer the jobs' keys are by default."""

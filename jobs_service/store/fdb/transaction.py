@@ -34,8 +34,8 @@ from jobs_service.store.checks import (
     system_key,
     transaction_ended,
 )
-from jobs_service.store.fdb_client import translated
-from jobs_service.store.fdb_replies import Reply, pairs_of, values_of
+from jobs_service.store.fdb.client import translated
+from jobs_service.store.fdb.replies import Reply, pairs_of, values_of
 from jobs_service.store.ranges import Ranges, Stamped
 
 _PLACEHOLDER: Final = bytes(STAMP_BYTES)

@@ -1,0 +1,7 @@
+"""The embedded store: LMDB on disk, shared by all processes of one machine."""
+
+from __future__ import annotations
+
+from jobs_service.store.lmdb.store import LmdbStore
+
+__all__ = ["LmdbStore"]
