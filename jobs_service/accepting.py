@@ -12,29 +12,14 @@ import contextlib
 from bisect import bisect
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Generic, TypeVar
 
 from jobs_service.errors import StoreError
+from jobs_service.layer.queue import EmptyQueue
 from jobs_service.store.base import Watch
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyQueue:
-    """What an attempt returns that found no job.
-
-    Attributes:
-        watch: on the type's pending queue, set in the transaction that found nothing; None for all but the first of
-            several who found nothing together.
-        due_in: seconds until the next scheduled job comes due; None when there is none. 0 without a watch: some have
-            come due, and not all of them were made ready yet.
-    """
-
-    watch: Watch | None
-    due_in: float | None
 
 
 class _Line:

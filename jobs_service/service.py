@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 from jobs_service import json_data, run_data
-from jobs_service.accepting import EmptyQueue, Waiting
+from jobs_service.accepting import Waiting
 from jobs_service.actors.context import Context
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.process_monitor import ProcessMonitor
@@ -61,6 +61,7 @@ from jobs_service.layer.enqueueing import Enqueueable, How, ResultT, Wanted, bat
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, pack_type, place_of, to_seconds
 from jobs_service.layer.listing import JobPage, list_page
+from jobs_service.layer.queue import EmptyQueue
 from jobs_service.layer.record import Record
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.transaction import (
@@ -1415,18 +1416,15 @@ class JobsService:
             if not answer.cancelled() and answer.exception() is None:
                 self._return(answer.result())
             raise
-        if isinstance(found, tuple):
-            return EmptyQueue(*found)
-        return [running_job(entry, self) for entry in found]
+        return found if isinstance(found, EmptyQueue) else [running_job(entry, self) for entry in found]
 
     def _return(self, found: Accepted) -> None:
         """Give back what came for a caller who has gone."""
-        if isinstance(found, tuple):
-            if found[0] is not None:
-                found[0].cancel()
-            return
-        for entry in found:
-            self._give_back(entry)
+        if not isinstance(found, EmptyQueue):
+            for entry in found:
+                self._give_back(entry)
+        elif found.watch is not None:
+            found.watch.cancel()
 
     def _give_back(self, entry: Entry) -> None:
         """Release a job that was accepted for a caller who had gone when the commit was answered."""

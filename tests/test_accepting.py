@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service import StoreError, StoreUnavailable
-from jobs_service.accepting import EmptyQueue, Waiting
+from jobs_service.accepting import Waiting
+from jobs_service.layer.queue import EmptyQueue
 from jobs_service.store import Watch
 from tests.virtual_time import in_virtual_time, run_virtual
 

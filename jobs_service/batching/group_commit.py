@@ -19,8 +19,8 @@ from jobs_service.layer import queue
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.queue import EmptyQueue
 from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
-from jobs_service.store.base import Watch
 
 T = TypeVar("T")
 
@@ -40,12 +40,11 @@ _ALONE: Final = 32
 """Operations of one caller from which on, on a cluster, they have a transaction of their own: it commits while others
 go on, such as that which accepts the next jobs."""
 
-Accepted: TypeAlias = list[Entry] | tuple[Watch | None, float | None]
-"""What an accept comes back with: jobs, or a watch on the queue and the seconds until the next scheduled job is due.
+Accepted: TypeAlias = list[Entry] | EmptyQueue
+"""What an accept comes back with: jobs, or what is to be waited for when there are none.
 
 Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
-in the queue: look again; 0 seconds tell that these are jobs that have come due, and were not all made ready yet. Who
-did not ask for a watch gets an empty list when there is nothing.
+in the queue: they look again. Whoever did not ask for a watch gets an empty list when there is nothing.
 """
 
 Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
@@ -210,10 +209,10 @@ class _Accepts:
         looks.took(keys, spread, [entry.id for entry in taken])
         if len(taken) == terms.limit:
             # Where that was all that a transaction holds, there may be more.
-            return taken, (None, None) if limit == self._most else []
+            return taken, EmptyQueue(None, None) if limit == self._most else []
         # A watch does not fire for what its own transaction adds.
         if more or (self._watch and unit.woke(keys)):
-            return taken, (None, 0.0 if more is queue.More.DUE else None)
+            return taken, EmptyQueue(None, 0.0 if more is queue.More.DUE else None)
         if not self._watch:
             return taken, []
         return taken, await queue.wait_for_more(unit, keys, self._terms.max_priority)
@@ -243,9 +242,9 @@ class _Accepts:
             else:
                 future.set_result(left)
                 if left:
-                    left = (None, left[1])
-        if left and left[0] is not None:
-            left[0].cancel()
+                    left = EmptyQueue(None, left.due_in)
+        if left and left.watch is not None:
+            left.watch.cancel()
         return False
 
 

@@ -55,6 +55,20 @@ class More(IntEnum):
     """Something was in the way, and is not any more."""
 
 
+class EmptyQueue(NamedTuple):
+    """What a look at the queue comes back with that found no job.
+
+    Attributes:
+        watch: on the type's queue, set in the transaction that found nothing; None where another look comes first, and
+            for all but the first of several who found nothing together.
+        due_in: seconds until the next scheduled job comes due; None when there is none. 0 without a watch: some have
+            come due, and not all of them were made ready yet.
+    """
+
+    watch: Watch | None
+    due_in: float | None
+
+
 class AcceptTerms(NamedTuple):
     """Which jobs a worker takes.
 
@@ -252,10 +266,8 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
 
 
-async def wait_for_more(
-    unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None = None
-) -> tuple[Watch, float | None]:
-    """Return a watch on the type's queue, and the seconds until the next of its jobs comes due (None for never).
+async def wait_for_more(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None = None) -> EmptyQueue:
+    """Return a watch on the type's queue, and the seconds until the next of its jobs comes due.
 
     Only of use to one who has just found no due job of the priorities up to max_priority (packed; None for all).
     """
@@ -267,7 +279,7 @@ async def wait_for_more(
     if ready_at is not None:
         # The clock may be set forward as it was set back, which nobody else looks at for a ready job.
         due_in = min(ready_at - now, _CLOCK_CHECK, _CLOCK_CHECK if due_in is None else due_in)
-    return unit.transaction.watch(keys.watch_pending), due_in
+    return EmptyQueue(unit.transaction.watch(keys.watch_pending), due_in)
 
 
 async def _next_ready(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None) -> float | None:

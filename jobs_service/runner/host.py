@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from jobs_service.accepting import EmptyQueue
 from jobs_service.actors.context import Context
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.queue import AcceptTerms, EmptyQueue
 from jobs_service.model import RunningJob, Worker
 
 

@@ -250,6 +250,7 @@ async def test_a_worker_that_goes_without_learns_when_the_next_job_is_due() -> N
 
         async def wait(unit: UnitOfWork) -> float | None:
             watch, due_in = await queue.wait_for_more(unit, found.keys)
+            assert watch is not None
             watch.cancel()
             return due_in
 
