@@ -43,7 +43,7 @@ from jobs_service.runner.exception_groups import decisive, leaves, message_of
 from jobs_service.runner.function_calls import Steps, in_thread
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.retry_policy import crashes_in_a_row, retry_at
+from jobs_service.runner.retry_policy import decide, has_attempts_left
 from jobs_service.runner.run import Run, StopReason, error_of, history_of
 from jobs_service.sources import Sources
 
@@ -150,14 +150,13 @@ class Execution:
             run: of a job that was accepted, its attempt counted. It knows why the handler was asked to end, if it was.
         """
         job, handler = run.job, self._handler
-        most = run.max_attempts or handler.options.max_attempts
-        if most is not None and job.attempts > most:
+        if not has_attempts_left(job.attempts, run.max_attempts, handler.options):
             # Workers that die with a job leave no other trace than the attempts that they began.
             return self._used_up(job)
         try:
             args = handler.codec.decode(job.data) if handler.takes_args else None
         except (InvalidJob, RecordDamaged) as error:
-            return self._failed(job, error, final=True)
+            return self._failed_for_good(job, error)
         bound_type, bound_id = _LOGGED_TYPE.set(job.type), _LOGGED_ID.set(job.id)
         try:
             if handler.kind == "thread":
@@ -199,12 +198,12 @@ class Execution:
         try:
             json = b"" if result is None else creation.json_of(job.type, job.id, result)
         except (InvalidJob, JobTooLarge) as error:
-            return self._failed(job, _unfit(result, error), final=True)
+            return self._failed_for_good(job, _unfit(result, error))
         return _succeeded(json, self._options.max_history)
 
     def too_large(self, job: RunningJob, error: Exception) -> RunEnd:
         """Return the end of a job whose result the store does not take."""
-        return self._failed(job, error, final=True)._replace(instead=True)
+        return self._failed_for_good(job, error)._replace(instead=True)
 
     def _told_by(self, run: Run, raised: BaseException) -> RunEnd:
         try:
@@ -230,12 +229,10 @@ class Execution:
         if isinstance(error, Snooze) and why is not StopReason.OVERTIME:
             later = self._sources.wall_time() + error.seconds
             return self._stopped(f"snoozed for {error.seconds:g} s", later)
-        if isinstance(error, Discard):
-            return self._failed(job, error, final=True)
         if isinstance(error, asyncio.CancelledError):
             # Nobody has asked for it: something in the handler was canceled, and it passed that on.
             error = JobsError("the handler canceled itself")
-        return self._failed(job, error, after=error.after if isinstance(error, Retry) else None)
+        return self._failed(job, error)
 
     def _stopped(self, reason: str, run_at: float | None = None) -> RunEnd:
         """Return the end of a job that is given back: to run from a time on, seconds since the epoch."""
@@ -261,7 +258,7 @@ class Execution:
 
     def _used_up(self, job: RunningJob) -> RunEnd:
         """Return the end of a job that was lost with its worker in the last of its attempts, and does not run again."""
-        end = self._failed(job, JobsError(_how_used_up(job)), final=True)
+        end = self._failed_for_good(job, JobsError(_how_used_up(job)))
         json, outcome, told = end.arguments
         assert end.error is not None
         if (last := error_of(job)) is not None:  # where the last run that could say so has failed
@@ -270,32 +267,39 @@ class Execution:
         # This run was begun, but is none.
         return end._replace(arguments=(json, outcome, told._replace(attempts=-1)))
 
-    def _failed(
-        self, job: RunningJob, error: BaseException, *, final: bool = False, after: float | None = None
-    ) -> RunEnd:
-        """Return the end of a run that failed: another attempt later, or none."""
-        options = self._options
+    def _failed(self, job: RunningJob, error: BaseException) -> RunEnd:
+        """Return the end of a run that failed, as the retry policy decides: another attempt later, or none."""
         now = self._sources.wall_time()
-        history, before = () if final else history_of(job), run_data.crashes_of(job._record.run_data)
-        at = None
-        if not final:
-            policy = (job.max_attempts or options.max_attempts, options.health_threshold, options.backoff)
-            at = retry_at(history, now, job.attempts, *policy, before)
+        next_attempt = decide(
+            error,
+            self._options,
+            history_of(job),
+            now=now,
+            attempts=job.attempts,
+            max_attempts=job.max_attempts,
+            crashes_before=run_data.crashes_of(job._record.run_data),
+            uniform=self._sources.uniform,
+        )
+        if next_attempt is None:
+            return self._failed_for_good(job, error)
+        described, report, size = self._report(job, error)
+        at, crashes = next_attempt
+        return RunEnd(running_jobs.crash, (report._replace(crashes=crashes), at), size, described, error, at - now)
+
+    def _failed_for_good(self, job: RunningJob, error: BaseException) -> RunEnd:
+        """Return the end of a job that does not run again."""
+        described, report, size = self._report(job, error)
+        return RunEnd(running_jobs.finish, (None, Outcome.FAILED, report), size, described, error)
+
+    def _report(self, job: RunningJob, error: BaseException) -> tuple[JobError, RunReport, int]:
+        """Return an error as it is kept, what is to be stored of the failed run, and about how many bytes that has."""
         described = _described(error)
         json = run_data.error_json(described)
         result = None
         if isinstance(error, CommandFailed) and error.result is not None:
             result = creation.json_of(job.type, job.id, error.result.within(MOST_KEPT).to_data())
-        told = RunReport(result, json, _brief(described, _MOST_OF_A_REASON), options.max_history)
-        size = len(json) + len(result or b"")
-        if at is None:
-            return RunEnd(running_jobs.finish, (None, Outcome.FAILED, told), size, described, error)
-        if after is not None:
-            at = now + after
-        elif options.jitter:
-            at += self._sources.uniform(0.0, options.jitter) * (at - now)
-        told = told._replace(crashes=crashes_in_a_row(history, now, before, options.health_threshold))
-        return RunEnd(running_jobs.crash, (told, at), size, described, error, at - now)
+        report = RunReport(result, json, _brief(described, _MOST_OF_A_REASON), self._options.max_history)
+        return described, report, len(json) + len(result or b"")
 
 
 def _succeeded(json: bytes | None, max_history: int | None) -> RunEnd:

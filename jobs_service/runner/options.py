@@ -24,6 +24,9 @@ looks after a weekend still finds them."""
 KEEP_TICKS: Final = _DAY
 """The same for periodic jobs: they come by themselves, and nobody waits for one of last week."""
 
+HEALTH_THRESHOLD: Final = 120.0
+"""Seconds that a job runs before a crash starts a new row of crashes."""
+
 JITTER: Final = 0.1
 """Share of a pause that is added at random: jobs that have crashed together do not come back together."""
 
@@ -86,7 +89,7 @@ class HandlerOptions:
     slots: int = 10
     max_attempts: int | None = 10
     timeout: float = 60.0
-    health_threshold: float = 120.0
+    health_threshold: float = HEALTH_THRESHOLD
     backoff: float = 30.0
     jitter: float = JITTER
     max_history: int = 20

@@ -94,6 +94,11 @@ class Run:
         return keys, self.job.id, self._packed_id
 
     @property
+    def history(self) -> tuple[HistoryEvent, ...]:
+        """What happened to the job, newest first; see `history_of`."""
+        return history_of(self.job)
+
+    @property
     def has_ended(self) -> bool:
         """Whether its handler has ended, or never began."""
         return self.task is None or self.task.done()

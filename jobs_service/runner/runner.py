@@ -8,16 +8,15 @@ from functools import partial
 from typing import Any, Final
 
 from jobs_service.actors.context import log
-from jobs_service.model import JobId
-from jobs_service.runner import retry_policy
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.host import Host
-from jobs_service.runner.run import Run, StopReason
+from jobs_service.runner.rotation import rotation
+from jobs_service.runner.run import StopReason
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.ticker import Periodic, Ticker
-from jobs_service.runner.worker_pool import WorkerPool, candidates, is_time
+from jobs_service.runner.worker_pool import WorkerPool, is_time
 from jobs_service.supervision import Actor, ChildSpec, PatientSupervisor, Process, run_tree
 
 _NAME: Final = "runner"
@@ -150,17 +149,17 @@ class _Sharing(Actor):
         limit = self._cap.limit
         assert limit is not None
         every = list(self._runs.values())
-        found: dict[JobId, tuple[ActiveRuns, Run]] = {run.lock: (runs, run) for runs in every for run in runs.running()}
-        if not any(run.continuous for _, run in found.values()):
+        holders = {run: runs for runs in every for run in runs.running()}
+        continuous = rotation(holders)
+        if not continuous:
             return
         leaving = sum(runs.leaving for runs in every)
-        running = candidates(run for _, run in found.values())
         # A lane whose own slots are all taken sees to its turns itself.
         waiting = [self._lanes[runs.handler.packed] for runs in every if runs.free > 0]
         due = sum([await lane.count_due(limit) for lane in waiting])
         churn = max(runs.options.max_churn for runs in every)
-        for victim in retry_policy.rotation(running, max(due - leaving, 0), len(running), churn):
-            runs, run = found[victim.id]
+        for run in continuous[: min(max(due - leaving, 0), churn)]:
+            runs = holders[run]
             runs.stop_run(run, StopReason.STOPPED)
             # Else it might be the one to whom the place goes.
             self._cap.put_last(runs)

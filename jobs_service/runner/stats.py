@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from jobs_service.errors import RecordDamaged
 from jobs_service.model import HistoryEvent, HistoryKind, Job, JobState, JobType
-from jobs_service.runner.retry_policy import HEALTH_THRESHOLD, consecutive_crashes
+from jobs_service.runner.options import HEALTH_THRESHOLD
+from jobs_service.runner.retry_policy import consecutive_crashes
 
 GAUGES: Final = ("pending", "scheduled", "running", "crashed")
 

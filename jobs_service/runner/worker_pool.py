@@ -18,13 +18,12 @@ from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.queue import EmptyQueue
 from jobs_service.layer.transaction import Spread, terms
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
-from jobs_service.model import JobId, RunningJob
-from jobs_service.runner import retry_policy
+from jobs_service.model import RunningJob
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.host import Host
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.retry_policy import Candidate
-from jobs_service.runner.run import Run, StopReason, history_of
+from jobs_service.runner.rotation import excess, rotation
+from jobs_service.runner.run import Run, StopReason
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Transaction, TransactionFunction, Watch
 from jobs_service.supervision import Actor
@@ -255,19 +254,19 @@ class WorkerPool(Actor):
         if self._stop_excess() or runs.free > 0:
             return
         running = runs.running()
-        if not any(run.continuous for run in running):
+        continuous = [(run, run.job._record.priority) for run in rotation(running)]
+        if not continuous:
             return
-        # Nobody gives way to jobs that come after it in the queue: it would be accepted again at once.
+        # A job does not give way to jobs that come after it in the queue: it would be accepted again at once.
         leaving = runs.leaving
-        priority: dict[JobId, bytes] = {run.lock: run.job._record.priority for run in running if run.continuous}
-        due = {each: await self.count_due(len(running) + leaving, each) for each in sorted({*priority.values()})}
-        turns: list[Candidate] = []
-        # A slot that an abandoned handler keeps is out of the game.
-        for candidate in retry_policy.rotation(candidates(running), len(running), len(running), len(running)):
-            # Who is leaving makes room already.
-            if len(turns) < min(due[priority[candidate.id]] - leaving, self.options.max_churn):
-                turns.append(candidate)
-        self._stop(running, turns)
+        priorities = sorted({priority for _, priority in continuous})
+        due = {each: await self.count_due(len(running) + leaving, each) for each in priorities}
+        turns: list[Run] = []
+        for run, priority in continuous:
+            # The jobs that are leaving make room already.
+            if len(turns) < min(due[priority] - leaving, self.options.max_churn):
+                turns.append(run)
+        self._stop(turns)
 
     def _stop_excess(self) -> bool:
         """Stop what is more than the slots; return whether anything is."""
@@ -276,13 +275,12 @@ class WorkerPool(Actor):
             return False
         running = self._runs.running()
         # An abandoned handler keeps its slot.
-        self._stop(running, retry_policy.excess(candidates(running), max(len(running) - too_many, 0)))
+        self._stop(excess(running, max(len(running) - too_many, 0)))
         return True
 
-    def _stop(self, running: list[Run], victims: list[Candidate]) -> None:
-        runs: dict[JobId, Run] = {run.lock: run for run in running}
-        for victim in victims:
-            self._runs.stop_run(runs[victim.id], StopReason.STOPPED)
+    def _stop(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self._runs.stop_run(run, StopReason.STOPPED)
 
 
 async def is_time(at: float, changed: asyncio.Event) -> bool:
@@ -294,8 +292,3 @@ async def is_time(at: float, changed: asyncio.Event) -> bool:
         return True
     changed.clear()
     return False
-
-
-def candidates(runs: Iterable[Run]) -> list[Candidate]:
-    """Return runs as scheduling looks at them: by their locks, for ids are not unique among those of all types."""
-    return [Candidate(run.lock, history_of(run.job), run.continuous, True, run.at) for run in runs]

@@ -1,7 +1,8 @@
-"""Rotation and excess by a runner in virtual time: the seed's scheduler cases, then fairness and what disturbs it.
+"""Rotation and excess by a runner in virtual time: CouchDB's scheduler cases, then fairness and what disturbs it.
 
-The seed starts what was started longest ago; here that is the front of the queue, which whoever gives up a slot joins
-at its end. So the seed's tables are set up with jobs that have waited for the longer the smaller their numbers are.
+CouchDB starts the job that was started longest ago. Here that is the front of the queue, and a job that gives up its
+slot joins the queue at its end. So the tables of CouchDB's cases are set up with jobs that have waited the longer the
+smaller their numbers are.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from jobs_service import HistoryKind, JobsService, JobTransaction, NewJob, Outcome, RunningJob, Snooze, WorkerConflict
+from jobs_service.model import HistoryEvent
 from jobs_service.runner.options import Options
+from jobs_service.runner.rotation import excess, rotation
 from tests.runner.support import TYPE, add, moments, now, opened, running, stopped, story
 from tests.virtual_time import in_virtual_time
 
@@ -136,7 +140,53 @@ async def table(*candidates: tuple[int, str, bool], **options: Any) -> AsyncIter
             yield stage
 
 
-# The seed's scheduler cases.
+# The order in which slots are given up
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job that runs, as rotation sees it."""
+
+    name: str
+    continuous: bool = True
+    at: float = 0.0
+    starts: tuple[float, ...] = ()
+
+    @property
+    def history(self) -> list[HistoryEvent]:
+        events = [(HistoryEvent(HistoryKind.STARTED, at), HistoryEvent(HistoryKind.ADDED, at)) for at in self.starts]
+        return [event for pair in events for event in pair]
+
+
+def test_what_runs_longest_is_stopped_first() -> None:
+    never, first, second = Holder("never", False), Holder("first", False, 1.0), Holder("second", False, 2.0)
+    assert excess([], 0) == []
+    assert excess([first], 0) == [first]
+    assert excess([first], 1) == excess([first], 2) == []
+    assert excess([second, first], 0) == [first, second]
+    assert excess([second, first, never], 0) == [never, first, second]
+    assert excess([second, first, never], 2) == [never]
+
+
+def test_continuous_jobs_are_stopped_before_others_and_only_they_take_turns() -> None:
+    one_shot, continuous = Holder("one-shot", False, 1.0), Holder("continuous", True, 2.0)
+    assert excess([one_shot, continuous], 1) == [continuous]
+    assert rotation([one_shot, continuous]) == [continuous]
+
+
+def test_what_has_run_longest_is_stopped_first_also_after_the_clock_was_set_back() -> None:
+    before, after = Holder("before", at=1.0, starts=(9.0,)), Holder("after", at=2.0, starts=(2.0,))
+    assert excess([after, before], 1) == [before]
+    assert rotation([after, before]) == [before, after]
+
+
+def test_of_jobs_started_at_the_same_time_the_one_that_was_started_longer_ago_before_goes_first() -> None:
+    often, seldom = Holder("often", starts=(8.0, 6.0)), Holder("seldom", starts=(8.0, 4.0))
+    assert excess([often, seldom], 1) == [seldom]
+    assert rotation([often, seldom]) == [seldom, often]
+
+
+# The cases of couch_replicator_scheduler.
 
 
 @in_virtual_time

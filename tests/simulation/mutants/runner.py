@@ -13,7 +13,6 @@ from jobs_service.layer.keyspace import PERIODIC
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.runner import retry_policy, schedule, ticker
 from jobs_service.runner.active_runs import ActiveRuns
-from jobs_service.runner.execution import Execution
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.worker_pool import WorkerPool
@@ -34,8 +33,8 @@ def more_jobs_are_run_than_there_are_slots() -> Defect:
     return together(
         changed(
             WorkerPool._fill,
-            ("min(active_runs.free, ", "min(self.options.slots, "),
-            ("active_runs.draining or wanted > active_runs.free", "active_runs.draining"),
+            ("min(runs.free, ", "min(self.options.slots, "),
+            ("runs.draining or wanted > runs.free", "runs.draining"),
         ),
         changed(ActiveRuns._begin, ("self.draining or self.busy > options.slots", "self.draining")),
     )
@@ -127,17 +126,17 @@ def a_stopped_run_counts() -> Defect:
 
 def backoff_is_ignored() -> Defect:
     """A job that has crashed runs again at once."""
-    return changed(retry_policy.retry_at, ("return now + backoff(", "return now + 0 * backoff("))
+    return changed(retry_policy.decide, ("now + backoff(", "now + 0 * backoff("))
 
 
 def one_attempt_too_many() -> Defect:
     """A job is tried again when its attempts are used up."""
-    return changed(retry_policy.retry_at, ("attempts >= max_attempts", "attempts > max_attempts"))
+    return changed(retry_policy.decide, ("attempts >= most", "attempts > most"))
 
 
 def discarded_jobs_are_tried_again() -> Defect:
     """Discard is an error as any other."""
-    return changed(Execution._raised, ("return self._failed(job, error, final=True)", "pass"))
+    return changed(retry_policy.decide, ("if isinstance(error, Discard):", "if False:"))
 
 
 # Pauses, ticks, retention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.runner import execution, retry_policy, schedule, stats, ticker
+from jobs_service.runner import execution, retry_policy, rotation, schedule, stats, ticker
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.execution import Execution
@@ -77,7 +77,7 @@ def an_abandoned_job_is_ended_twice() -> Defect:
 
 def the_seconds_of_a_retry_are_milliseconds() -> Defect:
     """A handler that asks for a retry after some seconds is run again after as many milliseconds."""
-    return changed(Execution._failed, ("at = now + after", "at = now + after / 1000"))
+    return changed(retry_policy.decide, ("now + error.after, crashes", "now + error.after / 1000, crashes"))
 
 
 def a_snoozed_job_runs_at_once() -> Defect:
@@ -87,12 +87,12 @@ def a_snoozed_job_runs_at_once() -> Defect:
 
 def jitter_shortens_the_pause() -> Defect:
     """What is drawn as jitter is taken from the pause, not added to it."""
-    return changed(Execution._failed, ("at += self._sources", "at -= self._sources"))
+    return changed(retry_policy.decide, ("at += uniform", "at -= uniform"))
 
 
 def a_jobs_own_max_attempts_are_ignored() -> Defect:
     """A crashed job has the attempts of its handler, whatever was said when it was enqueued."""
-    return changed(Execution._failed, ("job.max_attempts or options.max_attempts", "options.max_attempts"))
+    return changed(retry_policy.decide, ("max_attempts or options.max_attempts", "options.max_attempts"))
 
 
 def a_jobs_own_time_limit_is_ignored() -> Defect:
@@ -102,7 +102,7 @@ def a_jobs_own_time_limit_is_ignored() -> Defect:
 
 def the_last_attempt_is_not_made() -> Defect:
     """A job that was lost with its worker is given up one attempt too early."""
-    return changed(Execution.run, ("job.attempts > most", "job.attempts >= most"))
+    return changed(retry_policy.has_attempts_left, ("attempts <= most", "attempts < most"))
 
 
 def an_attempt_that_was_not_made_counts() -> Defect:
@@ -117,7 +117,7 @@ def who_returns_after_the_time_limit_has_succeeded() -> Defect:
 
 def the_error_of_a_crash_is_not_stored() -> Defect:
     """A run that failed leaves no error with its job, only a line in its history."""
-    return changed(Execution._failed, ("RunReport(result, json, _brief(", "RunReport(result, None, _brief("))
+    return changed(Execution._report, ("RunReport(result, json, _brief(", "RunReport(result, None, _brief("))
 
 
 def a_result_of_nothing_leaves_the_old_one() -> Defect:
@@ -176,12 +176,12 @@ def fewer_slots_stop_nobody() -> Defect:
 
 def jobs_that_end_are_stopped_before_continuous_ones() -> Defect:
     """When there are more jobs than slots, those are stopped first that would end by themselves."""
-    return changed(retry_policy.excess, ("not job.continuous", "job.continuous"))
+    return changed(rotation.excess, ("not run.continuous", "run.continuous"))
 
 
 def the_youngest_gives_way() -> Defect:
     """Of continuous jobs the one gives up its slot that was started last."""
-    return changed(retry_policy.rotation, ("heapq.nsmallest", "heapq.nlargest"))
+    return changed(rotation.rotation, ("key=_began)", "key=_began, reverse=True)"))
 
 
 def continuous_jobs_give_way_to_what_comes_after_them() -> Defect:
