@@ -1,4 +1,4 @@
-"""What a person types: parses, calls the service, prints. Floor: the top, on the public interface alone.
+"""What a person types: parses, calls the service, prints.
 
 Nothing heavy is imported before a verb needs it, so that `jobs-service --help` answers at once.
 """

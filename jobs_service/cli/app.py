@@ -1,4 +1,4 @@
-"""The verbs put together, and the frame in which one of them runs. Floor: command line."""
+"""The verbs put together, and the frame in which one of them runs."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from typing import Annotated
 
 import typer
 
-from jobs_service.cli import (
-    adding,
-    backing_up,
-    bulk,
-    changing,
-    completing,
-    copying,
-    describing,
-    exits,
-    gauging,
-    health,
-    looking,
-    output,
-    pausing,
-    retaining,
-    serving,
-    submitting,
-    type_verbs,
-    watching,
-    working,
-)
+from jobs_service.cli import exits, output
 from jobs_service.cli.options import StoreOption, Verb
-from jobs_service.cli.quickstart import quickstart
-from jobs_service.cli.session import Chosen
+from jobs_service.cli.session import GlobalOptions
+from jobs_service.cli.verbs import completion
+from jobs_service.cli.verbs.add import add
+from jobs_service.cli.verbs.add_many import add_many
+from jobs_service.cli.verbs.backup import backup
+from jobs_service.cli.verbs.copy import copy
+from jobs_service.cli.verbs.handlers import handlers
+from jobs_service.cli.verbs.health import health
+from jobs_service.cli.verbs.list import list_jobs
+from jobs_service.cli.verbs.pause import pause, resume
+from jobs_service.cli.verbs.periodic import periodic
+from jobs_service.cli.verbs.quickstart import quickstart
+from jobs_service.cli.verbs.remove import remove
+from jobs_service.cli.verbs.resubmit import resubmit
+from jobs_service.cli.verbs.retention import retention
+from jobs_service.cli.verbs.serve import serve
+from jobs_service.cli.verbs.show import show
+from jobs_service.cli.verbs.stats import stats
+from jobs_service.cli.verbs.submit import submit
+from jobs_service.cli.verbs.top import top
+from jobs_service.cli.verbs.types import types_app
+from jobs_service.cli.verbs.watch import watch
+from jobs_service.cli.verbs.workers import workers
 
 VersionOption = Annotated[
     bool,
@@ -66,8 +67,8 @@ def _open_closed_streams() -> None:
 
 def _invoke(arguments: list[str]) -> None:
     command = typer.main.get_command(application())
-    if completing.is_asked():
-        completing.answer(command)
+    if completion.is_asked():
+        completion.answer(command)
     with command.make_context(exits.PROGRAM, arguments) as context:
         command.invoke(context)
 
@@ -81,35 +82,35 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    app.add_typer(type_verbs.verbs(), name="types")
-    app.command("add", cls=Verb)(adding.add)
-    app.command("add-many", cls=Verb)(bulk.add_many)
+    app.add_typer(types_app(), name="types")
+    app.command("add", cls=Verb)(add)
+    app.command("add-many", cls=Verb)(add_many)
     # What stands behind the command's name is the command's, also what looks like an option.
-    app.command("submit", cls=Verb, context_settings={"allow_interspersed_args": False})(submitting.submit)
-    app.command("list", cls=Verb)(looking.list_jobs)
-    app.command("show", cls=Verb)(looking.show)
-    app.command("watch", cls=Verb)(watching.watch)
-    app.command("remove", cls=Verb)(changing.remove)
-    app.command("resubmit", cls=Verb)(changing.resubmit)
-    app.command("pause", cls=Verb)(pausing.pause)
-    app.command("resume", cls=Verb)(pausing.resume)
-    app.command("retention", cls=Verb)(retaining.retention)
-    app.command("stats", cls=Verb)(gauging.stats)
-    app.command("top", cls=Verb)(gauging.top)
-    app.command("workers", cls=Verb)(working.workers)
-    app.command("periodic", cls=Verb)(describing.periodic)
-    app.command("handlers", cls=Verb)(describing.handlers)
-    app.command("health", cls=Verb)(health.health)
-    app.command("serve", cls=Verb)(serving.serve)
+    app.command("submit", cls=Verb, context_settings={"allow_interspersed_args": False})(submit)
+    app.command("list", cls=Verb)(list_jobs)
+    app.command("show", cls=Verb)(show)
+    app.command("watch", cls=Verb)(watch)
+    app.command("remove", cls=Verb)(remove)
+    app.command("resubmit", cls=Verb)(resubmit)
+    app.command("pause", cls=Verb)(pause)
+    app.command("resume", cls=Verb)(resume)
+    app.command("retention", cls=Verb)(retention)
+    app.command("stats", cls=Verb)(stats)
+    app.command("top", cls=Verb)(top)
+    app.command("workers", cls=Verb)(workers)
+    app.command("periodic", cls=Verb)(periodic)
+    app.command("handlers", cls=Verb)(handlers)
+    app.command("health", cls=Verb)(health)
+    app.command("serve", cls=Verb)(serve)
     app.command("quickstart", cls=Verb)(quickstart)
-    app.command("backup", cls=Verb)(backing_up.backup)
-    app.command("copy", cls=Verb)(copying.copy)
-    app.command("completion", cls=Verb)(completing.completion)
+    app.command("backup", cls=Verb)(backup)
+    app.command("copy", cls=Verb)(copy)
+    app.command("completion", cls=Verb)(completion.completion)
     return app
 
 
 def _root(context: typer.Context, store: StoreOption = None, version: VersionOption = False) -> None:
-    context.obj = Chosen(store)
+    context.obj = GlobalOptions(store)
 
 
 def _print_version(wanted: bool) -> None:

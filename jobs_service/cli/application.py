@@ -1,4 +1,4 @@
-"""MODULE:ATTR: the service that a program of the user's has made. Floor: command line."""
+"""MODULE:ATTR: the service that a program of the user's has made."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _import(name: str) -> Any:
 
 
 def _broken(name: str, error: BaseException) -> typer.BadParameter:
-    from jobs_service.cli.blame import place, print_traceback, summary
+    from jobs_service.cli.tracebacks import place, print_traceback, summary
 
     print_traceback(error)
     return typer.BadParameter(f"importing {name} failed at {place(error)}: {summary(error)}", param_hint=HINT)

@@ -1,4 +1,4 @@
-"""What `serve` runs: a service and its handlers until a signal comes. Floor: command line."""
+"""What `serve` runs: a service and its handlers until a signal comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command line ends: every error is one line on stderr and an exit code. Floor: command line."""
+"""How a command line ends: every error is one line on stderr and an exit code."""
 
 from __future__ import annotations
 

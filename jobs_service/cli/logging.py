@@ -1,4 +1,4 @@
-"""What becomes of the library's log events: lines for people on a terminal, JSON elsewhere. Floor: command line.
+"""What becomes of the library's log events: lines for people on a terminal, JSON elsewhere.
 
 The library configures nothing by itself; this is what the program `jobs-service` does.
 """

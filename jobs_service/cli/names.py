@@ -1,4 +1,4 @@
-"""Types, ids and priorities as text: what a verb prints is what another takes. Floor: command line.
+"""Types, ids and priorities as text: what a verb prints is what another takes.
 
 A string is itself. Everything else, and a string that would not survive a terminal or a shell (empty, with spaces
 around it or control characters in it, starting with "-" or "json:"), is `json:` and a JSON value: `json:7`,

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share. Floor: command line."""
+"""Arguments and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Verb(TyperCommand):
 
 
 def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
-    from jobs_service.cli import completing
+    from jobs_service.cli.verbs import completion
 
-    return completing.types(context, incomplete)
+    return completion.types(context, incomplete)
 
 
 TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=_types)]

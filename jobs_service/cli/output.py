@@ -1,4 +1,4 @@
-"""How verbs say what a job is: lines for people, JSON lines for programs. Floor: command line."""
+"""How verbs say what a job is: lines for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jobs_service import Job, JobError, JobEvent, Progress
+    from jobs_service.runner.schedule import Schedule
 
 
 def line(text: str) -> None:
@@ -189,6 +190,15 @@ def period_text(seconds: float) -> str:
         number, seconds = divmod(seconds, size)
         text += f"{number:.0f}{unit}" if number else ""
     return text + f"{seconds:g}s" if seconds or not text else text
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """Return when the jobs of a periodic type come, in words."""
+    from jobs_service.runner.schedule import Cron, Every
+
+    if isinstance(schedule, Every):
+        return f"every {period_text(schedule.seconds)}"
+    return f"{schedule.expression} {schedule.timezone}" if isinstance(schedule, Cron) else str(schedule)
 
 
 def data_text(data: Any) -> str:

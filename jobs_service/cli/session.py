@@ -1,4 +1,4 @@
-"""Which store a verb means, and how it is opened for the verb's time. Floor: command line."""
+"""Which store a verb means, and how it is opened for the verb's time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Chosen:
+class GlobalOptions:
     """What the options before the verb say.
 
     Attributes:

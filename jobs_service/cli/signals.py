@@ -1,4 +1,4 @@
-"""What comes from outside while a verb waits: signals, and a reader who goes away. Floor: command line."""
+"""What comes from outside while a verb waits: signals, and a reader who goes away."""
 
 from __future__ import annotations
 

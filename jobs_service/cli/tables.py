@@ -1,4 +1,4 @@
-"""Tables for people, page by page: laid out to the width of a terminal, plain and whole elsewhere. Floor: command line.
+"""Tables for people, page by page: laid out to the width of a terminal, plain and whole elsewhere.
 
 A table may have any number of rows, so it is written as its rows come and keeps none of them; a line costs some
 microseconds, which a general library of layouts does not offer.

@@ -367,9 +367,9 @@ def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:
         "tempfile",
         "jobs_service.service",
         "jobs_service.cli.daemon",
-        "jobs_service.cli.intake",
+        "jobs_service.cli.batches",
         "jobs_service.cli.logging",
-        "jobs_service.cli.quickstart.story",
+        "jobs_service.cli.verbs.quickstart.story",
     }
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from jobs_service import JobError, JobsService, NewJob, Outcome
-from jobs_service.cli import looking
+from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
 
@@ -85,7 +85,7 @@ def test_only_jobs_that_do_what_a_word_says_are_listed(invoke: Invoke, full: str
 def test_a_column_that_is_needed_later_joins_with_a_new_heading(invoke: Invoke, store: str) -> None:
     async def fill(jobs: JobsService) -> None:
         await jobs.set_type_timeout("email", 60)
-        await jobs.add_many("email", [NewJob(f"{number:04}") for number in range(looking.PAGE)])
+        await jobs.add_many("email", [NewJob(f"{number:04}") for number in range(list_verb.PAGE)])
         await jobs.add_many("email", [NewJob("9998", priority=3), NewJob("9999")])
 
     arrange(store, fill)
@@ -104,14 +104,14 @@ def test_a_limit_counts_the_jobs_that_are_shown(invoke: Invoke, full: str) -> No
     assert [job["id"] for job in limited.json_lines] == ["a", "b"]
 
 
-@pytest.mark.parametrize("limit", [1, looking.PAGE, looking.PAGE + 1, 3 * looking.PAGE])
+@pytest.mark.parametrize("limit", [1, list_verb.PAGE, list_verb.PAGE + 1, 3 * list_verb.PAGE])
 def test_long_lists_are_laid_out_page_by_page_with_one_heading(invoke: Invoke, store: str, limit: int) -> None:
     async def fill(jobs: JobsService) -> None:
         await jobs.set_type_timeout("email", 60)
-        await jobs.add_many("email", [NewJob(f"{number:04}") for number in range(2 * looking.PAGE + 10)])
+        await jobs.add_many("email", [NewJob(f"{number:04}") for number in range(2 * list_verb.PAGE + 10)])
 
     arrange(store, fill)
-    shown = min(limit, 2 * looking.PAGE + 10)
+    shown = min(limit, 2 * list_verb.PAGE + 10)
     heading, *lines = invoke("list", "email", "--limit", f"{limit}", "--store", store).out.splitlines()
     assert heading.split() == ["ID", "STATE"]
     assert [line.split()[0] for line in lines] == [f"{number:04}" for number in range(shown)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.cli import health
+from jobs_service.cli.verbs import health
 from jobs_service.errors import JobTooLarge
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, rows, serving

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.cli.quickstart.next_steps import next_steps
+from jobs_service.cli.verbs.quickstart.next_steps import next_steps
 from tests.cli.support import ROOT, Ended, environment, is_alive, on_terminal, process, started, without_escapes
 
 LIFE = ["ready", "running", "ready", "running", "succeeded"]

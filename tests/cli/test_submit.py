@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobEvent, JobState, Outcome
-from jobs_service.cli import submitting
+from jobs_service.cli.verbs import submit
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, PROGRAM, serving
 
@@ -142,7 +142,7 @@ def test_waiting_ends_with_a_job_that_somebody_removes(
     ],
 )
 def test_a_result_that_no_command_has_left_is_the_outcome(result: Any, outcome: Outcome, code: int) -> None:
-    assert submitting._exit_code(JobEvent("command", "x", JobState.FINISHED, None, outcome, b"", result)) == code
+    assert submit._exit_code(JobEvent("command", "x", JobState.FINISHED, None, outcome, b"", result)) == code
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobError, JobsService, Outcome, RunningJob
-from jobs_service.cli import following
+from jobs_service.cli import type_changes
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, process, started
 
@@ -202,7 +202,7 @@ def test_people_read_which_job_of_a_type_it_is(email: str, invoke: Invoke) -> No
 def test_a_type_of_very_many_jobs_and_one_that_is_not_there_are_refused(
     invoke: Invoke, email: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "MOST_JOBS", 1)
+    monkeypatch.setattr(type_changes, "MOST_JOBS", 1)
     for id in ("a", "b"):
         invoke("add", "email", id, "--store", email)
     refused = invoke("watch", "email", "--store", email)

@@ -25,7 +25,7 @@ from jobs_service import (
     StoreError,
     WorkerConflict,
 )
-from jobs_service.cli.counting import Tally
+from jobs_service.cli.tally import Tally
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,

@@ -1,0 +1,155 @@
+"""What `add-many` reads: lines become jobs, and jobs go to the service in batches.
+
+Every call of the service is given what fits into one transaction, so that "everything before the bad line, nothing
+from it on" holds exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from jobs_service import JobsService, NewJob
+from jobs_service.cli import exits, values
+from jobs_service.cli.line_reader import Line, Unreadable, lines
+from jobs_service.cli.names import parsed
+from jobs_service.cli.progress_bars import Advance, progress
+from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
+
+FIELDS = frozenset({"id", "data", "priority", "run_at"})
+BATCH_JOBS = 500
+BATCH_BYTES = 1_000_000
+
+IfExists: TypeAlias = Literal["error", "resubmit"]
+
+
+class _Numbered(NamedTuple):
+    """A job and the line it was on."""
+
+    line: int
+    job: NewJob
+
+
+async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: IfExists) -> int:
+    """Add a job for every line from a file descriptor; return how many there were.
+
+    Raises:
+        exits.Refused: a line describes no job; the jobs of the lines before it are added.
+        AnswerIsNo: a job was refused; the jobs of the lines before it are added.
+        StoreError: the store failed; the message says how much was added.
+    """
+    with progress(os.fstat(descriptor)) as advance:
+        adding = _Adding(jobs, type, if_exists, advance)
+        try:
+            async with aclosing(lines(descriptor)) as source:
+                async for line in source:
+                    await adding.take(line)
+            await adding.flush()
+        except Unreadable as error:
+            await adding.flush()
+            raise exits.Refused(f"{error}; {adding.so_far()}") from None
+        except asyncio.CancelledError:
+            exits.say(f"interrupted; {adding.so_far()}")
+            raise
+    return adding.added
+
+
+class _Adding:
+    """Adds jobs in batches, and knows which line is to blame when one is refused."""
+
+    def __init__(self, jobs: JobsService, type: Any, if_exists: IfExists, advance: Advance) -> None:
+        self.added = 0
+        self._jobs = jobs
+        self._type = type
+        self._if_exists = if_exists
+        self._advance = advance
+        self._batch: list[_Numbered] = []
+        self._bytes = 0
+
+    async def take(self, line: Line) -> None:
+        """Take one line; add what has come together when it is enough, or when the next line may be long in coming."""
+        self._bytes += line.size
+        if line.text.strip():
+            try:
+                job = new_job(line.text)
+            except ValueError as error:
+                await self.flush()
+                raise exits.Refused(self._refusal(line.number, error)) from None
+            self._batch.append(_Numbered(line.number, job))
+        if line.pause or len(self._batch) >= BATCH_JOBS or self._bytes >= BATCH_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Add what has come together."""
+        batch, self._batch = self._batch, []
+        size, self._bytes = self._bytes, 0
+        try:
+            if batch:
+                await self._add(batch)
+        except StoreError as error:
+            raise type(error)(f"{error}; {self.so_far()}") from error
+        except JobsError:
+            await self._add_up_to_the_culprit(batch)
+        self._advance(size, self.added)
+
+    def so_far(self) -> str:
+        """Return what has been done, for an error's end."""
+        return f"{_count(self.added)} added before, which stay" if self.added else "nothing was added"
+
+    async def _add(self, batch: list[_Numbered]) -> None:
+        await self._jobs.add_many(self._type, [numbered.job for numbered in batch], if_exists=self._if_exists)
+        self.added += len(batch)
+
+    async def _add_up_to_the_culprit(self, batch: list[_Numbered]) -> None:
+        """Add a refused batch's jobs one by one, up to the one that is refused again."""
+        for numbered in batch:
+            try:
+                await self._add([numbered])
+            except StoreError as error:
+                raise type(error)(f"{error}; {self.so_far()}") from error
+            except (InvalidJob, JobTooLarge) as error:
+                raise exits.Refused(self._refusal(numbered.line, error)) from error
+            except JobsError as error:
+                raise exits.AnswerIsNo(self._refusal(numbered.line, error)) from error
+
+    def _refusal(self, line: int, why: Exception) -> str:
+        return f"line {line}: {exits.wording(why)}; {self.so_far()}"
+
+
+def new_job(text: bytes) -> NewJob:
+    """Return the job that a JSON line describes.
+
+    Raises:
+        ValueError: the line describes none; the message says why.
+    """
+    fields = values.strict_json(text)
+    if not isinstance(fields, dict):
+        raise ValueError('not a JSON object; write {"id": "...", "data": ...}')
+    unknown = sorted(fields.keys() - FIELDS)
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}; allowed are id, data, priority, run_at")
+    id = fields.get("id")
+    if not isinstance(id, str):
+        raise ValueError("id must be a string" if "id" in fields else "id is missing")
+    priority = fields.get("priority", 0)
+    return NewJob(
+        parsed(id),
+        fields.get("data"),
+        parsed(priority) if isinstance(priority, str) else priority,
+        _run_at(fields.get("run_at")),
+    )
+
+
+def _run_at(value: Any) -> datetime | float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str):
+        return values.moment(value)
+    raise ValueError("run_at must be an ISO time, a number of seconds since the epoch, or null")
+
+
+def _count(jobs: int) -> str:
+    return "1 job was" if jobs == 1 else f"{jobs} jobs were"

@@ -1,0 +1,77 @@
+"""Jobs counted by what they do, as all verbs that count tell it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from jobs_service.errors import RecordDamaged
+from jobs_service.status import UNFINISHED, Status, status_of
+
+if TYPE_CHECKING:
+    from jobs_service import Job
+
+
+class Tally:
+    """The jobs of one type by what they do, and how long ago something happened to those that are unfinished.
+
+    Args:
+        wanted: how many unfinished jobs are summed up as well.
+    """
+
+    def __init__(self, wanted: int = 0) -> None:
+        from jobs_service.runner.stats import Gauges
+
+        self.jobs: Counter[Status] = Counter()
+        self.summaries: list[dict[str, Any]] = []
+        self._wanted = wanted
+        self._ages: Counter[Status] = Counter()
+        self._gauges = Gauges()
+
+    def add(self, job: Job, now: float) -> None:
+        """Count a job as it is at a time, seconds since the epoch."""
+        self._gauges.add(job, now)
+        status = status_of(job, now)
+        if status in UNFINISHED:
+            try:
+                history = job.history
+                if len(self.summaries) < self._wanted:
+                    self.summaries.append(_summary(job, now, status))
+                # The clock of the machine that wrote the event may be ahead.
+                self._ages[status] += max(now - history[0].at, 0.0) if history else 0.0  # type: ignore[assignment]
+            except RecordDamaged:  # of what is told of its runs
+                status = Status.UNREADABLE
+        self.jobs[status] += 1
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs do what; unreadable ones are an exception, and told only where there are any."""
+        return {
+            status.value: self.jobs[status] for status in Status if status is not Status.UNREADABLE or self.jobs[status]
+        }
+
+    def average_seconds(self) -> dict[str, float]:
+        """Return how long ago, on average, something happened to unfinished jobs."""
+        return {
+            status.value: round(self._ages[status] / self.jobs[status], 3) if self.jobs[status] else 0.0
+            for status in UNFINISHED
+        }
+
+    def gauges(self) -> dict[str, Any]:
+        """Return what `JobsService.stats` tells of the type."""
+        return self._gauges.as_dict()
+
+
+def _summary(job: Job, now: float, status: Status) -> dict[str, Any]:
+    from jobs_service.cli.names import shown
+    from jobs_service.cli.output import history_json, timestamp
+    from jobs_service.runner.stats import summary
+
+    added = next((event.time for event in job.history if event.kind == "added"), None)
+    return {
+        **summary(job, now),
+        "id": shown(job.id),
+        "status": status.value,
+        "last_updated": timestamp(job.history[0].time) if job.history else None,
+        "added": timestamp(added),
+        "history": history_json(job),
+    }

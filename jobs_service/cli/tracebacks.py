@@ -1,0 +1,56 @@
+"""What of an error in the user's own code the user is shown: the frames that are the user's."""
+
+from __future__ import annotations
+
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from jobs_service.cli.names import printable
+
+_OURS = str(Path(__file__).parents[1])
+_MOST = 200
+
+
+def print_traceback(error: BaseException) -> None:
+    """Print an error's traceback on stderr, without the frames of what is installed, of Python and of this package."""
+    described = traceback.TracebackException.from_exception(error)
+    for each in _with_causes(described):
+        # Of what cannot be compiled nothing has run yet; where it is comes with the error.
+        each.stack[:] = [] if isinstance(error, SyntaxError) else _of_the_user(each.stack)
+    for part in described.format():
+        for line in part.rstrip("\n").split("\n"):
+            print(printable(line), file=sys.stderr)
+    sys.stderr.flush()
+
+
+def place(error: BaseException) -> str:
+    """Return file and line of the user's code from which an error came."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = _of_the_user(traceback.extract_tb(error.__traceback__))
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+def summary(error: BaseException) -> str:
+    """Return kind and message of an error, in one line that is not too long."""
+    message = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return text if len(text) <= _MOST else f"{text[: _MOST - 1]}…"
+
+
+def _with_causes(described: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    yield described
+    for other in (described.__cause__, described.__context__, *(described.exceptions or ())):
+        if other is not None:
+            yield from _with_causes(other)
+
+
+def _of_the_user(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Return the frames of the user's own files; of those that import and call them none, of libraries if need be."""
+    paths = (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])
+    called = [frame for frame in frames if not frame.filename.startswith(("<", _OURS))]
+    return [frame for frame in called if not frame.filename.startswith(paths)] or called

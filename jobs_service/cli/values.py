@@ -1,0 +1,152 @@
+"""Durations, times and data as a person writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from datetime import datetime
+from typing import Any, BinaryIO, Final, NoReturn
+
+import typer
+
+from jobs_service.sources import Sources
+
+MOST_BYTES: Final = 10_000_000
+"""Of a file or a pipe that is to become a part of a job, which takes much less; so no input can fill the memory."""
+
+_SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def duration(text: str, name: str, *others: str) -> float:
+    """Return seconds.
+
+    Args:
+        text: a plain number of seconds, or numbers with the units d, h, m, s in that order: `1h30m`.
+        name: the argument's, for the error.
+        others: what may stand there besides, for the error.
+
+    Raises:
+        typer.BadParameter: it is no duration.
+    """
+    match = _DURATION.fullmatch(text)
+    if _PLAIN_NUMBER.fullmatch(text):
+        seconds = float(text)
+    elif text and match is not None:
+        given = zip(match.groups(), _SECONDS.values(), strict=True)
+        seconds = sum(float(number) * unit for number, unit in given if number)
+    else:
+        seconds = math.inf
+    if math.isinf(seconds):
+        shown = text if len(text) <= 40 else f"{text[:39]}…"
+        *most, last = "90", "30s", "10m", "1h30m", "2d", *others
+        raise typer.BadParameter(f"{shown!r} is no duration; write {', '.join(most)} or {last}", param_hint=name)
+    return seconds
+
+
+def positive_duration(text: str, name: str) -> float:
+    """Return seconds, more than 0; see `duration`."""
+    seconds = duration(text, name)
+    if seconds <= 0:
+        raise typer.BadParameter("it must be more than 0", param_hint=name)
+    return seconds
+
+
+def moment(text: str) -> datetime:
+    """Return an aware time.
+
+    Raises:
+        ValueError: it is no time, or one without an offset from UTC; the message says which.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no ISO 8601 time; write 2030-01-31T09:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset from UTC; add Z, +01:00 or the like")
+    return time
+
+
+def run_at(after: str | None, at: str | None) -> datetime | float | None:
+    """Return the time that `--in` or `--at` names, None when neither is given.
+
+    Raises:
+        typer.BadParameter: both are given, or one is no time.
+    """
+    if after is not None and at is not None:
+        raise typer.BadParameter("give one of them", param_hint="--in and --at")
+    if after is not None:
+        return Sources().wall_time() + duration(after, "--in")
+    if at is None:
+        return None
+    try:
+        return moment(at)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--at") from None
+
+
+def data(text: str) -> Any:
+    """Return the JSON value that `--data` names.
+
+    Args:
+        text: JSON, `@` and a file's name, or `-` for standard input.
+
+    Raises:
+        typer.BadParameter: it is not JSON, or the file cannot be read.
+    """
+    try:
+        return strict_json(_source(text))
+    except OSError as error:
+        raise typer.BadParameter(f"{text[1:]}: {error.strerror or error}", param_hint="--data") from None
+    except ValueError as error:
+        hint = "" if text.startswith("@") or text == "-" else """; quote it for the shell: '"text"'"""
+        raise typer.BadParameter(f"{error}{hint}", param_hint="--data") from None
+
+
+def whole(file: BinaryIO) -> bytes:
+    """Return what is in a file.
+
+    Raises:
+        ValueError: it is more than any job takes.
+    """
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES} bytes, which no job takes")
+    return content
+
+
+def strict_json(text: str | bytes) -> Any:
+    """Return a JSON value.
+
+    Raises:
+        ValueError: it is not JSON; the message says why.
+    """
+    try:
+        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at character {error.pos + 1})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not JSON (not UTF-8)") from None
+    except RecursionError:
+        raise ValueError("not usable JSON (nested too deeply)") from None
+    except ValueError as error:
+        raise ValueError(f"not usable JSON ({error})") from None
+
+
+def _source(text: str) -> str | bytes:
+    if text == "-":
+        return whole(sys.stdin.buffer)
+    if text.startswith("@"):
+        with open(text[1:], "rb") as file:
+            return whole(file)
+    return text

@@ -1,0 +1,31 @@
+"""`backup`: a copy of the embedded store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.names import printable
+from jobs_service.cli.options import JsonOption, StoreOption
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")]
+
+
+def backup(context: typer.Context, file: FileArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Copy the store while it is in use.
+
+    The copy is consistent; it is the data.mdb of a store: put it under that name into a new directory to use it.
+    """
+    path = Path(file)
+    if path.exists():
+        raise typer.BadParameter(f"{file} exists already; name a new file", param_hint="FILE")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {path.parent}", param_hint="FILE")
+    size = session.run(context, store, lambda jobs: jobs.store.backup(file))
+    if as_json:
+        output.json_line({"file": file, "bytes": size})
+    else:
+        output.line(f"{printable(file)}: {size} bytes")

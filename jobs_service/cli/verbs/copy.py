@@ -1,0 +1,202 @@
+"""`copy`: all jobs of one store into another."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs_service.cli import exits, output, session
+from jobs_service.cli.names import printable, shown
+from jobs_service.cli.options import JsonOption
+from jobs_service.cli.tables import Column, table
+
+if TYPE_CHECKING:
+    from jobs_service.copying import Copied, Counts
+    from jobs_service.copying.results import Progress
+    from jobs_service.settings import Settings
+    from jobs_service.sources import Sources
+    from jobs_service.store import Store
+
+FromArgument = Annotated[str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH.")]
+ToArgument = Annotated[
+    str, typer.Argument(metavar="TO", help="The store that gets them, made when missing: lmdb:PATH, fdb:FILE.")
+]
+ForceOption = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Go on although jobs run or either store is in use. Running jobs are copied as pending ones, first in "
+        "their queue; jobs that are in TO already stay as they are there.",
+    ),
+]
+StartOverOption = Annotated[
+    bool, typer.Option("--start-over", help="First remove what an unfinished copy has left in TO.")
+]
+
+COLUMNS = (
+    Column("type"),
+    Column("ready", right=True),
+    Column("scheduled", right=True),
+    Column("running", right=True),
+    Column("finished", right=True),
+)
+
+
+def copy(
+    context: typer.Context,
+    source: FromArgument,
+    target: ToArgument,
+    force: ForceOption = False,
+    start_over: StartOverOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy all types and jobs into another store.
+
+    The copy has everything that is known of them, and the queues are in the same order. End the programs that use FROM
+    first; it is only read. TO must have no jobs. Until all is copied and compared, nobody gets one of the jobs in TO.
+    A copy that was interrupted goes on where it stopped when the command is run again.
+    """
+    session.refuse_store(context, "name both stores: copy FROM TO")
+    import asyncio
+
+    addresses = _absolute(source, "FROM"), _absolute(target, "TO")
+    if addresses[0] == addresses[1]:
+        raise typer.BadParameter(f"{target} is the store that is copied; name another", param_hint="TO")
+    copied = asyncio.run(_copy(*addresses, force=force, start_over=start_over))
+    if as_json:
+        output.json_line(_as_json(*addresses, copied))
+        return
+    if copied.types:
+        table(COLUMNS, [_row(counts) for counts in copied.types])
+    output.line(_summary(*addresses, copied))
+
+
+def _absolute(address: str, name: str) -> str:
+    """Return an address that names the same store wherever the program is run."""
+    from jobs_service.store import open_address
+
+    settings, sources = _surroundings()
+    if address == "memory:":
+        raise typer.BadParameter("memory: is gone when the command has ended; name another store", param_hint=name)
+    open_address(address, settings, sources)  # refuses what is none
+    scheme, _, path = address.partition(":")
+    return f"{scheme}:{os.path.realpath(path)}" if path else address
+
+
+def _surroundings() -> tuple[Settings, Sources]:
+    from jobs_service.settings import Settings
+    from jobs_service.sources import Sources
+
+    return Settings(), Sources()
+
+
+async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> Copied:
+    import asyncio
+
+    from jobs_service.cli.logging import configure
+    from jobs_service.copying import copy_jobs
+    from jobs_service.errors import StoreError
+    from jobs_service.settings import tell_of_unknown_variables
+
+    configure("warning")
+    tell_of_unknown_variables()
+    missing = session.missing_store(source)
+    if missing is not None:
+        raise StoreError(f"there is no store at {missing}: nothing to copy")
+    _, sources = _surroundings()
+    async with _opened(source) as read, _opened(target) as written:
+        with _bar() as progress:
+            try:
+                return await copy_jobs(
+                    read, written, sources=sources, force=force, start_over=start_over, progress=progress
+                )
+            except asyncio.CancelledError:
+                exits.say("interrupted; the same command goes on where it stopped")
+                raise
+
+
+@asynccontextmanager
+async def _opened(address: str) -> AsyncIterator[Store]:
+    from jobs_service.store import open_address
+
+    store = open_address(address, *_surroundings())
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextmanager
+def _bar() -> Iterator[Progress | None]:
+    """Show how far the copy is, while the block runs, when somebody sits at it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from jobs_service.cli.signals import cursor_given_back
+
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    with cursor_given_back(sys.stderr), Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {"": bar.add_task("", total=None)}
+
+        def show(step: str, done: int, total: int | None) -> None:
+            if step not in tasks:
+                bar.remove_task(tasks.popitem()[1])
+                tasks[step] = bar.add_task(step, total=total)
+            bar.update(tasks[step], completed=done)
+
+        yield show
+
+
+def _row(counts: Counts) -> list[str]:
+    numbers = (counts.ready, counts.scheduled, counts.running, counts.finished)
+    return [shown(counts.type), *map(str, numbers)]
+
+
+def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
+    return {
+        "from": source,
+        "to": target,
+        "types": len(copied.types),
+        "jobs": copied.jobs,
+        "ready": sum(counts.ready for counts in copied.types),
+        "scheduled": sum(counts.scheduled for counts in copied.types),
+        "running": copied.running,
+        "finished": sum(counts.finished for counts in copied.types),
+        "resumed": copied.resumed,
+        "complete_before": copied.complete_before,
+        "skipped": copied.skipped,
+        "differing": copied.differing,
+        **({"unreadable": copied.unreadable} if copied.unreadable else {}),
+        **({"strays": copied.strays} if copied.strays else {}),
+    }
+
+
+def _summary(source: str, target: str, copied: Copied) -> str:
+    """Return what was done, and what to do next, on one line."""
+    if copied.complete_before:
+        return f"{printable(target)} is a complete copy already: {output.many(copied.jobs, 'job')}; nothing was written"
+    what = [f"{output.many(copied.jobs - copied.skipped, 'job')} of {output.many(len(copied.types), 'type')} copied"]
+    if copied.running:
+        what.append(f"{copied.running} of them ran and are pending now")
+    if copied.skipped:
+        what.append(f"{output.many(copied.skipped, 'job')} stayed as before in {printable(target)}")
+    if copied.unreadable:
+        what.append(f"{output.many(copied.unreadable, 'unreadable job')} left out")
+    if copied.strays:
+        entries = "1 queue entry" if copied.strays == 1 else f"{copied.strays} queue entries"
+        what.append(f"{entries} of no job left out")
+    if copied.differing:
+        what.append(f"{output.many(copied.differing, 'job')} not as in {printable(source)}")
+    else:
+        what.append("compared")
+    return "; ".join(what) + f". Now have your programs use {printable(target)}; {printable(source)} is as it was"

@@ -1,0 +1,60 @@
+"""`handlers`: the handlers that an application has registered, with their options."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.names import printable, shown
+from jobs_service.cli.options import JsonOption
+from jobs_service.cli.tables import Column
+
+if TYPE_CHECKING:
+    from jobs_service import Handler, HandlerOptions
+    from jobs_service.runner.ticker import Periodic
+
+ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
+
+COLUMNS = (Column("type"), Column("function"), Column("comes"), Column("options", cut=True))
+
+
+def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = False) -> None:
+    """Show the handlers of an application with their options.
+
+    The options that differ from the defaults are shown, as the settings change them; with --json all.
+    """
+    from jobs_service.cli.application import load
+
+    session.refuse_store(context, "handlers are in a program, not in a store")
+    service = load(application)
+    service.reload(service.settings)
+    periodic = service.periodic
+    rows = [_row(handler, periodic.get(handler.type)) for handler in service.handlers.values()]
+    output.rows(COLUMNS, rows, _cells, as_json, "no handlers; make a function one with @jobs.handler(type)")
+
+
+def _row(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any]:
+    return {
+        "type": shown(handler.type),
+        "function": handler.name,
+        "kind": handler.kind,
+        "comes": None if periodic is None else output.schedule_text(periodic.schedule),
+        "options": _options(handler.options),
+    }
+
+
+def _options(options: HandlerOptions) -> dict[str, Any]:
+    """Return options as JSON has them."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    return {name: "a function" if callable(value) else value for name, value in values.items()}
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    from jobs_service import HandlerOptions
+
+    defaults = _options(HandlerOptions())
+    changed = [f"{name}={value}" for name, value in row["options"].items() if value != defaults[name]]
+    return [row["type"], printable(row["function"]), row["comes"] or "", " ".join(changed)]

@@ -1,0 +1,122 @@
+"""`list`: the jobs in the store, of one type or of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.names import parse_type, priority_text, shown
+from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
+from jobs_service.cli.tables import Column, Table
+from jobs_service.cli.type_checks import require_type
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobsService
+
+PAGE = 500
+"""Jobs that are laid out as one table: listing needs memory for one page, however many jobs there are."""
+
+StateOption = Annotated[
+    Literal["ready", "scheduled", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"]
+    | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only jobs that are ready, scheduled, running, succeeded, failed, canceled or unreadable; "
+        "pending (ready or scheduled); finished (in whatever way).",
+    ),
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
+
+COLUMNS = (
+    Column("id"),
+    Column("state", status=True),
+    Column("priority", right=True, nothing="0"),
+    Column("run at"),
+    Column("note, data", cut=True),
+)
+
+
+def list_jobs(
+    context: typer.Context,
+    type: OptionalType = None,
+    state: StateOption = None,
+    limit: LimitOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List jobs, of one type or all.
+
+    A note before a job's data tells how often it has run, if more than once, and its progress, result or error. A
+    column in which no job says anything is left out.
+    """
+    only = None if type is None else parse_type(type)
+    print_page = _print_json if as_json else _Printer(with_type=only is None)
+
+    async def body(jobs: JobsService) -> str:
+        found = 0
+        async with aclosing(_pages(jobs.list(only, state=state), limit)) as pages:
+            async for page in pages:
+                print_page(page)
+                found += len(page)
+        if found:
+            return ""
+        if only is not None:
+            await require_type(jobs, only)
+        return "no jobs"
+
+    said = session.run(context, store, body)
+    if said and not as_json:
+        output.line(said)
+
+
+async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGenerator[list[Job], None]:
+    page: list[Job] = []
+    left = limit
+    async with aclosing(jobs):
+        async for job in jobs:
+            page.append(job)
+            if left is not None:
+                left -= 1
+                if not left:
+                    break
+            if len(page) == PAGE:
+                yield page
+                page = []
+    if page:
+        yield page
+
+
+def _print_json(page: list[Job]) -> None:
+    print("\n".join([json.dumps(output.job_json(job)) for job in page]), flush=True)
+
+
+class _Printer:
+    """Prints pages of jobs as one table.
+
+    Args:
+        with_type: whether the jobs are of several types.
+    """
+
+    def __init__(self, *, with_type: bool) -> None:
+        self._with_type = with_type
+        self._table = Table((Column("type"), *COLUMNS) if with_type else COLUMNS)
+
+    def __call__(self, page: list[Job]) -> None:
+        """Print the next page."""
+        self._table.print([self._cells(job) for job in page])
+
+    def _cells(self, job: Job) -> list[str]:
+        return [
+            *([shown(job.type)] * self._with_type),
+            shown(job.id),
+            output.status_text(job),
+            priority_text(job.priority),
+            output.time_text(job.run_at) if job.state == "pending" else "",  # else the time of a run that has been
+            output.told_text(job, job.attempts),
+        ]

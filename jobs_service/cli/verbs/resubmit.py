@@ -1,0 +1,51 @@
+"""`resubmit`: has a job run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from jobs_service.cli import output, session, values
+from jobs_service.cli.names import parse_id, parse_priority, parse_type
+from jobs_service.cli.options import (
+    AtOption,
+    DataOption,
+    IdArgument,
+    InOption,
+    JsonOption,
+    PriorityOption,
+    StoreOption,
+    TypeArgument,
+)
+
+
+def resubmit(
+    context: typer.Context,
+    type: TypeArgument,
+    id: IdArgument,
+    data: DataOption = None,
+    priority: PriorityOption = None,
+    after: InOption = None,
+    at: AtOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a job run again.
+
+    A finished one is pending at once, a running one when it has finished. What is not given stays as it is.
+    """
+    names = parse_type(type), parse_id(id)
+    changes: dict[str, Any] = {}
+    if data is not None:
+        changes["data"] = values.data(data)
+    if priority is not None:
+        changes["priority"] = parse_priority(priority)
+    run_at = values.run_at(after, at)
+    if run_at is not None:
+        changes["run_at"] = run_at
+    job = session.run(context, store, lambda jobs: jobs.resubmit(*names, **changes))
+    if as_json:
+        output.json_line(output.job_json(job))
+    else:
+        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")

@@ -1,0 +1,61 @@
+"""`retention`: how long finished jobs of a type are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs_service.cli import output, session, values
+from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.type_checks import change_type, require_type
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService, Retention
+
+FOR_EVER = "forever"
+
+KeepOption = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="S", help=f"Those that succeeded or were canceled: {DURATION_HELP}, forever."),
+]
+KeepFailedOption = Annotated[
+    str | None, typer.Option("--keep-failed", metavar="S", help=f"Those that failed: {DURATION_HELP}, forever.")
+]
+
+
+def retention(
+    context: typer.Context,
+    type: TypeArgument,
+    keep: KeepOption = None,
+    keep_failed: KeepFailedOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show or change how long finished jobs of a type are kept.
+
+    A change holds for jobs that finish from now on; what is not given stays. A handler's own options come in again
+    when they are changed in its program.
+    """
+    name = parse_type(type)
+    changes = {
+        option: None if text == FOR_EVER else values.duration(text, f"--{option.replace('_', '-')}", FOR_EVER)
+        for option, text in (("keep", keep), ("keep_failed", keep_failed))
+        if text is not None
+    }
+
+    async def body(jobs: JobsService) -> Retention:
+        await require_type(jobs, name)
+        kept = await jobs.get_retention(name)
+        if changes:
+            kept = kept._replace(**changes)
+            await change_type(jobs, name, lambda tx: tx.set_retention(name, **kept._asdict()))
+        return kept
+
+    kept = session.run(context, store, body)
+    if as_json:
+        output.json_line({"type": shown(name), **kept._asdict()})
+        return
+    finished, failed = (FOR_EVER if seconds is None else f"for {output.duration_text(seconds)}" for seconds in kept)
+    output.line(f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")

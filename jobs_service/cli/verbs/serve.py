@@ -1,0 +1,94 @@
+"""`serve`: the long-lived daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import session
+from jobs_service.cli.names import PREFIX, parse_type, shown
+from jobs_service.cli.options import Level, StoreOption
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
+
+ApplicationArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours; its store and settings are used."),
+]
+LevelOption = Annotated[Level, typer.Option("--log-level", help="Log nothing less severe.")]
+
+
+CommandsOption = Annotated[
+    bool,
+    typer.Option(
+        "--commands", help="Run command jobs too: who can add jobs to the store can then run anything as this user."
+    ),
+]
+TypesOption = Annotated[
+    list[str] | None,
+    typer.Option("--types", metavar="A,B", help="Run only the handlers of these types; may be given several times."),
+]
+MaxJobsOption = Annotated[
+    int | None, typer.Option("--max-jobs", metavar="N", min=1, help="Run at most so many jobs at the same time.")
+]
+
+
+def serve(
+    context: typer.Context,
+    application: ApplicationArgument = None,
+    commands: CommandsOption = False,
+    types: TypesOption = None,
+    max_jobs: MaxJobsOption = None,
+    log_level: LevelOption = "info",
+    store: StoreOption = None,
+) -> None:
+    """Run handlers and the supervisor tree until SIGTERM.
+
+    The handlers are those of the application, or with --types some of them. While it runs, jobs of all types whose
+    workers are lost are put back, and scheduled ones are made ready; that is all it does without handlers.
+
+    The first signal lets handlers and transactions that run end, gives back the jobs of those that do not, and exits
+    with 0; a second one exits at once. SIGHUP has it read the handlers' options again from the file that
+    JOBS_SERVICE_SETTINGS names. Log events go to stderr: lines for people on a terminal, JSON elsewhere; `serving`
+    says that it is ready.
+    """
+    if application is not None:
+        session.refuse_store(context, f"{application} brings its own store", store)
+    from jobs_service import JobsService
+    from jobs_service.cli import daemon
+    from jobs_service.cli.application import load
+    from jobs_service.cli.logging import configure
+
+    configure(log_level)
+    service = JobsService(session.chosen_store(context, store)) if application is None else load(application)
+    if commands and not _runs_commands(service):
+        service.commands()
+    raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs))
+
+
+def _handled(service: JobsService, names: list[str] | None) -> list[Any] | None:
+    """Return the types that are to be run; None for all.
+
+    Raises:
+        typer.BadParameter: one has no handler.
+    """
+    if names is None:
+        return None
+    # What is JSON may hold commas itself.
+    parts = [part for name in names for part in ([name] if name.startswith(PREFIX) else name.split(","))]
+    types = [parse_type(part) for part in parts if part]
+    missing = [type for type in types if type not in service.handlers]
+    if missing or not types:
+        known = ", ".join(shown(type) for type in service.handlers) or "none"
+        what = f"type {shown(missing[0])} has no handler" if missing else "no type is named"
+        raise typer.BadParameter(f"{what}; there are: {known}", param_hint="--types")
+    return types
+
+
+def _runs_commands(service: JobsService) -> bool:
+    from jobs_service.runner.commands import COMMAND_TYPE
+
+    handler = service.handlers.get(COMMAND_TYPE)
+    return handler is not None and handler.kind == "command"

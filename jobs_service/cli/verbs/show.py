@@ -1,0 +1,69 @@
+"""`show`: everything about one job."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.names import parse_id, parse_type, printable, priority_text, shown
+from jobs_service.cli.options import IdArgument, JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.tables import Column, table
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobError, Progress
+
+HISTORY = (Column("time"), Column("event"), Column("detail", cut=True))
+
+
+def show(
+    context: typer.Context, type: TypeArgument, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Show everything about one job."""
+    names = parse_type(type), parse_id(id)
+    job = session.run(context, store, lambda jobs: jobs.get(*names))
+    if as_json:
+        output.json_line(output.job_json(job))
+        return
+    for label, text in _description(job):
+        output.line(f"{label:<10}{text}".rstrip())
+    if job.history:
+        output.line("")
+        table(
+            HISTORY,
+            [[output.time_text(event.time), event.kind.value, printable(event.detail)] for event in job.history],
+        )
+
+
+def _description(job: Job) -> list[tuple[str, str]]:
+    progress: Progress | None = job.progress
+    return [
+        ("type", shown(job.type)),
+        ("id", shown(job.id)),
+        ("state", output.status_text(job)),
+        ("priority", priority_text(job.priority)),
+        ("run at", output.time_text(job.run_at) or "at once"),
+        ("resubmit", "yes" if job.resubmit else "no"),
+        ("cancel", "yes" if job.cancel else "no"),
+        ("seq", job.seq.hex() if job.seq else "-"),
+        ("attempts", str(job.attempts)),
+        ("progress", "-" if progress is None else output.progress_text(progress)),
+        *_labeled("data", _json_lines(job.data)),
+        *_labeled("result", _json_lines(job.result)),
+        *_labeled("error", ["-"] if job.error is None else _error_lines(job.error)),
+    ]
+
+
+def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:
+    """Return the lines, the first of them with the label."""
+    return [(label if at == 0 else "", printable(line)) for at, line in enumerate(lines)]
+
+
+def _json_lines(value: Any) -> list[str]:
+    return json.dumps(value, ensure_ascii=False, indent=2).split("\n")
+
+
+def _error_lines(error: JobError) -> list[str]:
+    return [output.error_text(error), *error.traceback.rstrip().splitlines()]

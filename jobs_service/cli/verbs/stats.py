@@ -1,0 +1,122 @@
+"""`stats`: how many jobs of each type are in which state, and for how long."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import exits, output, session
+from jobs_service.cli.names import parse_type, printable, shown
+from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
+from jobs_service.cli.tables import Column, table
+from jobs_service.cli.tally import Tally
+from jobs_service.status import Status
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
+
+JobsOption = Annotated[
+    int, typer.Option("--jobs", min=0, metavar="N", help="Show also up to so many unfinished jobs of each type.")
+]
+
+COLUMNS = (
+    Column("type"),
+    Column("ready", right=True),
+    Column("scheduled", right=True, nothing="0"),
+    Column("running", right=True),
+    Column("succeeded", right=True),
+    Column("failed", right=True, nothing="0"),
+    Column("canceled", right=True, nothing="0"),
+    Column("unreadable", right=True, nothing="0"),
+    Column("crashed", right=True, nothing="0"),
+    Column("paused", nothing="no"),
+)
+JOB_COLUMNS = (
+    Column("type"),
+    Column("id"),
+    Column("state", status=True),
+    Column("attempts", right=True),
+    Column("crashes", right=True),
+    Column("since"),
+    Column("error", cut=True),
+)
+
+
+def stats(
+    context: typer.Context,
+    type: OptionalType = None,
+    jobs: JobsOption = 0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count jobs by state.
+
+    With each count comes the average time since something happened to these jobs. Ready ones could run now, scheduled
+    ones are not due; crashed says how many of them wait for another attempt. It reads all jobs, page by page.
+    """
+    only = None if type is None else parse_type(type)
+    rows = session.run(context, store, lambda service: gauges(service, only, jobs))
+    if only is not None and not rows:
+        raise exits.AnswerIsNo(f"there is no type {shown(only)}")
+    print_rows(rows, as_json)
+    summaries = [(row["type"], summary) for row in rows for summary in row.get("jobs", ())]
+    if summaries and not as_json:
+        output.line("")
+        table(JOB_COLUMNS, [_summary(type, summary) for type, summary in summaries])
+
+
+def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    output.rows(COLUMNS, rows, cells, as_json, "no types; jobs-service types set TYPE SECONDS makes one")
+
+
+async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> list[dict[str, Any]]:
+    """Return what `--json` prints of each type, also of one that has no jobs."""
+    from jobs_service.sources import Sources
+
+    wall_time = Sources().wall_time
+    types = {shown(type): type for type in await jobs.types() if only is None or type == only}
+    tallies = {name: Tally(summaries) for name in types}
+    async for job in jobs.list(only):
+        name = shown(job.type)
+        if name not in types:
+            types[name] = job.type
+            tallies[name] = Tally(summaries)
+        tallies[name].add(job, wall_time())
+    return [await _row(jobs, types[name], tallies[name], summaries) for name in sorted(types)]
+
+
+async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> dict[str, Any]:
+    return {
+        "type": shown(type),
+        "paused": await jobs.paused(type),
+        **tally.gauges(),
+        "states": tally.counts(),
+        "average_seconds": tally.average_seconds(),
+        **({"jobs": tally.summaries} if summaries else {}),
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    counts = [_count(row, status) for status in Status]
+    return [row["type"], *counts, str(row["crashed"]), "yes" if row["paused"] else "no"]
+
+
+def _summary(type: str, summary: dict[str, Any]) -> list[str]:
+    since = summary["last_updated"]
+    return [
+        type,
+        summary["id"],
+        summary["status"],
+        str(summary["attempts"]),
+        str(summary["error_count"]),
+        "" if since is None else output.time_text(datetime.fromisoformat(since)),
+        printable((summary["error"] or "").replace("\n", " ")),
+    ]
+
+
+def _count(row: dict[str, Any], status: Status) -> str:
+    count: int = row["states"].get(status, 0)
+    seconds: float | None = row["average_seconds"].get(status)
+    return f"{count} ({output.duration_text(seconds)})" if count and seconds is not None else str(count)

@@ -1,0 +1,205 @@
+"""`submit`: a command as a job, and perhaps its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import exits, output, session, values
+from jobs_service.cli.names import parse_id, parse_priority, shown
+from jobs_service.cli.options import (
+    DURATION_HELP,
+    AtOption,
+    InOption,
+    JsonOption,
+    PriorityOption,
+    StoreOption,
+)
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobEvent, JobsService
+
+CommandArgument = Annotated[list[str], typer.Argument(metavar="-- CMD ARGS...", help="A program and its arguments.")]
+IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The job's id; else it gets a random one.")]
+DirectoryOption = Annotated[
+    str | None, typer.Option("--cwd", metavar="DIR", help="The directory to run in; else it is the daemon's.")
+]
+EnvOption = Annotated[
+    list[str] | None, typer.Option("--env", metavar="K=V", help="Set a variable, beside those of the daemon.")
+]
+InputOption = Annotated[
+    str | None, typer.Option("--stdin", metavar="FILE|-", help="Its standard input: text, stored with the job.")
+]
+TimeLimitOption = Annotated[
+    str | None, typer.Option("--time-limit", metavar="S", help=f"End it when it has run so long: {DURATION_HELP}.")
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for its end; print what it prints, exit as it exits.")]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
+]
+
+
+def submit(
+    context: typer.Context,
+    command: CommandArgument,
+    id: IdOption = None,
+    directory: DirectoryOption = None,
+    env: EnvOption = None,
+    stdin: InputOption = None,
+    time_limit: TimeLimitOption = None,
+    priority: PriorityOption = None,
+    after: InOption = None,
+    at: AtOption = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a job that runs a program, and print its id.
+
+    A daemon that was started with `serve --commands` runs it, without a shell. With --wait the exit code is the
+    command's, 128 + N if signal N ended it, and 1 if it did not run to an end.
+    """
+    from jobs_service import Job
+    from jobs_service.runner.command import Command
+
+    name = None if id is None else parse_id(id)
+    rank = 0 if priority is None else parse_priority(priority)
+    run_at = values.run_at(after, at)
+    if timeout is not None and not wait:
+        raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
+    seconds = None if timeout is None else values.duration(timeout, "--timeout")
+    described = Command(
+        tuple(command),
+        # The daemon's own directory is another.
+        cwd=None if directory is None else os.path.abspath(directory),
+        env=dict(map(_variable, env or [])),
+        time_limit=None if time_limit is None else values.duration(time_limit, "--time-limit"),
+        stdin=None if stdin is None else _text_of(stdin),
+    )
+
+    async def enqueue(jobs: JobsService) -> Job:
+        return await _enqueue(jobs, described.to_data(), id=name, priority=rank, run_at=run_at)
+
+    async def body(jobs: JobsService) -> Job | JobEvent:
+        from jobs_service import JobExists
+
+        try:
+            job = await enqueue(jobs)
+        except JobExists as error:
+            raise exits.AnswerIsNo(
+                f"{output.name(error.type, error.id)} exists already; give another --id, or have that one run again: "
+                f"{exits.PROGRAM} resubmit {shown(error.type)} {shown(error.id)}"
+            ) from None
+        return await _end_of(jobs, job, seconds) if wait else job
+
+    job = session.run(context, store, body, rehearsal=enqueue, supervise=wait)
+    if isinstance(job, Job):
+        if as_json:
+            output.json_line(output.job_json(job))
+        else:
+            output.line(shown(job.id))
+        return
+    if as_json:
+        output.json_line(output.event_json(job))
+    else:
+        _print_output(job)
+    raise typer.Exit(_exit_code(job))
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r}; write NAME=VALUE", param_hint="--env")
+    return name, value
+
+
+def _text_of(file: str) -> str:
+    try:
+        if file == "-":
+            return values.whole(sys.stdin.buffer).decode()
+        with open(file, "rb") as opened:
+            return values.whole(opened).decode()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint="--stdin") from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{file}: it is no text in UTF-8", param_hint="--stdin") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint="--stdin") from None
+
+
+async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> Job:
+    from jobs_service import HandlerOptions
+    from jobs_service.runner.commands import command_handler
+
+    return await jobs.enqueue(command_handler(HandlerOptions()), data, **options)
+
+
+async def _why_not(jobs: JobsService, job: Job) -> str:
+    """Return what helps when a job has not ended in time, for an error's end: often no daemon runs commands."""
+    from jobs_service.errors import JobNotFound
+
+    try:
+        status = output.status_text(await jobs.get(job.type, job.id))
+    except JobNotFound:
+        return ""
+    return "; it is still ready: a daemon runs it that was started with `serve --commands`" if status == "ready" else ""
+
+
+async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
+    import asyncio
+
+    called = output.name(job.type, job.id)
+    try:
+        event = await jobs.wait(job.type, job.id, "finished", "removed", timeout=seconds)
+    except TimeoutError:
+        raise exits.AnswerIsNo(f"{called} did not finish within {seconds:g} s{await _why_not(jobs, job)}") from None
+    except asyncio.CancelledError:
+        exits.say(f"interrupted; {called} is still there")
+        raise
+    if event.state == "removed":
+        raise exits.AnswerIsNo(f"{called} was removed before it finished")
+    return event
+
+
+def _print_output(event: JobEvent) -> None:
+    """Print what the command has printed, and what there is to say beyond that."""
+    result = _result(event)
+    if result.get("cut"):
+        exits.say("the beginning of what it printed was not kept")
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        stream.write(str(result.get(name, "")))
+        stream.flush()
+    if event.outcome != "succeeded" and result.get("exit_code") is None:
+        why = "" if event.error is None else f": {event.error.message}"
+        exits.say(f"{output.name(event.type, event.id)} {output.status_text(event)}{why}")
+
+
+def _exit_code(event: JobEvent) -> int:
+    result = _result(event)
+    code = result.get("exit_code")
+    if isinstance(code, int):
+        return code
+    number = _signal_number(result.get("signal"))
+    if number is not None:
+        return 128 + number
+    return exits.DONE if event.outcome == "succeeded" else exits.NO
+
+
+def _signal_number(name: Any) -> int | None:
+    if not isinstance(name, str):
+        return None
+    if name in signal.Signals.__members__:
+        return signal.Signals[name]
+    # One without a name is called by its number.
+    number = name.removeprefix("signal ")
+    return int(number) if number.isdecimal() else None
+
+
+def _result(event: JobEvent) -> dict[str, Any]:
+    """Return how the command ended; nothing if it did not, or if it was no command's handler that ended the job."""
+    return event.result if isinstance(event.result, dict) else {}

@@ -1,0 +1,57 @@
+"""`top`: the counts of `stats`, shown live."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs_service.cli import output, session, values
+from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.cli.tables import Table
+from jobs_service.cli.verbs.stats import COLUMNS, cells, gauges, print_rows
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
+
+IntervalOption = Annotated[
+    str, typer.Option("--interval", metavar="S", help=f"Look again after so long: {DURATION_HELP}.")
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="Look once.")]
+
+
+def top(
+    context: typer.Context,
+    interval: IntervalOption = "2",
+    once: OnceOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what stats counts, live, until Ctrl-C.
+
+    Where the output is no terminal, and with --json, it is shown once.
+    """
+    seconds = values.positive_duration(interval, "--interval")
+    if once or as_json or not sys.stdout.isatty():
+        print_rows(session.run(context, store, gauges), as_json)
+        return
+    try:
+        session.run(context, store, lambda jobs: _show_live(jobs, seconds))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+async def _show_live(jobs: JobsService, seconds: float) -> None:
+    import asyncio
+
+    from rich.live import Live
+    from rich.text import Text
+
+    from jobs_service.cli.signals import cursor_given_back
+
+    with cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
+        while True:
+            lines = Table(COLUMNS).lines([cells(row) for row in await gauges(jobs)])
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            await asyncio.sleep(seconds)

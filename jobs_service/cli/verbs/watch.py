@@ -1,0 +1,124 @@
+"""`watch`: events as they happen, of one job or of all of a type."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import exits, output, session, values
+from jobs_service.cli.names import parse_id, parse_type, shown
+from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
+from jobs_service.cli.tables import GAP, LEAST_CUT, cells, cut, width
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobEvent, JobsService
+
+OptionalId = Annotated[
+    str | None, typer.Argument(metavar="ID", help="The job; without it, all jobs of the type are watched.")
+]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="S", help=f"Watch no longer than this: {DURATION_HELP}.")
+]
+ExitStatusOption = Annotated[
+    bool, typer.Option("--exit-status", help="Exit with 1 when the job has failed or was canceled.")
+]
+
+
+def watch(
+    context: typer.Context,
+    type: TypeArgument,
+    id: OptionalId = None,
+    timeout: TimeoutOption = None,
+    exit_status: ExitStatusOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print events live, of a job or of a whole type.
+
+    Those of a job are printed until it ends, its present state first; those of all jobs of a type until Ctrl-C, first
+    the ones that run, then each as it changes. Printed are the job's state, its progress, result or error, and its
+    data.
+
+    The exit code is 0 when it has finished, whatever its outcome unless --exit-status is given, and 1 when it is
+    removed before. Of a type all jobs are looked at again and again, which takes a tenth of a core at most; 100,000
+    are the most. What happens between two looks is told as one event.
+    """
+    job_type = parse_type(type)
+    seconds = None if timeout is None else values.duration(timeout, "--timeout")
+    if id is None:
+        if exit_status:
+            raise typer.BadParameter("it is about one job; name its ID", param_hint="--exit-status")
+        _watch_type(context, store, job_type, seconds, as_json)
+        return
+    names = job_type, parse_id(id)
+    show = _show_json if as_json else _show
+
+    async def body(jobs: JobsService) -> JobEvent:
+        import asyncio
+
+        from jobs_service.cli.signals import while_read
+
+        try:
+            async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
+                async for event in events:
+                    show(event)
+        except TimeoutError:
+            raise exits.AnswerIsNo(f"{output.name(*names)} did not finish within {seconds:g} s") from None
+        return event
+
+    last = session.run(context, store, body, supervise=True)
+    if last.state == "removed":
+        raise exits.AnswerIsNo(f"{output.name(*names)} was removed before it finished")
+    if exit_status and last.outcome != "succeeded":
+        why = "" if last.error is None else f": {output.error_text(last.error)}"
+        raise exits.AnswerIsNo(f"{output.name(*names)} {output.status_text(last)}{why}")
+
+
+def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: float | None, as_json: bool) -> None:
+    show = _show_json if as_json else _show_of_many
+
+    async def body(jobs: JobsService) -> None:
+        import asyncio
+        from contextlib import suppress
+
+        from jobs_service.cli.signals import while_read
+        from jobs_service.cli.type_changes import changes
+        from jobs_service.cli.type_checks import require_type
+
+        await require_type(jobs, type)
+        with suppress(TimeoutError):
+            async with while_read(), asyncio.timeout(seconds):
+                async for job in changes(jobs, type):
+                    show(job)
+
+    try:
+        session.run(context, store, body)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+def _show_json(event: Job | JobEvent) -> None:
+    output.json_line(output.event_json(event))
+
+
+def _show(event: Job | JobEvent) -> None:
+    _show_line(event, "")
+
+
+def _show_of_many(event: Job | JobEvent) -> None:
+    _show_line(event, shown(event.id) + GAP)
+
+
+def _show_line(event: Job | JobEvent, name: str) -> None:
+    from jobs_service.sources import Sources
+
+    status = output.status_text(event)
+    time = output.time_text(datetime.fromtimestamp(Sources().wall_time(), UTC))
+    head = f"{time}{GAP}{status:<9}{GAP}{name}"
+    when = f"not before {output.time_text(event.run_at)}" if status == "scheduled" else ""
+    told = GAP.join(filter(None, (when, output.told_text(event, event.attempts))))
+    told = cut(told, max(width() - cells(head), LEAST_CUT)) if sys.stdout.isatty() else told
+    output.styled_line((head + told).rstrip(), status)
