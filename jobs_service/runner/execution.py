@@ -38,7 +38,7 @@ from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, Outcome, RunningJob
 from jobs_service.run_data import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
-from jobs_service.runner.command import MOST_KEPT, CommandFailed
+from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed
 from jobs_service.runner.exception_groups import decisive, leaves, message_of
 from jobs_service.runner.function_calls import Steps, in_thread
 from jobs_service.runner.handler import Handler

@@ -65,7 +65,7 @@ def submit(
     command's, 128 + N if signal N ended it, and 1 if it did not run to an end.
     """
     from jobs_service import Job
-    from jobs_service.runner.command import Command
+    from jobs_service.runner.commands import Command
 
     name = None if id is None else parse_id(id)
     rank = 0 if priority is None else parse_priority(priority)

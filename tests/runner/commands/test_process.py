@@ -19,12 +19,10 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, shown
-from jobs_service.runner.command import LONGEST, Command, CommandFailed, CommandResult, run_command
+from jobs_service.errors import shown
+from jobs_service.runner.commands import Command, CommandFailed, CommandResult, run_command
 
 HANG = 60.0
 """Seconds of grace where a correct command ends by itself."""
@@ -170,71 +168,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         pytest.skip("only Linux has pidfd_open")
     if request.param == "thread that reaps":
         monkeypatch.delattr(os, "waitid", raising=False)
-
-
-class TestCommand:
-    @pytest.mark.parametrize(
-        "data",
-        [
-            {"argv": ["true"]},
-            {"argv": ["a", "", "ü \n $HOME"], "cwd": "/tmp", "env": {"A": "", "B": "="}, "stdin": "\0x"},
-            {"argv": ["a"], "time_limit": 30, "stdin": ""},
-            {"argv": ["a"], "time_limit": 0.5},
-        ],
-    )
-    def test_comes_out_of_data_as_it_went_in(self, data: dict[str, Any]) -> None:
-        assert Command.from_data(data).to_data() == data
-        assert Command.from_data(json_data.decode(json_data.encode(data))) == Command.from_data(data)
-
-    def test_takes_null_for_what_is_left_out(self) -> None:
-        nothing = {"cwd": None, "env": None, "time_limit": None, "stdin": None}
-        assert Command.from_data({"argv": ["a"], **nothing}) == Command(("a",))
-
-    @pytest.mark.parametrize(
-        ("data", "complaint"),
-        [
-            (None, "data is None: allowed is an object with argv"),
-            (["ls"], "data is ['ls']: allowed is an object with argv"),
-            ({}, "argv=None: allowed is a list of at least one string"),
-            ({"argv": []}, "argv=[]: allowed is a list of at least one string"),
-            ({"argv": "ls -l"}, "argv='ls -l': allowed is a list of at least one string"),
-            ({"argv": ["ls", 3]}, "argv[1]=3: allowed is a string, not int"),
-            ({"argv": [""]}, "argv[0]='': allowed is a string that is not empty"),
-            ({"argv": ["ls", "a\0b"]}, r"argv[1]='a\x00b': allowed is a string without NUL characters"),
-            ({"argv": ["ls", "\ud800"]}, r"argv[1]='\ud800': allowed is a string without lone surrogates"),
-            ({"argv": ["ls"], "cwd": 1}, "cwd=1: allowed is a string that is not empty, not int"),
-            ({"argv": ["ls"], "cwd": ""}, "cwd='': allowed is a string that is not empty"),
-            ({"argv": ["ls"], "cwd": "\0"}, "without NUL"),
-            ({"argv": ["ls"], "env": []}, "env=[]: allowed is an object of strings"),
-            ({"argv": ["ls"], "env": {"A": 1}}, "env['A']=1: allowed is a string, not int"),
-            ({"argv": ["ls"], "env": {"A": "\0"}}, "env['A']="),
-            ({"argv": ["ls"], "env": {"A=B": ""}}, "name in env='A=B': allowed is a string without ="),
-            ({"argv": ["ls"], "env": {"": ""}}, "name in env='': allowed is a string that is not empty"),
-            ({"argv": ["ls"], "stdin": 1}, "stdin=1: allowed is a string, not int"),
-            ({"argv": ["ls"], "stdin": "\udfff"}, "without lone surrogates"),
-            ({"argv": ["ls"], "time_limit": 0}, "time_limit=0: allowed is a number of seconds > 0 and at most"),
-            ({"argv": ["ls"], "time_limit": True}, "time_limit=True: allowed"),
-            ({"argv": ["ls"], "time_limit": "3"}, "time_limit='3': allowed"),
-            ({"argv": ["ls"], "time_limit": 10**400}, "time_limit=1000000"),
-            ({"argv": ["ls"], "time_limit": float("nan")}, "time_limit=nan: allowed"),
-            ({"argv": ["ls"], "shell": True}, "no field 'shell': allowed are argv"),
-        ],
-    )
-    def test_refuses_what_cannot_be_run_and_names_field_value_and_what_is_allowed(
-        self, data: object, complaint: str
-    ) -> None:
-        with pytest.raises(InvalidJob) as refused:
-            Command.from_data(data)
-        assert complaint in str(refused.value)
-        assert "\n" not in str(refused.value)
-
-    def test_is_checked_however_it_is_made_and_frozen(self) -> None:
-        with pytest.raises(InvalidJob, match="time_limit=-1"):
-            Command(("ls",), time_limit=-1)
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            Command(("ls",)).cwd = "/"  # type: ignore[misc]
-        assert hash(Command(("ls",), env={"A": "1"})) == hash(Command(("ls",), env={"A": "2"}))
-        assert Command(("ls",), time_limit=LONGEST).time_limit == LONGEST
 
 
 class TestWhatACommandGets:
@@ -572,35 +505,6 @@ signal.pause()
     async def test_is_reaped_by_a_runner_that_inherits_it(self) -> None:
         result = await run(*python(FORK + "os.closerange(0, 3); " + PAUSE))
         assert int(result.stdout) not in children()
-
-
-class TestWithin:
-    @settings(max_examples=50)
-    @given(st.text(max_size=60), st.text(max_size=60), st.integers(0, 400), st.booleans())
-    def test_leaves_out_the_oldest_output_until_the_data_fits(
-        self, stdout: str, stderr: str, room: int, cut: bool
-    ) -> None:
-        result = CommandResult(3, None, stdout, stderr, cut, 0.25)
-        bare = len(json_data.encode(CommandResult(3, None, "", "", False, 0.25).to_data()))
-        short = result.within(bare + room)
-        assert len(json_data.encode(short.to_data())) <= bare + room
-        assert stdout.endswith(short.stdout)
-        assert stderr.endswith(short.stderr)
-        assert short.cut == (cut or (short.stdout, short.stderr) != (stdout, stderr))
-        if len(json_data.encode(result.to_data())) + cut <= bare + room:
-            assert short == result
-        elif short.stdout != stdout and short.stderr != stderr:
-            assert len(json_data.encode(short.to_data())) >= bare + room - 2 * 6 - 2, "no more than must be"
-
-    def test_gives_the_room_that_one_output_leaves_to_the_other(self) -> None:
-        result = CommandResult(0, None, "o" * 1000, "error", False, 0.25)
-        short = result.within(500)
-        assert short.stderr == "error"
-        assert len(json_data.encode(short.to_data())) == 499, "one less, for true is shorter than false"
-
-    def test_leaves_nothing_when_there_is_no_room(self) -> None:
-        short = CommandResult(0, None, "out", "err", False, 0.25).within(0)
-        assert (short.stdout, short.stderr, short.cut) == ("", "", True)
 
 
 SAY_PID = 'open(sys.argv[1], "w").write(f"{os.getpid()}\\n")'

@@ -1,7 +1,4 @@
-"""The handler of command jobs, which run a program with arguments. Floor: runner.
-
-It is off unless somebody asks for it: who can add jobs to the store can then run any program as the daemon's user.
-"""
+"""The handler of command jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from jobs_service.model import JobType
-from jobs_service.runner.command import MOST_KEPT, Command, run_command
+from jobs_service.runner.commands.command import Command
+from jobs_service.runner.commands.process import run_command
+from jobs_service.runner.commands.result import MOST_KEPT
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
 
@@ -20,9 +19,10 @@ def command_handler(options: HandlerOptions) -> Handler[Any, Any]:
     """Return the handler of command jobs.
 
     Args:
-        options: how they are run; the grace is also that between SIGTERM and SIGKILL.
+        options: how they are run; their grace is also the time between SIGTERM and SIGKILL.
     """
-    # The command's own end takes a grace of its own, after which there is nothing left to wait for.
+    # `run_command` may take the grace twice: for what holds the output, and between SIGTERM and SIGKILL. The runner
+    # must not give up the job before that, and nothing is left to wait for after it.
     patient = replace(options, grace=2 * options.grace + 1)
 
     async def run(args: Any) -> Any:

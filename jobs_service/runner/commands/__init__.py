@@ -1,0 +1,21 @@
+"""Command jobs: they run a program with arguments, never through a shell.
+
+Nobody runs them unless they are asked for: whoever can add jobs to the store could then run any program as the user of
+the worker.
+"""
+
+from jobs_service.runner.commands.command import LONGEST, Command
+from jobs_service.runner.commands.handler import COMMAND_TYPE, command_handler
+from jobs_service.runner.commands.process import run_command
+from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed, CommandResult
+
+__all__ = [
+    "COMMAND_TYPE",
+    "LONGEST",
+    "MOST_KEPT",
+    "Command",
+    "CommandFailed",
+    "CommandResult",
+    "command_handler",
+    "run_command",
+]

@@ -1,0 +1,347 @@
+"""Runs a command in a process group of its own, and ends what is left of the group with it.
+
+SIGTERM comes first, SIGKILL after a grace period. Everything is driven by callbacks of the loop: were it driven by a
+task, a cancellation could come between the start of a process and the code that is to end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from typing import IO, Final
+
+import anyio
+
+from jobs_service.errors import in_one_line, shown
+from jobs_service.runner.commands.command import Command
+from jobs_service.runner.commands.result import CommandFailed, CommandResult
+
+_CHUNK: Final = 1 << 16
+"""Bytes per read or write: what a pipe holds."""
+
+_MOST_LEFT: Final = 1 << 20
+"""Bytes that are read at most once the group is gone: the greatest size of a pipe. A process that has left the group
+may go on writing for ever."""
+
+_DYING: Final = 1.0
+"""Seconds that the last of a group may take to be gone after SIGKILL."""
+
+_LONGEST_PAUSE: Final = 0.1
+"""Seconds between two looks whether the group is empty."""
+
+
+async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:
+    """Run a command to its end, and end what it leaves running.
+
+    Children that still hold its output when it has exited get `grace` to end by themselves. Then, and at once when it
+    is canceled or out of time, what is left of its process group gets SIGTERM, and SIGKILL after `grace` seconds. A
+    process that has left the group (a daemon) is left alone. A caller who cancels waits for that end; canceling again
+    does not shorten it.
+
+    Args:
+        command: what to run.
+        capture: bytes that are kept of the end of each output.
+        grace: seconds, see above.
+
+    Raises:
+        CommandFailed: it could not be started, ran longer than its time limit or did not exit with 0.
+    """
+    process = _Process(command, capture)
+    try:
+        in_time = await process.ran(command.time_limit, grace)
+    finally:
+        await process.end(grace)
+    result = process.result()
+    if in_time and result.exit_code == 0:
+        return result
+    raise CommandFailed(_complaint(command, result, in_time), result=result)
+
+
+class _Process:
+    """A started command: its process group, and this side of its pipes. `end` must be called."""
+
+    def __init__(self, command: Command, capture: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._silent: asyncio.Future[None] = self._loop.create_future()
+        self._stdout, self._stderr = _Tail(capture), _Tail(capture)
+        self._outputs: dict[IO[bytes], _Tail] = {}
+        self._input = memoryview((command.stdin or "").encode())
+        self._exit_code: int | None = None
+        self._pidfd: int | None = None
+        self._thread: threading.Thread | None = None
+        self._began = self._loop.time()
+        self._seconds = 0.0
+        self._popen = _start(command)
+        self._group = self._popen.pid
+        try:
+            self._attach()
+            self._await_exit()
+        except BaseException:
+            self._signal(signal.SIGKILL)
+            self._reap()
+            self._close()
+            raise
+
+    async def ran(self, time_limit: float | None, grace: float) -> bool:
+        """Wait until the command has exited and its output has ended; return whether it exited in time."""
+        await asyncio.wait([self._exited], timeout=time_limit)
+        if not self._exited.done():
+            return False
+        left = grace if time_limit is None else min(grace, self._began + time_limit - self._loop.time())
+        await asyncio.wait([self._silent], timeout=max(left, 0))
+        return True
+
+    async def end(self, grace: float) -> None:
+        """End what is left of the group, and close everything; a cancellation is raised only after that."""
+        patience = _Patience()
+        try:
+            with anyio.CancelScope(shield=True):
+                # A command that has exited is not reaped yet: it keeps the group's number, and takes no signal.
+                self._signal(signal.SIGTERM)
+                if not await self._gone(patience, grace):
+                    self._signal(signal.SIGKILL)
+                    await patience.wait(self._exited)
+                    await self._gone(patience, _DYING)
+        finally:
+            self._close()
+        patience.end()
+
+    def result(self) -> CommandResult:
+        """Return how it ended."""
+        code = self._exit_code
+        return CommandResult(
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=_signal_name(-code) if code is not None and code < 0 else None,
+            stdout=self._stdout.text(),
+            stderr=self._stderr.text(),
+            cut=self._stdout.cut or self._stderr.cut,
+            seconds=round(self._seconds, 6),
+        )
+
+    def _attach(self) -> None:
+        for pipe, tail in ((self._popen.stdout, self._stdout), (self._popen.stderr, self._stderr)):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                self._outputs[pipe] = tail
+                self._loop.add_reader(pipe.fileno(), self._read, pipe)
+        if self._popen.stdin is not None:
+            os.set_blocking(self._popen.stdin.fileno(), False)
+            self._loop.add_writer(self._popen.stdin.fileno(), self._feed, self._popen.stdin)
+
+    def _read(self, pipe: IO[bytes]) -> bool:
+        """Read the next bytes of an output; return whether there may be more."""
+        try:
+            chunk = os.read(pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return False
+        if chunk:
+            self._outputs[pipe].add(chunk)
+            return True
+        self._close_output(pipe)
+        return False
+
+    def _close_output(self, pipe: IO[bytes]) -> None:
+        self._loop.remove_reader(pipe.fileno())
+        del self._outputs[pipe]
+        pipe.close()
+        if not self._outputs and not self._silent.done():
+            self._silent.set_result(None)
+
+    def _feed(self, pipe: IO[bytes]) -> None:
+        """Write the next bytes of the input; close it after the last, and when nobody reads it."""
+        try:
+            self._input = self._input[os.write(pipe.fileno(), self._input[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._input = self._input[:0]
+        if not self._input:
+            self._close_input(pipe)
+
+    def _close_input(self, pipe: IO[bytes]) -> None:
+        if not pipe.closed:
+            self._loop.remove_writer(pipe.fileno())
+            pipe.close()
+
+    def _await_exit(self) -> None:
+        """Have `_has_exited` called when the command exits."""
+        try:
+            self._pidfd = os.pidfd_open(self._group)
+        except (AttributeError, OSError):  # macOS, and kernels before 5.3
+            self._thread = threading.Thread(
+                target=self._await_exit_in_thread, name=f"command {self._group}", daemon=True
+            )
+            self._thread.start()
+        else:
+            self._loop.add_reader(self._pidfd, self._has_exited)
+
+    def _await_exit_in_thread(self) -> None:
+        if hasattr(os, "waitid"):
+            # The command is not reaped here: until it is, its number cannot belong to another group, which would get
+            # the signals that are meant for this one.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._group, os.WEXITED | os.WNOWAIT)
+        else:  # macOS with Python before 3.13
+            self._reap()
+        self._loop.call_soon_threadsafe(self._has_exited)
+
+    def _has_exited(self) -> None:
+        self._seconds = self._loop.time() - self._began
+        self._close_pidfd()
+        self._exited.set_result(None)
+
+    def _close_pidfd(self) -> None:
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._group, number)
+
+    async def _gone(self, patience: _Patience, seconds: float) -> bool:
+        """Wait until the command is reaped and its group empty; return whether it is within so many seconds."""
+        deadline = self._loop.time() + seconds
+        if not await patience.wait(self._exited, seconds):
+            return False
+        self._reap()
+        pause = 0.001
+        while self._has_members():  # there is no event for a group that becomes empty
+            left = deadline - self._loop.time()
+            if left <= 0:
+                return False
+            await patience.pause(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return True
+
+    def _reap(self) -> None:
+        if self._popen.returncode is None:
+            with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored, or somebody else waits for all children
+                self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self._group, 0)[1])
+            self._popen.returncode = self._exit_code or 0  # without it, Popen warns that nobody waited
+
+    def _has_members(self) -> bool:
+        """Whether the group of the reaped command has members that can be ended; they keep its number taken."""
+        with contextlib.suppress(ChildProcessError):
+            # Where this is process 1 of a container, or a subreaper, orphans are its children, and it must reap them.
+            while os.waitpid(-self._group, os.WNOHANG)[0]:
+                pass
+        try:
+            os.killpg(self._group, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _close(self) -> None:
+        """Read what the pipes still hold, and close them."""
+        for pipe in list(self._outputs):
+            for _ in range(_MOST_LEFT // _CHUNK):
+                if not self._read(pipe):
+                    break
+            if pipe in self._outputs:
+                self._close_output(pipe)
+        if self._popen.stdin is not None:
+            self._close_input(self._popen.stdin)
+        self._close_pidfd()
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join()
+
+
+class _Patience:
+    """Waits that a cancellation does not shorten: it is remembered, and raised at the end."""
+
+    def __init__(self) -> None:
+        self._canceled: asyncio.CancelledError | None = None
+
+    async def wait(self, future: asyncio.Future[None], seconds: float | None = None) -> bool:
+        """Return whether the future is done within so many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = None if seconds is None else loop.time() + seconds
+        while not future.done():
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                break
+            try:
+                await asyncio.wait([future], timeout=left)
+            except asyncio.CancelledError as error:
+                self._canceled = self._canceled or error
+        return future.done()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so many seconds."""
+        await self.wait(asyncio.get_running_loop().create_future(), seconds)
+
+    def end(self) -> None:
+        """Raise the cancellation that came while it waited, if there was one."""
+        if self._canceled is not None:
+            raise self._canceled
+
+
+class _Tail:
+    """The last bytes of an output."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = bytearray()
+        self.cut = False
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next bytes. It cuts only when there are twice too many, because each cut copies what is kept."""
+        self._bytes += chunk
+        if len(self._bytes) > self._most:
+            self.cut = True
+            if len(self._bytes) > 2 * self._most:
+                del self._bytes[: len(self._bytes) - self._most]
+
+    def text(self) -> str:
+        """Return them decoded, without the rest of a character that was cut in two."""
+        kept = bytes(self._bytes[max(len(self._bytes) - self._most, 0) :])
+        if self.cut:
+            begun = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
+            kept = kept[begun:]
+        return kept.decode(errors="replace")
+
+
+def _start(command: Command) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env={**os.environ, **command.env},
+            stdin=subprocess.DEVNULL if command.stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        if command.cwd is not None and getattr(error, "filename", None) == command.cwd:
+            why = f"cwd={shown(command.cwd)}: {why}"
+        raise CommandFailed(f"command {shown(command.argv[0])} cannot be started: {in_one_line(why, 120)}") from None
+
+
+def _complaint(command: Command, result: CommandResult, in_time: bool) -> str:
+    if not in_time:
+        how = f"ran longer than its time_limit of {command.time_limit:g} s and was ended"
+    elif result.signal is not None:
+        how = f"was ended by {result.signal}"
+    elif result.exit_code is not None:
+        how = f"ended with exit code {result.exit_code}"
+    else:
+        how = "ended, but its exit code was taken by somebody else in this process, or SIGCHLD is ignored"
+    last = result.stderr.strip().rpartition("\n")[2]
+    return f"command {shown(command.argv[0])} {how}" + (f": {in_one_line(last, 120)}" if last else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
