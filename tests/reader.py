@@ -366,7 +366,7 @@ def record(raw: bytes) -> Record:
     Raises:
         Undocumented: these bytes are none.
     """
-    return _remembered_record(raw) if len(raw) <= _REMEMBERED else _record(raw)
+    return _remembered_record(raw) if len(raw) <= _REMEMBERED else _remembered_large_record(raw)
 
 
 def _record(raw: bytes) -> Record:
@@ -637,4 +637,5 @@ def _key(key: bytes) -> tuple[Family, tuple[Any, ...], tuple[bytes, ...]]:
 
 _remembered_value = lru_cache(4_096)(partial(_json, "this"))
 _remembered_record = lru_cache(4_096)(_record)
+_remembered_large_record = lru_cache(256)(_record)
 _remembered_notes = lru_cache(4_096)(_notes)
