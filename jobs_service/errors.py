@@ -221,7 +221,7 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
     brief.maxstring = brief.maxlong = brief.maxother = most
     try:
         # Of what may be long only the beginning is looked at.
-        text = brief.repr(value[: most + 1] if type(value) is bytes else value)
+        text = brief.repr(value[: most + 1] if isinstance(value, bytes) else value)
         return in_one_line(text, most)
     except Exception:  # an integer of too many digits, nesting too deep, a __repr__ that fails
         return f"<{a_kind_of(value)} that cannot be shown>"
@@ -233,9 +233,8 @@ def job_name(type: object, id: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the name of a value's class as messages quote it: also of one that claims another name."""
-    name: str = type.__dict__["__name__"].__get__(type(value))
-    return in_one_line(name, _MOST_SHOWN)
+    """Return the name of a value's class as messages quote it."""
+    return in_one_line(type(value).__name__, _MOST_SHOWN)
 
 
 def a_kind_of(value: object) -> str:
@@ -246,7 +245,7 @@ def a_kind_of(value: object) -> str:
 
 def in_one_line(text: str, most: int) -> str:
     """Return the beginning of a text, on one line and without what a terminal would act on."""
-    line = " ".join(str.splitlines(text[: 4 * most]))
+    line = " ".join(text[: 4 * most].splitlines())
     line = line if line.isprintable() else "".join(map(_printable, line))
     return line if len(line) <= most else line[: most - 3] + "..."
 
@@ -254,7 +253,7 @@ def in_one_line(text: str, most: int) -> str:
 def meant(name: Any, known: Iterable[str]) -> str:
     """Return what may have been meant by a name that there is not, as the end of a message."""
     names = [*known]
-    close = difflib.get_close_matches(name, names, n=1) if type(name) is str else []
+    close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     if close:
         return f"; did you mean {close[0]}?"
     return f"; there are {', '.join(names)}" if names else ""
@@ -262,21 +261,14 @@ def meant(name: Any, known: Iterable[str]) -> str:
 
 def _seconds(what: str, value: object) -> float:
     """Return seconds to wait if one can wait so long."""
-    kind = type(value)
-    # Of a subclass only the number counts that it is, whatever it says of itself.
-    number: float | None = None
-    if issubclass(kind, int) and kind is not bool:
-        number = int.__index__(value)  # type: ignore[arg-type]
-    elif issubclass(kind, float):
-        number = float.__float__(value)  # type: ignore[arg-type]
-    if number is None or not 0 <= number <= _LONGEST_WAIT:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_WAIT:
         raise InvalidJob(f"{what}={shown(value)}): allowed are seconds from 0 to {_LONGEST_WAIT:.0f}")
-    return float(number)
+    return float(value)
 
 
 def _text(what: str, value: object) -> str:
     """Return what an exception is to say if it is a text."""
-    if type(value) is not str:
+    if not isinstance(value, str):
         raise InvalidJob(f"{what}={shown(value)}): {a_kind_of(value)}; allowed is str")
     return value
 

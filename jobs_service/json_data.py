@@ -1,15 +1,15 @@
 """Strict JSON for a job's data: what goes in comes out equal, or is refused. Floor: beside the model.
 
 The check and the codec are separate: no fast encoder refuses what JSON cannot carry (integer keys become strings, NaN
-becomes null), so the value is walked first and then encoded by pydantic-core, which is here with pydantic-settings.
-The standard library's codec steps in for what that one does not take: lone surrogates.
+becomes null), so the value is walked first, and then encoded by pydantic-core, which is installed with
+pydantic-settings. The standard library's codec steps in for what that one takes otherwise: lone surrogates, and objects
+of subclasses of JSON's classes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pydantic_core
@@ -53,7 +53,7 @@ def encode(value: Any) -> bytes:
             check = _Check()
             check.check(value, MAX_DEPTH)
             if check.has_subclasses:
-                value = _exact(value)
+                return _by_standard_library(value)
     except _Refused as refused:
         raise InvalidJob(f"data is not JSON: {refused}") from None
     try:
@@ -109,6 +109,14 @@ def _canonical(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _by_standard_library(value: Any) -> bytes:
+    """Encode a checked value that holds objects of subclasses: a dict that is a dataclass as well remains a dict."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return _with_lone_surrogates(value)
+
+
 def _with_lone_surrogates(value: Any) -> bytes:
     """Encode a checked value whose strings are not all UTF-8."""
     if _SPLIT_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
@@ -118,7 +126,7 @@ def _with_lone_surrogates(value: Any) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a small dict of what needs no further look: most data are."""
+    """Whether a value is a small dict of what needs no further check: most data are."""
     if type(value) is not dict or len(value) > _FEW:
         return False
     for key, item in value.items():
@@ -128,28 +136,6 @@ def _is_plain(value: Any) -> bool:
         if kind not in _SCALARS and not (kind is int and -_SMALL < item < _SMALL):
             return False
     return True
-
-
-def _exact(value: Any) -> Any:
-    """Return a copy of a checked value in exact classes, whatever the subclasses in it say of themselves."""
-    kind = type(value)
-    if kind in _SCALARS or kind is int or kind is float:
-        return value
-    if issubclass(kind, dict):
-        copied = {str.__str__(key): _exact(item) for key, item in dict.items(value)}
-        if len(copied) != dict.__len__(value):
-            raise _Refused("two keys of an object that are the same text")
-        return copied
-    if issubclass(kind, list | tuple):
-        return [*map(_exact, _items(value))]
-    if issubclass(kind, str):
-        return str.__str__(value)
-    return int.__index__(value) if issubclass(kind, int) else float.__float__(value)
-
-
-def _items(value: Any) -> Iterator[Any]:
-    """Return what a list or a tuple holds, whatever its class says of it."""
-    return list.__iter__(value) if issubclass(type(value), list) else tuple.__iter__(value)
 
 
 class _Check:
@@ -166,7 +152,7 @@ class _Check:
         self.has_subclasses = False
 
     def check(self, value: Any, depth: int) -> None:
-        """Refuse what is no JSON: the class decides, not what an object says of itself."""
+        """Refuse what is no JSON."""
         kind = type(value)
         if kind in _SCALARS:
             return
@@ -191,27 +177,27 @@ class _Check:
                 if type(item) not in _SCALARS:
                     self.check(item, depth - 1)
         else:
-            self._check_subclass(value, kind, depth)
+            self._check_subclass(value, depth)
 
-    def _check_subclass(self, value: Any, kind: type, depth: int) -> None:
-        """Look at what an object of a subclass holds: the same that the standard library's json would write."""
+    def _check_subclass(self, value: Any, depth: int) -> None:
+        """Check what an object of a subclass holds: the same that the standard library's json writes."""
         self.has_subclasses = True
-        if issubclass(kind, dict):
-            self.check({key: item for key, item in dict.items(value)}, depth)  # noqa: C416 (dict() asks the object)
-        elif issubclass(kind, list | tuple):
-            self.check([*_items(value)], depth)
-        elif issubclass(kind, int):
-            self.check(int.__index__(value), depth)
-        elif issubclass(kind, float):
-            self.check(float.__float__(value), depth)
-        elif not issubclass(kind, str):
+        if isinstance(value, dict):
+            self.check(dict(value), depth)
+        elif isinstance(value, list | tuple):
+            self.check([*value], depth)
+        elif isinstance(value, int):
+            self.check(int(value), depth)
+        elif isinstance(value, float):
+            self.check(float(value), depth)
+        elif not isinstance(value, str):
             raise _Refused(
                 f"a value of type {kind_of(value)}; allowed are None, bool, int, float, str, "
                 "and list, tuple, dict of these"
             )
 
     def _check_key(self, key: Any) -> None:
-        if not issubclass(type(key), str):
+        if not isinstance(key, str):
             raise _Refused(f"the key {shown(key)} of type {kind_of(key)}; object keys must be str")
         self.has_subclasses = True
 

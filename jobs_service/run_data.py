@@ -335,9 +335,10 @@ def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None 
         InvalidJob: no numbers, or no text.
     """
     for what, number in (("done", done), ("total", total)):
-        if type(number) not in (int, float) and not (what == "total" and number is None):
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number and not (what == "total" and number is None):
             raise InvalidJob(f"progress: {what}={shown(number)}: {a_kind_of(number)}; allowed are numbers")
-    if type(message) is not str:
+    if not isinstance(message, str):
         raise InvalidJob(f"progress: message={shown(message)}: {a_kind_of(message)}; allowed is str")
     return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE), attempt)
 

@@ -201,29 +201,14 @@ class Other(enum.Enum):
     ONE = 1
 
 
-class Liar(dict[str, Any]):
-    """Says of itself what it is not."""
+@dataclasses.dataclass
+class Fields(dict[str, Any]):
+    """A dict, whatever else it is."""
 
-    def items(self) -> Any:
-        return [("lie", 1)]
+    own: int = 7
 
-    def __iter__(self) -> Any:
-        return iter(["lie"])
-
-    def __len__(self) -> int:
-        return 7
-
-
-class Unequal(str):
-    """Text that no other text is equal to."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(fields)
 
 
 Pair = collections.namedtuple("Pair", "a b")
@@ -289,7 +274,7 @@ def test_values_that_json_has_no_form_for_are_refused_with_their_kind(value: Any
         (Pair(1, Level.HIGH), [1, 3]),
         (Items([Items([1])]), [[1]]),
         ({Text("a"): 1, Choice.ONE: 2}, {"a": 1, "one": 2}),
-        (Liar(a=1), {"a": 1}),
+        (Fields(x=1), {"x": 1}),
         (Text("\ud800"), "\ud800"),
         ([1, {"a": (collections.OrderedDict(b=None),)}], [1, {"a": [{"b": None}]}]),
     ],
@@ -299,8 +284,7 @@ def test_objects_of_subclasses_come_back_as_the_plain_values_that_they_hold(valu
     for holder, wanted in ((value, plain), ([value], [plain]), ({"a": value}, {"a": plain})):
         back = decode(encode(holder))
         assert typed(back) == typed(wanted)
-        if not isinstance(value, Liar):
-            assert back == json.loads(json.dumps(holder))
+        assert back == json.loads(json.dumps(holder))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +294,6 @@ def test_objects_of_subclasses_come_back_as_the_plain_values_that_they_hold(valu
         (Number(1 << MAX_INTEGER_BITS), f"an integer of {MAX_INTEGER_BITS + 1} bits"),
         (collections.OrderedDict({1: 2}), "the key 1 of type int; object keys must be str"),
         (Items([object()]), "a value of type object; allowed are"),
-        ({Unequal("a"): 1, Unequal("a"): 2}, "two keys of an object that are the same text"),
     ],
     ids=lambda value: type(value).__name__,
 )

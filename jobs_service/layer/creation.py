@@ -104,12 +104,9 @@ def check_force(force: Any) -> bool:
 
 def check_if_exists(if_exists: Any) -> IfExists:
     """Return the rule if there is such a one."""
-    if type(if_exists) is str and if_exists in IF_EXISTS:
-        return if_exists
-    if issubclass(type(if_exists), str):
-        for rule in IF_EXISTS:
-            if str.__eq__(rule, if_exists):
-                return rule
+    for rule in IF_EXISTS:
+        if isinstance(if_exists, str) and rule == if_exists:
+            return rule
     raise InvalidJob(f"if_exists={shown(if_exists)}: allowed are {', '.join(map(repr, IF_EXISTS))}")
 
 

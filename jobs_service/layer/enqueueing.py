@@ -135,11 +135,9 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> En
     Raises:
         InvalidJob: neither a handler nor a type.
     """
-    kind = type(handler)
-    if issubclass(kind, Enqueueable):
-        found: Enqueueable[Any, Any] = handler
-        return found
-    if issubclass(kind, str | bytes | int | tuple) and kind is not bool:
+    if isinstance(handler, Enqueueable):
+        return handler
+    if isinstance(handler, str | bytes | int | tuple) and not isinstance(handler, bool):
         return Named(handler, known)
     raise InvalidJob(
         f"{shown(handler)}: {a_kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
@@ -176,12 +174,12 @@ def due(run_at: Any, delay: Any, sources: Sources) -> Any:
     Raises:
         InvalidJob: both are given, or the delay is none.
     """
-    if delay is None and not issubclass(type(run_at), timedelta):
+    if delay is None and not isinstance(run_at, timedelta):
         return run_at
     if delay is not None and run_at is not None:
         raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
     what, value = ("run_at", run_at) if delay is None else ("delay", delay)
-    seconds = timedelta.total_seconds(value) if issubclass(type(value), timedelta) else _number(value)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else _number(value)
     if seconds is None or not 0 <= seconds <= _LONGEST:
         raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
     return sources.wall_time() + seconds
@@ -214,7 +212,7 @@ def is_unique(unique: Any) -> bool:
     """
     if unique is None or unique is False:
         return False
-    if unique is not True and not (issubclass(type(unique), str) and str.__len__(unique)):
+    if unique is not True and not (isinstance(unique, str) and unique):
         raise InvalidJob(
             f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
         )
@@ -280,7 +278,7 @@ def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Source
         raise InvalidJob(refused).about(handler.type, how.id)
     if how.unique is True:
         return "unique:" + blake2b(json_data.canonical(data), digest_size=_DIGEST_BYTES).hexdigest()
-    return "unique:" + str.__str__(how.unique)
+    return "".join(("unique:", how.unique))  # the plain text of a member of an enumeration as well
 
 
 def _number(value: Any) -> float | None:

@@ -100,8 +100,8 @@ _MAX_NAME: Final = 20_000
 """Bytes, about, of what tuples may hold: more than the longest key of any store, and quickly counted."""
 
 _class_of = type
-_EXACT: Final = frozenset({str, bytes, int})
-_ELEMENTS: Final = frozenset({type(None), bool, float, uuid.UUID, fdb.tuple.SingleFloat})
+_PLAIN_IDS: Final = frozenset({str, bytes})
+_ELEMENTS: Final = (str, bytes, int, float, type(None), uuid.UUID, fdb.tuple.SingleFloat)
 EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
 LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
@@ -222,7 +222,7 @@ class Keyspace:
         """Return the keys of a type that is given as the tuple layer packed it."""
         keys = self._by_packed.get(packed)
         if keys is None:
-            # What was packed, whatever the caller's object makes of itself: the same as another process reads.
+            # The type as every process reads it, not the caller's object, which may be a member of an enumeration.
             keys = TypeKeys(unpacked_type(packed), packed, self.sections)
             with self._filling:
                 self._keep(keys)
@@ -324,16 +324,13 @@ def is_priority(packed: bytes) -> bool:
 
 def pack_id(id: Any) -> bytes:
     """Return the tuple layer's encoding of an id, checked."""
-    kind = type(id)
-    if kind is str:
+    if isinstance(id, str):
         try:
-            return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"  # type: ignore[no-any-return]
+            return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
         except UnicodeEncodeError:
             raise InvalidJob(f"id {shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
-    if kind is bytes:
-        return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"  # type: ignore[no-any-return]
-    if issubclass(kind, str | bytes):
-        return pack_id(_exact(id))
+    if isinstance(id, bytes):
+        return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"
     raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes")
 
 
@@ -344,8 +341,8 @@ Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
 def place_of(keys: TypeKeys, id: Any) -> Place:
     """Return the place of a job, its id checked."""
     packed = pack_id(id)
-    # Of a subclass only what it holds is kept: what it says of itself may be something else.
-    return keys, id if type(id) in _EXACT else unpack_id(packed), packed
+    # The member of a StrEnum, for instance, comes back as the plain text that it is.
+    return keys, id if type(id) in _PLAIN_IDS else unpack_id(packed), packed
 
 
 def unpack_id(packed: bytes) -> JobId:
@@ -417,9 +414,8 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
     """
     if time is None:
         return None
-    kind = type(time)
-    if issubclass(kind, datetime):
-        seconds = _timestamp(time, what)  # type: ignore[arg-type]
+    if isinstance(time, datetime):
+        seconds = _timestamp(time, what)
     else:
         try:
             number = exact_seconds(time)
@@ -441,35 +437,32 @@ def exact_seconds(seconds: Any) -> float | None:
     Raises:
         OverflowError: no float can hold it.
     """
-    kind = type(seconds)
-    return None if kind is bool or not issubclass(kind, int | float) else float(_exact(seconds))
+    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
 
 
 def exact_int(value: Any) -> int | None:
     """Return an int, None for what is none; bool is none."""
-    kind = type(value)
-    return None if kind is bool or not issubclass(kind, int) else int.__index__(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _timestamp(time: datetime, what: str) -> float:
     try:
-        if datetime.utcoffset(time) is not None:
-            return datetime.timestamp(time)
-        text = datetime.isoformat(time)
+        if time.utcoffset() is not None:
+            return time.timestamp()
+        text = time.isoformat()
     except Exception as error:  # whatever the time zone's own code raises
         raise InvalidJob(f"{what} {shown(time)}: its time zone fails with {kind_of(error)}") from None
     raise InvalidJob(f"{what} {text}: a naive datetime; give it a time zone")
 
 
 def _is_name(value: Any) -> bool:
-    kind = type(value)
-    return issubclass(kind, str | bytes | int | tuple) and kind is not bool
+    return isinstance(value, str | bytes | int | tuple) and not isinstance(value, bool)
 
 
 def _pack(what: str, value: Any) -> bytes:
     try:
-        if type(value) not in (str, bytes):
-            value = _Elements().exact(value, MAX_NESTING)
+        if not isinstance(value, str | bytes):
+            _Elements().check(value, MAX_NESTING)
         packed: bytes = fdb.tuple.pack((value,))
     except (TypeError, ValueError, OverflowError, struct.error) as error:
         why = in_one_line(str(error), 100)
@@ -478,34 +471,32 @@ def _pack(what: str, value: Any) -> bytes:
 
 
 class _Elements:
-    """Copies what the tuple layer is to encode into exact types, so that it meets nothing that says what it is not."""
+    """Checks that the tuple layer can encode a value, and that a key has room for it."""
 
     def __init__(self) -> None:
         self._left = _MAX_NAME
 
-    def exact(self, value: Any, levels: int) -> Any:
-        """Return the copy; lists become tuples, as they are read back.
+    def check(self, value: Any, levels: int) -> None:
+        """Check a value and all that it holds.
 
         Raises:
             ValueError: something in it cannot be encoded.
+            JobTooLarge: it holds more than any key.
         """
-        kind = type(value)
         self._take(1)
-        if issubclass(kind, tuple | list):
+        if isinstance(value, tuple | list):
             if not levels:
                 raise ValueError(f"nested deeper than {MAX_NESTING} levels")
-            items = tuple.__iter__(value) if issubclass(kind, tuple) else list.__iter__(value)
-            return tuple(self.exact(item, levels - 1) for item in items)
-        if issubclass(kind, str | bytes | int | float):
-            value = _exact(value)
-            if type(value) in (str, bytes):
-                self._take(len(value))
-            elif type(value) is int:
-                _check_bits(value)
-        elif kind not in _ELEMENTS:
-            versionstamp = issubclass(kind, fdb.tuple.Versionstamp)
-            raise ValueError("a versionstamp, which only a commit makes" if versionstamp else a_kind_of(value))
-        return value
+            for item in value:
+                self.check(item, levels - 1)
+        elif isinstance(value, str | bytes):
+            self._take(len(value))
+        elif isinstance(value, int):
+            _check_bits(value)
+        elif isinstance(value, fdb.tuple.Versionstamp):
+            raise ValueError("a versionstamp, which only a commit makes")
+        elif not isinstance(value, _ELEMENTS):
+            raise ValueError(a_kind_of(value))
 
     def _take(self, size: int) -> None:
         self._left -= size
@@ -516,18 +507,6 @@ class _Elements:
 def _check_bits(value: int) -> None:
     if value.bit_length() > _MAX_INTEGER_BITS:
         raise ValueError(f"an integer of {value.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed")
-
-
-def _exact(value: Any) -> Any:
-    """Return the str, bytes, int or float that an object of a subclass is, without asking the object."""
-    kind = type(value)
-    if issubclass(kind, str):
-        return str.__str__(value)
-    if issubclass(kind, bytes):
-        return bytes.__getitem__(value, slice(None))
-    if kind is bool:
-        return value
-    return int.__index__(value) if issubclass(kind, int) else float.__float__(value)
 
 
 __all__ = [

@@ -430,7 +430,7 @@ def terms(
 
 def check_spread(spread: Any) -> int:
     """Return a spread as Terms have it."""
-    if issubclass(type(spread), str) and str.__eq__(spread, "adaptive"):
+    if isinstance(spread, str) and spread == "adaptive":
         return queue.ADAPTIVE
     number = exact_int(spread)
     if number is None or number < 1:
@@ -438,11 +438,11 @@ def check_spread(spread: Any) -> int:
     return min(number, _WIDEST_SPREAD)
 
 
-def told(job: Job, result: Any, error: JobError | None, max_history: int | None = None) -> running_jobs.RunReport:
+def told(job: Job, result: Any, error: Any, max_history: int | None = None) -> running_jobs.RunReport:
     """Return what a worker says at the end of a run, checked."""
     if result is UNSET and error is None and max_history is None:
         return running_jobs.NOTHING
-    if error is not None and not issubclass(type(error), JobError):
+    if error is not None and not isinstance(error, JobError):
         refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
         raise InvalidJob(refused).about(job.type, job.id)
     return running_jobs.RunReport(
@@ -456,7 +456,7 @@ def told(job: Job, result: Any, error: JobError | None, max_history: int | None 
 def _error_json(job: Job, error: JobError) -> bytes:
     for name in ("type", "message", "traceback"):
         text = getattr(error, name)
-        if type(text) is not str:
+        if not isinstance(text, str):
             refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
             raise InvalidJob(refused).about(job.type, job.id)
     try:
@@ -475,7 +475,7 @@ def new_job_spec(type: JobType, job: NewJob) -> Spec:
 def check_iterable(what: str, values: Any) -> Iterator[Any]:
     """Return an iterator over what should be iterable; text is one value that somebody forgot to put into a list."""
     try:
-        if issubclass(type(values), str | bytes | bytearray):
+        if isinstance(values, str | bytes | bytearray):
             raise TypeError
         return iter(values)
     except Exception:  # a TypeError, or what an object's own __iter__ raises
@@ -525,11 +525,7 @@ def check_state(state: Any, now: float) -> Callable[[Job], bool] | None:
 
 def member(words: type[Word], value: Any) -> Word | None:
     """Return the member of an enumeration of words that a str names, None when there is none."""
-    if issubclass(type(value), str):
-        for each in words:
-            if str.__eq__(each, value):
-                return each
-    return None
+    return next((each for each in words if each == value), None) if isinstance(value, str) else None
 
 
 def check_page_size(page_size: Any) -> int:
@@ -539,9 +535,7 @@ def check_page_size(page_size: Any) -> int:
 
 def check_limit(limit: Any) -> int | None:
     """Return the limit of a count if there can be such a one."""
-    if limit is None or (type(limit) is int and limit == 0):
-        return limit
-    return _positive("limit", limit)
+    return exact_int(limit) if limit is None or exact_int(limit) == 0 else _positive("limit", limit)
 
 
 def running_job(entry: Entry | JobSnapshot, worker: Worker | None) -> RunningJob:
@@ -579,11 +573,11 @@ def _listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
 
 
 def _is_running(job: Any) -> bool:
-    return issubclass(type(job), RunningJob)
+    return isinstance(job, RunningJob)
 
 
 def _is_new_job(job: Any) -> bool:
-    return issubclass(type(job), NewJob)
+    return isinstance(job, NewJob)
 
 
 def _positive(what: str, value: Any) -> int:

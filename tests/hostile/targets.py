@@ -142,19 +142,12 @@ class Target:
 
 
 def plain(value: Any) -> Any:
-    """Return a name's value in exact types, without asking the objects themselves."""
-    kind = type(value)
-    if issubclass(kind, str):
-        return str.__str__(value)
-    if issubclass(kind, bytes):
-        return b"".join((value,))
-    if issubclass(kind, int) and kind is not bool:
-        return int.__add__(value, 0)
-    if issubclass(kind, tuple):
-        return tuple(map(plain, tuple.__iter__(value)))
-    if issubclass(kind, list):
-        return tuple(map(plain, list.__iter__(value)))
-    return value
+    """Return a name's value as a plain one."""
+    if isinstance(value, str):
+        return "".join((value,))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return tuple(map(plain, value)) if isinstance(value, tuple | list) else value
 
 
 def same(stored: Any, given: Any) -> bool:
@@ -164,20 +157,7 @@ def same(stored: Any, given: Any) -> bool:
 
 def same_json(stored: Any, given: Any) -> bool:
     """Return whether stored data is what was given, after a round trip through JSON."""
-    return json.dumps(stored) == json.dumps(held(given))
-
-
-def held(value: Any) -> Any:
-    """Return what an object holds, whatever it says of itself."""
-    kind = type(value)
-    for base, ask in ((str, str.__str__), (int, int.__index__), (float, float.__float__)):
-        if issubclass(kind, base) and kind is not bool:
-            return ask(value)
-    if issubclass(kind, dict):
-        return {held(key): held(item) for key, item in dict.items(value)}
-    if issubclass(kind, list | tuple):
-        return [held(item) for item in (list if issubclass(kind, list) else tuple).__iter__(value)]
-    return value
+    return json.dumps(stored) == json.dumps(given)
 
 
 def complaint_about(error: JobsError) -> str | None:

@@ -16,12 +16,15 @@ from jobs_service import (
     InvalidJob,
     InvalidSettings,
     Job,
+    JobError,
     JobExists,
     JobFailed,
     JobsService,
     JobState,
     JobTransaction,
     NoTypeTimeout,
+    Outcome,
+    Progress,
 )
 from jobs_service.layer.enqueueing import ENQUEUE_OPTIONS
 from tests.checker import assert_sound
@@ -365,6 +368,17 @@ async def test_members_of_enumerations_are_types_ids_and_data(quiet: JobsService
     enqueued = await quiet.enqueue(Kind.PICTURE, Kind.PICTURE)
     assert repr((enqueued.type, enqueued.data)) == repr(("picture", "picture"))
     assert (await quiet.enqueue(work, [Kind.PICTURE], unique=Kind.PICTURE)).id == "unique:picture"
+
+
+async def test_members_of_enumerations_are_progress_and_errors(quiet: JobsService) -> None:
+    await quiet.set_type_timeout("t", 60)
+    await quiet.add("t", "a")
+    job = await quiet.accept("t")
+    assert job is not None
+    job = await job.progress(Number.THREE, Number.THREE, Kind.PICTURE)
+    assert repr(job.progress.value) == repr(Progress(3, 3, "picture", 1))
+    ended = await job.finish(outcome=Outcome.FAILED, error=JobError(Kind.PICTURE, Kind.PICTURE))
+    assert repr(ended.error) == repr(JobError("picture", "picture"))
 
 
 # options
