@@ -103,7 +103,7 @@ LONG = tuple(
     TESTS / name
     for name in (
         "simulation",
-        "cli/test_quickstart.py",
+        "cli/verbs/test_quickstart.py",
         "system",
         "project",
         "docs",
@@ -112,7 +112,7 @@ LONG = tuple(
         "store/test_lmdb_damaged.py",
         "service/test_full_store.py",
         "copying",
-        "cli/test_copy.py",
+        "cli/verbs/test_copy.py",
         "testing",
         "test_fdb_place.py",
         "test_events.py",

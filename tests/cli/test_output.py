@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from jobs_service import JobsService, NewJob, Outcome
-from jobs_service.cli import tables
+from jobs_service.cli import output, tables
 from jobs_service.cli.names import compact
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, on_terminal, process, without_escapes
@@ -165,3 +165,19 @@ def test_an_old_locale_is_no_failure(full: str, tmp_path: Path) -> None:
 def test_cut_counts_columns_not_characters(text: str, columns: int, result: str) -> None:
     assert tables.cut(text, columns) == result
     assert cell_len(result) <= columns
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0s"),
+        (3.21, "3.2s"),
+        (59.94, "59.9s"),
+        (59.96, "1m00s"),
+        (725, "12m05s"),
+        (3600, "1h00m"),
+        (97_200, "1d03h"),
+    ],
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert output.duration_text(seconds) == text

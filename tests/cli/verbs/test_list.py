@@ -1,38 +1,13 @@
-"""`list` and `show`."""
+"""`list`: the jobs of one type or of all."""
 
 from __future__ import annotations
 
-import re
-from datetime import datetime
-
 import pytest
 
-from jobs_service import JobError, JobsService, NewJob, Outcome
+from jobs_service import JobsService, NewJob
 from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
-
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-
-
-@pytest.fixture
-def full(store: str) -> str:
-    """A store with a job in every state, of two types."""
-
-    async def fill(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 60)
-        await jobs.set_type_timeout("video", 60)
-        for id in ("a", "b", "c", "d", "e"):
-            await jobs.add("email", id, {"n": id})
-        for outcome in Outcome:
-            job = await jobs.accept("email", timeout=0)
-            assert job is not None
-            await job.finish(outcome=outcome)
-        assert await jobs.accept("email", timeout=0)
-        await jobs.add("video", "v", priority="x", run_at=4102444800)
-
-    arrange(store, fill)
-    return store
 
 
 def test_all_types_are_listed_with_their_states(invoke: Invoke, full: str) -> None:
@@ -134,89 +109,3 @@ def test_wrong_options_are_one_line(invoke: Invoke, full: str, options: list[str
     refused = invoke("list", *options, "--store", full)
     assert refused.code == 2
     assert refused.error.startswith("Invalid value for ")
-
-
-def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
-    async def fill(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 60)
-        await jobs.add("email", "first", {"to": ["ä", "b\a"], "n": 1}, priority=-1, run_at=1.0)
-        job = await jobs.accept("email", timeout=0)
-        assert job is not None
-        await job.progress(3, 10, "half\a")
-        await jobs.resubmit("email", "first")
-        await jobs.remove("email", "first")
-
-    arrange(store, fill)
-    shown = invoke("show", "email", "first", "--store", store)
-    seq = invoke("show", "email", "first", "--store", store, "--json").json["seq"]
-    *lines, started, added = shown.out.splitlines()
-    assert lines == [
-        "type      email",
-        "id        first",
-        "state     running",
-        "priority  -1",
-        "run at    1970-01-01T00:00:01Z",
-        "resubmit  yes",
-        "cancel    yes",
-        f"seq       {seq}",
-        "attempts  1",
-        "progress  3/10 half\\x07",
-        "data      {",
-        '            "to": [',
-        '              "ä",',
-        '              "b\\u0007"',
-        "            ],",
-        '            "n": 1',
-        "          }",
-        "result    null",
-        "error     -",
-        "",
-        "TIME                  EVENT    DETAIL",
-    ]
-    assert re.fullmatch(rf"{TIME}  started  .+", started)
-    assert re.fullmatch(rf"{TIME}  added", added)
-
-
-def test_show_tells_how_a_job_ended(invoke: Invoke, store: str) -> None:
-    async def fill(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 60)
-        await jobs.add("email", "first")
-        job = await jobs.accept("email", timeout=0)
-        assert job is not None
-        error = JobError("Bad", "it\nis", "File x\n  line\x1b[31m\n")
-        await job.finish(outcome=Outcome.FAILED, result={"n": 1}, error=error)
-
-    arrange(store, fill)
-    shown = invoke("show", "email", "first", "--store", store).out.splitlines()
-    result = shown.index("result    {")
-    assert shown[result : result + 6] == [
-        "result    {",
-        '            "n": 1',
-        "          }",
-        "error     Bad: it is",
-        "          File x",
-        "            line\\u001b[31m",
-    ]
-    assert [line.split()[1] for line in shown[-3:]] == ["finished", "started", "added"]
-    assert rows(invoke("list", "email", "--store", store).out)[1] == ["first", "failed", "Bad:", "it", "is"]
-
-
-def test_show_prints_the_whole_job_as_json(invoke: Invoke, full: str) -> None:
-    job = invoke("show", "email", "b", "--json", "--store", full).json
-    assert list(job) == [
-        *("type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"),
-        *("attempts", "progress", "result", "error", "history", "status"),
-    ]
-    assert (job["state"], job["outcome"], job["data"]) == ("finished", "failed", {"n": "b"})
-    assert (job["attempts"], job["progress"], job["result"], job["error"]) == (1, None, None, None)
-    assert [event["kind"] for event in job["history"]] == ["finished", "started", "added"]
-    assert all(datetime.fromisoformat(event["at"]).tzinfo for event in job["history"])
-    assert job in invoke("list", "--json", "--store", full).json_lines
-
-
-def test_a_job_that_is_not_there_is_an_answer_of_no(invoke: Invoke, full: str) -> None:
-    missing = invoke("show", "email", "json:1x", "--store", full)
-    assert missing.code == 2
-    missing = invoke("show", "email", "z\n", "--store", full)
-    assert missing.code == 1
-    assert missing.error == 'there is no job json:"z\\n" of type email'

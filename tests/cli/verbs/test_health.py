@@ -1,0 +1,88 @@
+"""`health`: one line and an exit code for operators."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobsService
+from jobs_service.cli.verbs import health
+from jobs_service.errors import JobTooLarge
+from tests.cli.conftest import Invoke
+from tests.cli.support import HANG, arrange, serving
+
+
+def test_a_served_store_is_healthy_until_nobody_serves_it(invoke: Invoke, application: str, tmp_path: Path) -> None:
+    with serving(application, cwd=tmp_path) as daemon:
+        for id in ("a", "b", "c"):
+            invoke("add", "slow", id, "--store", "lmdb:store")
+        good = invoke("health", "--store", "lmdb:store")
+        assert (good.code, good.err) == (0, "")
+        assert re.fullmatch(
+            rf"healthy: lmdb:{tmp_path}/store: 3 types, \d jobs? running, .+, open in 1 more process\n", good.out
+        )
+        invoke("add", "nightly", "later", "--timeout", "60", "--in", "1h", "--store", "lmdb:store")
+        assert invoke("health", "--max-wait", "1h", "--json", "--store", "lmdb:store").json["problems"] == []
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(HANG) == 0
+    bad = invoke("health", "--store", "lmdb:store")
+    assert bad.code == 1
+    assert bad.error.startswith("nobody runs jobs or watches over them: no other process has the store open: lmdb:")
+
+
+def test_jobs_that_wait_or_are_late_are_bad_health(invoke: Invoke, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "newer", priority=-1)
+        await jobs.add("email", "due", priority=5, run_at=time.time() - 100)
+        await jobs.set_type_timeout("paused", 60)
+        await jobs.add("paused", "x", run_at=1.0)
+        await jobs.pause("paused")
+
+    arrange(store, wait)
+    # Nobody makes what is due ready here; and it need not be late for long.
+    monkeypatch.setattr(health, "TOLERATED", -1.0)
+    found = invoke("health", "--max-wait", "50s", "--json", "--store", store)
+    assert found.code == 1
+    said = found.json
+    assert not said["healthy"]
+    assert (said["types"], said["paused"], said["running"]) == (2, 1, 0)
+    assert any("scheduled ones are late by" in problem for problem in said["problems"])
+
+
+def test_a_ready_job_that_has_no_room_to_tell_since_when_is_named(invoke: Invoke, store: str) -> None:
+    async def wait(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        size = jobs.store.limits.value
+        while not (await jobs.queue_state("email")).id:
+            size -= 1
+            with contextlib.suppress(JobTooLarge):
+                await jobs.add("email", "large", "x" * size)
+
+    arrange(store, wait)
+    assert invoke("health", "--max-wait", "50s", "--json", "--store", store).json["oldest_ready"] == {
+        "type": "email",
+        "id": "large",
+        "seconds": None,
+    }
+    found = invoke("health", "--store", store)
+    assert "ready for longest: job large of type email, its record tells no time" in found.out + found.error
+
+
+def test_a_dead_process_whose_jobs_nobody_takes_back_is_bad_health(invoke: Invoke, email: str) -> None:
+    (Path(email.removeprefix("lmdb:")) / "processes").mkdir(exist_ok=True)
+    (Path(email.removeprefix("lmdb:")) / "processes" / ("0" * 16)).touch()
+
+    async def ask(jobs: JobsService) -> tuple[int, int] | None:
+        return await jobs.store.other_processes()
+
+    assert arrange(email, ask) == (0, 1)
+
+
+def test_a_store_that_cannot_be_reached_is_code_3(invoke: Invoke, tmp_path: Path) -> None:
+    assert invoke("health", "--store", "lmdb:nowhere").code == 3
