@@ -132,7 +132,7 @@ def limits_of_a_unique_job_that_runs_again_are_forgotten() -> Defect:
 
 def delays_of_days_are_cut() -> Defect:
     """Of a timedelta only the seconds within its day count."""
-    return changed(enqueueing.due, ("timedelta.total_seconds(value)", "float(value.seconds)"))
+    return changed(enqueueing.due, ("value.total_seconds()", "float(value.seconds)"))
 
 
 def an_operators_timeout_is_overwritten() -> Defect:
