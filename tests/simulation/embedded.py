@@ -26,8 +26,8 @@ import lmdb
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits, Watch
-from jobs_service.store.lmdb import LmdbStore, process_locks
-from jobs_service.store.lmdb import store as module
+from jobs_service.store.lmdb import LmdbStore, process_locks, reader, writer
+from jobs_service.store.lmdb import store as opening
 from jobs_service.store.lmdb.process_locks import DIRECTORY
 from jobs_service.store.lmdb.state import LmdbTransaction, apply_log
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
@@ -441,15 +441,16 @@ class Machine:
     @contextmanager
     def running_world(self) -> Iterator[None]:
         """Have stores be of this machine until left; then nothing is left of it."""
-        stand_ins = {
-            "threading": SimpleNamespace(Thread=SteppedThread),
-            "SimpleQueue": Mailbox,
-            "open_environment": self._open,
-            "LmdbTransaction": Observed,
-            "apply_log": _apply_log,
-        }
-        before = {name: getattr(module, name) for name in stand_ins}
-        self._really_open = before["open_environment"]
+        stand_ins: list[tuple[Any, str, Any]] = [
+            (opening, "threading", SimpleNamespace(Thread=SteppedThread)),
+            (opening, "SimpleQueue", Mailbox),
+            (writer, "open_environment", self._open),
+            (writer, "LmdbTransaction", Observed),
+            (reader, "LmdbTransaction", Observed),
+            (writer, "apply_log", _apply_log),
+        ]
+        before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
+        self._really_open = writer.open_environment
         cluster = self.world.cluster
         disconnect = cluster.disconnect
 
@@ -469,12 +470,12 @@ class Machine:
         memory = Path("/dev/shm")
         temporary = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         self.directory = temporary / "store"
-        for name, stand_in in stand_ins.items():
+        for module, name, stand_in in stand_ins:
             setattr(module, name, stand_in)
         try:
             yield
         finally:
-            for name, original in before.items():
+            for module, name, original in before:
                 setattr(module, name, original)
             for store in [*self.stores]:
                 store.die()

@@ -1,0 +1,157 @@
+"""The reader's thread: serves reads, and notices what other processes have committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import lmdb
+
+from jobs_service.settings import Settings
+from jobs_service.store.base import Watch
+from jobs_service.store.lmdb.damage import MOST_RUNS
+from jobs_service.store.lmdb.errors import store_error
+from jobs_service.store.lmdb.responder import Responder
+from jobs_service.store.lmdb.state import LmdbTransaction, State
+from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
+
+_QUIET: Final = 1.0
+"""Seconds without a commit after which the looks for those of other processes become rarer."""
+_RARER: Final = 2
+_LOOKS_REST: Final = 10
+"""How many times as long as it took to look up all watched keys nobody does so again."""
+
+
+class Reader(Responder):
+    """The part of a store that runs on the reader's thread; the store sets the attributes."""
+
+    _settings: Settings
+    _environment: lmdb.Environment | None
+    _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
+    _read_deadlines: Deadlines
+    # Numbers of LMDB transactions: those that the writer has committed, and the newest one that was seen.
+    _own_commits: deque[int]
+    _seen_commit: int
+    # By the clock: when another commit was seen last, and when the watched keys may be looked up again.
+    _seen_at: float
+    _next_look: float
+
+    def _run_reader(self) -> None:
+        environment = self._environment
+        assert environment is not None
+        reads = self._reads
+        poll = self._settings.watch_poll
+        stopping = False
+        self._seen_at = self._monotonic()
+        while not stopping:
+            batch: list[Request[Any]] = []
+            try:
+                # Each look costs a wake-up of the thread, and most of a day nothing happens.
+                rest = poll if self._monotonic() - self._seen_at < _QUIET else _RARER * poll
+                timeout = rest if self._watches else None
+                self._at("reader: waits" if timeout is None else "reader: rests")
+                item = reads.get(timeout=timeout)
+                while True:
+                    if item is None:
+                        stopping = True
+                    elif isinstance(item, Request):
+                        batch.append(item)
+                    item = reads.get_nowait()
+            except Empty:
+                pass
+            try:
+                self._read(environment, batch)
+            except Exception as error:
+                self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
+        self._at("reader: ends")
+
+    def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
+        """Look for other processes' commits, run a batch of reads in one state, and answer."""
+        self._at("reader: begins")
+        transaction = environment.begin()
+        self._at("reader: has begun")
+        try:
+            number = transaction.id()
+            if not batch and number == self._seen_commit:
+                return  # so most looks end
+            state = State(transaction, self._damage)
+            fired = self._changed_elsewhere(state, number)
+            self._at("reader: has looked for commits")
+            answers = []
+            watched: list[Watch] = []
+            for request in batch:
+                if not request.take():
+                    continue
+                answer = Answer(request)
+                answers.append(answer)
+                for _ in range(MOST_RUNS):
+                    known = self._damage.count
+                    if state.is_spoiled:
+                        transaction.abort()
+                        transaction = environment.begin()
+                        state = State(transaction, self._damage)
+                    self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
+                    if not state.is_spoiled or self._damage.count == known:
+                        break
+                own = answer.transaction
+                if own is not None and own.watches:
+                    own.settle_watches()
+                    watched += own.watches
+                if own is not None:
+                    own.end()
+            self._at("reader: has run all")
+            self._watches.register(watched, number)
+            self._at("reader: has registered watches")
+        finally:
+            transaction.abort()
+        if watched:
+            fired += self._changed_since(environment, number, watched)
+        if answers or fired:
+            self._at("reader: answers")
+            self._tell(self._answer, self._read_deadlines, answers, fired)
+
+    def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
+        """Return the watches to wake if another process has committed since the last look."""
+        seen = self._seen_commit
+        if number == seen:
+            return []
+        now = self._monotonic()
+        if now < self._next_look:
+            return []  # the next one finds it
+        self._at("reader: looks for commits")
+        self._seen_commit = number
+        self._seen_at = now
+        own = 0
+        while self._own_commits and self._own_commits[0] <= number:
+            own += self._own_commits.popleft() > seen
+        self._at("reader: has counted its own")
+        # This process's own commits woke their watches directly. One that is not noted yet counts as foreign:
+        # that look is for nothing, and harmless.
+        if number - seen <= own or not self._watches:
+            return []
+        try:
+            fired = self._watches.changed_in(state, number)
+        except lmdb.Error:  # of damage hear those who read there
+            state.spoil()
+            return []
+        # With thousands of watches a look takes milliseconds. While others commit all the time there are fewer then.
+        ended = self._monotonic()
+        self._next_look = ended + _LOOKS_REST * (ended - now)
+        return fired
+
+    def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:
+        """Return those of the new watches that a commit overtook before they were registered."""
+        transaction = environment.begin()
+        try:
+            newer = transaction.id()
+            self._at("reader: looks again")
+            if newer == number:
+                return []
+            state = State(transaction, self._damage)
+            return self._watches.changed_in(state, newer, [watch.key for watch in watched])
+        except lmdb.Error:
+            return []
+        finally:
+            transaction.abort()

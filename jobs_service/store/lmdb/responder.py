@@ -1,0 +1,98 @@
+"""Transaction functions run on a thread of the embedded store, and their answers brought back to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import lmdb
+
+from jobs_service.errors import StoreError, TransactionTooOld
+from jobs_service.store.base import Limits, Watch, drive
+from jobs_service.store.lmdb.damage import Damage
+from jobs_service.store.lmdb.errors import store_error
+from jobs_service.store.lmdb.room import Room
+from jobs_service.store.lmdb.state import LmdbTransaction
+from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
+from jobs_service.store.lmdb.watches import Watches
+
+
+class Responder:
+    """What the writer and the reader of a store have in common; the store sets the attributes."""
+
+    address: str
+    limits: Limits
+    _loop: asyncio.AbstractEventLoop | None
+    _monotonic: Callable[[], float]
+    # Called with the names of points at which a test may stop a thread, or another one go first.
+    _at: Callable[[str], object]
+    _room: Room
+    _damage: Damage
+    _watches: Watches
+
+    def _run(self, answer: Answer, own: LmdbTransaction) -> None:
+        """Run one transaction function and note its result or its error: those of its last run."""
+        answer.error = None
+        began = self._monotonic()
+        try:
+            answer.result = drive(answer.request.function(own))
+            if own.writes:
+                self._room.admit(own)
+            took = self._monotonic() - began
+            if took > self.limits.seconds:
+                raise TransactionTooOld(
+                    f"transaction_too_old (1007): a transaction function ran for {took:.1f} s; "
+                    f"the limit is {self.limits.seconds:g} s"
+                )
+        except BaseException as error:
+            answer.error = store_error(self.address, error) if isinstance(error, lmdb.Error) else error
+            own.end()
+            if own.watches:
+                self._tell(lose, own.watches)
+        else:
+            answer.transaction = own
+
+    # Back on the loop
+
+    def _tell(self, callback: Callable[..., object], *args: Any) -> None:
+        assert self._loop is not None
+        # A closed loop raises: nobody is left to be told.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _answer(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+        for answer in answers:
+            request = answer.request
+            future = request.future
+            transaction = answer.transaction
+            if transaction is not None:
+                for watch in transaction.watches:
+                    watch.attach(self._watches.forget)
+                request.watches = transaction.watches
+            if future.done():
+                if answer.error is None:
+                    self._abandon(request, answer.result)
+            elif answer.error is None:
+                future.set_result(answer.result)
+            else:
+                future.set_exception(answer.error)
+        deadlines.forget_answered()
+        for watch in fired:
+            watch.fire()
+
+    def _abandon(self, request: Request[Any], *result: Any) -> None:
+        """Take note that nobody gets the result of a request that was run."""
+        if request.abandoned is None:
+            for watch in request.watches:
+                watch.cancel()
+        elif self._loop is not None and (result or request.future.exception() is None):
+            # By itself: if it fails, the others get their answers all the same.
+            self._loop.call_soon(request.abandoned, result[0] if result else request.future.result())
+
+
+def lose(watches: list[Watch]) -> None:
+    """Fail the watches of a transaction that did not commit."""
+    for watch in watches:
+        watch.fire(StoreError("the watch was lost: its transaction did not commit"))

@@ -1,0 +1,230 @@
+"""The writer's thread: runs all waiting transaction functions, commits once, and only then answers all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import lmdb
+
+from jobs_service.errors import StoreDamaged, StoreError
+from jobs_service.log import EventLog
+from jobs_service.settings import Settings
+from jobs_service.store.base import SYSTEM_KEYS, Watch
+from jobs_service.store.lmdb.damage import MOST_RUNS
+from jobs_service.store.lmdb.environment import open_environment
+from jobs_service.store.lmdb.errors import store_error
+from jobs_service.store.lmdb.process_locks import ProcessLocks
+from jobs_service.store.lmdb.responder import Responder, lose
+from jobs_service.store.lmdb.state import LmdbTransaction, State, apply_log
+from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
+
+log = EventLog("jobs_service.store")
+
+_STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
+_MAX_BATCH: Final = 4000
+_MAX_BATCH_BYTES: Final = 16_000_000
+_READER_CHECK_PERIOD: Final = 64
+"""Check for dead readers every this many commits: LMDB cannot reuse pages that a reader pins, even a killed one."""
+
+
+class Writer(Responder):
+    """The part of a store that runs on the writer's thread; the store sets the attributes."""
+
+    path: Path
+    instance: bytes
+    _settings: Settings
+    _environment: lmdb.Environment | None
+    _ended: asyncio.Future[None]
+    _writes: SimpleQueue[Request[Any] | None]
+    _write_deadlines: Deadlines
+    _processes: ProcessLocks
+    # The reader's thread, what it is woken with, and the commits of this process that it need not look for.
+    _reader: threading.Thread
+    _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
+    _own_commits: deque[int]
+
+    @property
+    def location(self) -> str:
+        """The address, such that it names the same store wherever it is read: for logs."""
+        raise NotImplementedError
+
+    def _run_writer(self, opened: asyncio.Future[None]) -> None:
+        try:
+            self._environment = environment = open_environment(self.path, self._settings, self._at)
+        except StoreError as error:
+            self._tell(_fail, opened, error)
+            return
+        except BaseException as error:
+            self._tell(_fail, opened, StoreError(f"store {self.address} cannot be opened: {error}"))
+            return
+        self._enter_processes()
+        self._tell(_succeed, opened)
+        writes = self._writes
+        while True:
+            self._at("writer: waits")
+            request = writes.get()
+            if request is None:
+                break
+            batch = deque([request])
+            try:
+                while len(batch) < _MAX_BATCH:
+                    following = writes.get_nowait()
+                    if following is None:
+                        writes.put(None)
+                        break
+                    batch.append(following)
+            except Empty:
+                pass
+            self._write(environment, batch)
+        # The environment is the writer's: it is closed when no reader can be in it any more.
+        self._at("writer: ends")
+        if self._reader.ident is not None:
+            self._reader.join()
+        environment.close()
+        self._processes.leave()
+        self.instance = b""
+        self._tell(_succeed, self._ended)
+
+    def _enter_processes(self) -> None:
+        """Have other processes notice when this one dies; without that, its jobs wait for their timeout."""
+        if not self._settings.process_check_period:
+            return
+        try:
+            self._processes.enter()
+        except OSError as error:
+            log.warning("process_lock_failed", store=self.location, error=str(error))
+        self.instance = self._processes.instance
+
+    def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
+        """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
+        while batch:
+            answers: list[Answer] = []
+            try:
+                fired = self._commit(environment, batch, answers)
+            except Exception as error:
+                failure = store_error(self.address, error)
+                if answers:
+                    self._retry_alone(environment, answers, failure)
+                else:
+                    self._tell(self._answer, self._write_deadlines, failed(batch, failure), [])
+                    return
+            else:
+                self._at("writer: answers")
+                self._tell(self._answer, self._write_deadlines, answers, fired)
+
+    def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
+        """Run requests from the front of the batch in one LMDB transaction, commit it, and return whom to wake."""
+        self._at("writer: begins")
+        transaction = environment.begin(write=True)
+        self._at("writer: has begun")
+        if transaction.id() % _READER_CHECK_PERIOD == 0:
+            environment.reader_check()
+        watched: list[Watch] = []
+        try:
+            state = State(transaction, self._damage)
+            number = transaction.id()
+            version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
+            stamp_head = version.to_bytes(8, "big")
+            written: dict[bytes, bytes | None] = {}
+            place = size = 0
+            room = self._room
+            room.measure(environment, number)
+            while batch and size < _MAX_BATCH_BYTES:
+                request = batch.popleft()
+                if not request.take():
+                    continue
+                answer = Answer(request)
+                answers.append(answer)
+                self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
+                if state.is_spoiled:
+                    raise StoreDamaged(str(state.failure))
+                own = answer.transaction
+                if own is None:
+                    continue
+                if own.watches:
+                    own.settle_watches()
+                    watched += own.watches
+                if own.writes:
+                    answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
+                    place += 1
+                    size += own.size
+                    room.wrote(own.size)
+                    apply_log(transaction, own, stamp, written)
+                    if state.is_careful:
+                        self._damage.forget_all(written)
+            self._at("writer: has run all")
+            if watched:
+                self._watches.register(watched, number if place else number - 1)
+                self._at("writer: has registered watches")
+            if place:
+                transaction.put(_STAMP_KEY, stamp_head)
+                self._at("writer: commits")
+                transaction.commit()
+                self._at("writer: has committed")
+                if self._watches:  # otherwise the reader, which takes them out, is asleep
+                    self._own_commits.append(number)
+                self._at("writer: has noted its commit")
+            else:
+                transaction.abort()
+        except BaseException:
+            transaction.abort()
+            for watch in watched:
+                self._watches.forget(watch)
+            self._tell(lose, watched)
+            raise
+        finally:
+            for answer in answers:
+                if answer.transaction is not None:
+                    answer.transaction.end()
+        if watched:
+            self._reads.put(_look)
+            self._at("writer: has woken the reader")
+        for answer in answers:
+            if answer.stamp is not None and answer.transaction is not None:
+                answer.transaction.stamp.value = answer.stamp
+        return self._watches.changed(written, number)
+
+    def _retry_alone(self, environment: lmdb.Environment, answers: list[Answer], error: StoreError) -> None:
+        """After a failed commit: give each request a commit of its own, so that only the guilty one fails."""
+        for answer in answers:
+            alone: list[Answer] = []
+            fired: list[Watch] = []
+            if len(answers) > 1 or isinstance(error, StoreDamaged):
+                alone, fired = self._commit_alone(environment, answer.request)
+            else:
+                alone = failed([answer.request], error)
+            self._tell(self._answer, self._write_deadlines, alone, fired)
+
+    def _commit_alone(self, environment: lmdb.Environment, request: Request[Any]) -> tuple[list[Answer], list[Watch]]:
+        """Run a request once more; again, as long as it only meets damage that was not known before."""
+        for _ in range(MOST_RUNS):
+            known = self._damage.count
+            request.claim.append(True)
+            answers: list[Answer] = []
+            try:
+                return answers, self._commit(environment, deque([request]), answers)
+            except Exception as error:
+                failure = store_error(self.address, error)
+                if not isinstance(failure, StoreDamaged) or self._damage.count == known:
+                    break
+        return failed([request], failure), []
+
+
+def _look() -> None:
+    """Wake the reader thread, so that it begins to look for other processes' commits."""
+
+
+def _succeed(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[None], error: StoreError) -> None:
+    if not future.done():
+        future.set_exception(error)
