@@ -27,7 +27,8 @@ from jobs_service.sources import Sources
 from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch, drive
 from jobs_service.store.checks import transaction_ended
 from jobs_service.store.mvcc import Versions, View
-from jobs_service.store.read_your_writes import BufferedTransaction, Reads, Write
+from jobs_service.store.read_your_writes import BufferedTransaction, Reads
+from jobs_service.store.write_log import Write
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sortedcontainers import SortedDict
 
 from jobs_service.store.base import KeyValue
-from jobs_service.store.read_your_writes import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_VALUE, Write, added
+from jobs_service.store.write_log import CLEAR_RANGE, Write, outcome
 
 _BEFORE_END: Final = (True, False)
 _version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)
@@ -103,10 +103,10 @@ class Versions:
     def apply(self, log: list[Write]) -> tuple[bytes, dict[bytes, bytes | None]]:
         """Make the next version by a transaction's writes; return its stamp and what each written key now holds."""
         stamp = (self.version + 1).to_bytes(8, "big") + b"\x00\x00"
-        written, cleared = self._outcome(log, stamp)
+        written = outcome(log, stamp, self._values.get, self._keys_in)
         self.version += 1
         if self._readers:
-            self._keep(written, cleared)
+            self._keep(written, log)
         values = self._values
         for key, value in written.items():
             if value is not None:
@@ -115,28 +115,10 @@ class Versions:
                 del values[key]
         return stamp, written
 
-    def _outcome(self, log: list[Write], stamp: bytes) -> tuple[dict[bytes, bytes | None], list[tuple[bytes, bytes]]]:
-        """Return what the writes make of each key, and the ranges that they clear."""
-        written: dict[bytes, bytes | None] = {}
-        cleared: list[tuple[bytes, bytes]] = []
-        for operation, key, argument, last in log:
-            if operation == SET:
-                written[key] = argument
-            elif operation == CLEAR:
-                written[key] = None
-            elif operation == CLEAR_RANGE:
-                written.update((own, None) for own in list(written) if key <= own < argument)
-                written.update((own, None) for own in self._values.irange(key, argument, _BEFORE_END))
-                cleared.append((key, argument))
-            elif operation == ADD:
-                written[key] = added(written[key] if key in written else self._values.get(key), argument)
-            elif operation == STAMPED_VALUE:
-                written[key] = argument + stamp + last
-            else:
-                written[key + stamp + argument] = last
-        return written, cleared
+    def _keys_in(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        return iter(self._values.irange(begin, end, _BEFORE_END))
 
-    def _keep(self, written: dict[bytes, bytes | None], cleared: list[tuple[bytes, bytes]]) -> None:
+    def _keep(self, written: dict[bytes, bytes | None], log: list[Write]) -> None:
         """Keep what the keys held before this version."""
         for key in written:
             entry = (self.version, self._values.get(key))
@@ -145,7 +127,9 @@ class Versions:
             else:
                 self._before[key] = [entry]
         self._commits.append((self.version, list(written)))
-        self._cleared.extend((self.version, begin, end) for begin, end in cleared)
+        for operation, begin, end, _ in log:
+            if operation == CLEAR_RANGE:
+                self._cleared.append((self.version, begin, end))
 
     def _drop_until(self, oldest: int) -> None:
         """Drop what only versions before the oldest one that is still read would need."""

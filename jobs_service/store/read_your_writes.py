@@ -32,17 +32,7 @@ from jobs_service.store.checks import (
     transaction_ended,
 )
 from jobs_service.store.ranges import LOWEST_STAMP, Ranges, Stamped
-
-SET: Final = 0
-CLEAR: Final = 1
-CLEAR_RANGE: Final = 2
-ADD: Final = 3
-STAMPED_KEY: Final = 4
-STAMPED_VALUE: Final = 5
-
-Write = tuple[int, bytes, Any, Any]
-"""(operation, key, value or end or operand, None); with a versionstamp between `before` and `after`
-(STAMPED_KEY, before, after, value) and (STAMPED_VALUE, key, before, after)."""
+from jobs_service.store.write_log import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_KEY, STAMPED_VALUE, Write, added
 
 _MISSING: Final = object()
 
@@ -84,13 +74,6 @@ class _Operands:
             self.operands[-1] = added(self.operands[-1], operand)
         else:
             self.operands.append(operand)
-
-
-def added(value: bytes | None, operand: bytes) -> bytes:
-    """Return the little-endian sum, as long as the operand, wrapping on overflow."""
-    size = len(operand)
-    total = int.from_bytes((value or b"")[:size], "little") + int.from_bytes(operand, "little")
-    return (total & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
 class BufferedTransaction(CheckedTransaction):

@@ -42,7 +42,8 @@ from jobs_service.store.fdb.errors import (
     may_have_committed,
 )
 from jobs_service.store.mvcc import Versions, View
-from jobs_service.store.read_your_writes import CLEAR, STAMPED_VALUE, BufferedTransaction, Reads
+from jobs_service.store.read_your_writes import BufferedTransaction, Reads
+from jobs_service.store.write_log import CLEAR, STAMPED_VALUE
 from jobs_service.testing.choices import Choices
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from jobs_service.store.lmdb import store as opening
 from jobs_service.store.lmdb.process_locks import DIRECTORY
 from jobs_service.store.lmdb.state import LmdbTransaction, apply_log
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
-from jobs_service.store.read_your_writes import CLEAR, SET
+from jobs_service.store.write_log import CLEAR, SET
 from jobs_service.testing import Process, World
 
 KEY: Final = 511
@@ -450,7 +450,7 @@ class Machine:
             (writer, "apply_log", _apply_log),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
-        self._really_open = writer.open_environment
+        self._really_open = vars(writer)["open_environment"]
         cluster = self.world.cluster
         disconnect = cluster.disconnect
 

@@ -10,7 +10,8 @@ from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction, drive
 from jobs_service.store.held_writes import HeldBack
 from jobs_service.store.mvcc import Versions, View
-from jobs_service.store.read_your_writes import SET, BufferedTransaction, Reads
+from jobs_service.store.read_your_writes import BufferedTransaction, Reads
+from jobs_service.store.write_log import SET
 
 KEY = st.integers(0, 9).map(lambda number: b"%d" % number)
 WRITES = st.lists(st.tuples(KEY, st.none() | st.sampled_from([b"x", b"y"])), max_size=8)

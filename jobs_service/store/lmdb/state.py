@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
 
 import lmdb
 
@@ -10,15 +12,8 @@ from jobs_service.errors import StoreError
 from jobs_service.store.base import STAMP_BYTES, KeyValue, Limits
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.errors import store_error
-from jobs_service.store.read_your_writes import (
-    ADD,
-    CLEAR,
-    CLEAR_RANGE,
-    SET,
-    STAMPED_VALUE,
-    BufferedTransaction,
-    added,
-)
+from jobs_service.store.read_your_writes import BufferedTransaction
+from jobs_service.store.write_log import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_VALUE, outcome
 
 
 class State:
@@ -216,26 +211,15 @@ def apply_log(
     written: dict[bytes, bytes | None],
 ) -> None:
     """Write one transaction's log into the LMDB transaction, and note what each key holds now (None: nothing)."""
-    put = transaction.put
-    for operation, key, argument, last in own.log:
-        if operation == SET:
-            value = argument
-        elif operation == STAMPED_VALUE:
-            value = argument + stamp + last
-        elif operation == CLEAR:
-            transaction.delete(key)
-            written[key] = None
-            continue
-        elif operation == ADD:
-            value = added(transaction.get(key), argument)
-        elif operation == CLEAR_RANGE:
-            _clear_range(transaction, key, argument, written)
-            continue
-        else:
-            key = key + stamp + argument
-            value = last
-        put(key, value)
-        written[key] = value
+    if own.log:
+        put, delete = transaction.put, transaction.delete
+        changes = outcome(own.log, stamp, transaction.get, partial(_keys_in, transaction))
+        for key, value in changes.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        written.update(changes)
     if own.values or own.keys:
         pairs = [(key, before + stamp + after) for key, before, after in own.values]
         pairs += [(before + stamp + after, value) for before, after, value in own.keys]
@@ -247,13 +231,7 @@ def apply_log(
             watch.baseline = written[watch.key]
 
 
-def _clear_range(
-    transaction: lmdb.Transaction[bytes], begin: bytes, end: bytes, written: dict[bytes, bytes | None]
-) -> None:
+def _keys_in(transaction: lmdb.Transaction[bytes], begin: bytes, end: bytes) -> Iterator[bytes]:
     with transaction.cursor() as cursor:
-        found = cursor.set_range(begin) if begin else cursor.first()
-        while found and cursor.key() < end:
-            written[cursor.key()] = None
-            found = cursor.delete()
-            # Deleting moves the cursor to the next key, or past the last one.
-            found = found and bool(cursor.key())
+        if cursor.set_range(begin) if begin else cursor.first():
+            yield from takewhile(end.__gt__, cursor.iternext(values=False))

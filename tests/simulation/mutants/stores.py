@@ -8,6 +8,7 @@ from jobs_service.store.commit_marks import Marks
 from jobs_service.store.fdb import errors as fdb_errors
 from jobs_service.store.mvcc import Versions
 from jobs_service.store.read_your_writes import BufferedTransaction
+from jobs_service.store.write_log import outcome
 from jobs_service.testing.cluster import SimulatedStore
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
@@ -94,8 +95,8 @@ def the_handle_is_the_applications() -> Defect:
 def atomic_adds_only_set() -> Defect:
     """A counter that is added to stays the same, and nobody who watches it is woken."""
     return changed(
-        Versions._outcome,
-        ("added(written[key] if key in written else self._values.get(key), argument)", "argument"),
+        outcome,
+        ("added(written[key] if key in written else get(key), argument)", "argument"),
     )
 
 

@@ -1,0 +1,56 @@
+"""The log of a transaction's writes: its entries, and what they come to when they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+SET: Final = 0
+CLEAR: Final = 1
+CLEAR_RANGE: Final = 2
+ADD: Final = 3
+STAMPED_KEY: Final = 4
+STAMPED_VALUE: Final = 5
+
+Write = tuple[int, bytes, Any, Any]
+"""(operation, key, value or end or operand, None); with a versionstamp between `before` and `after`
+(STAMPED_KEY, before, after, value) and (STAMPED_VALUE, key, before, after)."""
+
+
+def added(value: bytes | None, operand: bytes) -> bytes:
+    """Return the little-endian sum, as long as the operand, wrapping on overflow."""
+    size = len(operand)
+    total = int.from_bytes((value or b"")[:size], "little") + int.from_bytes(operand, "little")
+    return (total & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+
+
+def outcome(
+    log: list[Write],
+    stamp: bytes,
+    get: Callable[[bytes], bytes | None],
+    keys_in: Callable[[bytes, bytes], Iterable[bytes]],
+) -> dict[bytes, bytes | None]:
+    """Return the new value of each key that the log writes; None where the key is removed.
+
+    Args:
+        log: of one transaction.
+        stamp: its versionstamp.
+        get: returns the value of a key before the transaction.
+        keys_in: returns the keys that there are in a range, from its begin up to, not including, its end.
+    """
+    written: dict[bytes, bytes | None] = {}
+    for operation, key, argument, last in log:
+        if operation == SET:
+            written[key] = argument
+        elif operation == STAMPED_VALUE:
+            written[key] = argument + stamp + last
+        elif operation == CLEAR:
+            written[key] = None
+        elif operation == ADD:
+            written[key] = added(written[key] if key in written else get(key), argument)
+        elif operation == CLEAR_RANGE:
+            written.update((own, None) for own in list(written) if key <= own < argument)
+            written.update((found, None) for found in keys_in(key, argument))
+        else:
+            written[key + stamp + argument] = last
+    return written
