@@ -1,4 +1,4 @@
-"""The arguments of a handler with several parameters: a JSON object with a value for each. Floor: runner."""
+"""The arguments of a handler with several parameters: a JSON object with a value for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
 class Keywords:
     """The codec of arguments by keyword: every value is checked as its parameter's annotation says.
 
-    What is not given stays out of the data, so that the function's own defaults hold when it is called.
+    Arguments that are not given stay out of the data, so that the function's own defaults apply when it is called.
 
     Args:
         parameters: by name.
@@ -36,20 +36,20 @@ class Keywords:
 
     @property
     def required(self) -> list[str]:
-        """The names of those that must be given."""
+        """The names of the parameters that must be given."""
         return [name for name, parameter in self._parameters.items() if parameter.required]
 
     def encode(self, args: Any) -> dict[str, Any]:
-        """Return the arguments as a JSON object, of which `decode` makes equal values.
+        """Return the arguments as a JSON object, from which `decode` makes equal values.
 
         Raises:
-            InvalidJob: they are no mapping, or a name or a value does not fit.
-            JobTooLarge: more than any store takes.
+            InvalidJob: they are not a mapping, or a name or a value does not fit.
+            JobTooLarge: they are more than any store takes.
         """
-        if not issubclass(type(args), Mapping):
+        if not isinstance(args, Mapping):
             raise InvalidJob(f"arguments by keyword, or a dict of them, should be given; it is {shown(args)}")
         for name in args:
-            if type(name) is not str or name not in self._parameters:
+            if name not in self._parameters:
                 raise InvalidJob(f"there is no parameter {shown(name)}{meant(name, self._parameters)}")
         return self._each(args, lambda codec, value: codec.encode(value))
 
@@ -77,5 +77,5 @@ class Keywords:
 
 
 def are_keywords(positional: list[inspect.Parameter], keyword_only: list[inspect.Parameter]) -> bool:
-    """Return whether parameters are given by keyword: they are when one value would not do for them."""
+    """Return whether the arguments are given by keyword: several parameters, or one that allows nothing else."""
     return len(positional) > 1 or any(parameter.default is parameter.empty for parameter in keyword_only)

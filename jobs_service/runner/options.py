@@ -1,34 +1,34 @@
-"""What a handler is registered with: every option with its default, unit and range, checked once. Floor: runner."""
+"""The options of a handler: each with its default, its unit and its range, checked when the handler is registered."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, get_origin, get_type_hints
 
 from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
 from jobs_service.layer.keyspace import exact_int, exact_seconds
 from jobs_service.model import RunningJob
 
 Continuous: TypeAlias = bool | Callable[[RunningJob], bool]
-"""Whether jobs hold their slot for long: all or none of them, or a function that tells of each."""
+"""Whether jobs hold their slot for long: all or none of them, or a function that says so of each."""
 
 _LONGEST: Final = 1e9
 _DAY: Final = 86_400.0
 
 KEEP: Final = 7 * _DAY
-"""How long jobs that succeeded are kept unless their handler says otherwise: a store does not grow for ever, and who
-looks after a weekend still finds them."""
+"""Seconds for which jobs that succeeded are kept unless their handler says otherwise. The store does not grow for ever,
+and the jobs of a weekend are still there on Monday."""
 
 KEEP_TICKS: Final = _DAY
-"""The same for periodic jobs: they come by themselves, and nobody waits for one of last week."""
+"""The same for periodic jobs: nobody has added them, and nobody looks for the one of last week."""
 
 HEALTH_THRESHOLD: Final = 120.0
 """Seconds that a job runs before a crash starts a new row of crashes."""
 
 JITTER: Final = 0.1
-"""Share of a pause that is added at random: jobs that have crashed together do not come back together."""
+"""Largest share of a pause that is added to it at random: jobs that crashed together do not run again together."""
 
 
 class Changes(TypedDict, total=False):
@@ -40,107 +40,31 @@ class Changes(TypedDict, total=False):
     max_history: int
 
 
-class Options(TypedDict, total=False):
-    """What a handler may be registered with; see HandlerOptions."""
+class Options(Changes, total=False):
+    """The options that a handler may be registered with, for type checkers; see HandlerOptions."""
 
-    slots: int
     max_attempts: int | None
     timeout: float
     health_threshold: float
     backoff: float
     jitter: float
-    max_history: int
     continuous: Continuous
     fifo: bool
-    interval: float
-    max_churn: int
     grace: float
     time_limit: float | None
     keep: float | None
     keep_failed: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerOptions:
-    """How the jobs of one handler are run; times in seconds.
+class Range(NamedTuple):
+    """The numbers that an option may be.
 
     Attributes:
-        slots: jobs that one process runs at the same time; 0 for none.
-        max_attempts: runs that may fail before the job has failed for good; 1 never retries, None retries for ever.
-        timeout: the activity timeout that the type is made with when it has none.
-        health_threshold: a job that ran so long without a crash is taken for healthy.
-        backoff: pause after the first crash; it doubles with each crash that follows, up to 1024 times.
-        jitter: up to this share of the pause is added to it at random, 0 to 1.
-        max_history: events that a job's history keeps.
-        continuous: whether its jobs hold a slot for long, and so take turns; may be a function of the RunningJob.
-        fifo: whether jobs are accepted in exact order even where processes collide on the queue; otherwise they spread
-            over it then.
-        interval: between two rotations of continuous jobs.
-        max_churn: continuous jobs that one rotation stops at most for others that wait.
-        grace: what a stopped or canceled handler may take to end.
-        time_limit: what one run may take; None for as long as it likes.
-        keep: how long jobs that succeeded or were canceled are kept; None for ever. Of periodic jobs a day by default.
-        keep_failed: the same for jobs that failed.
-
-    Raises:
-        InvalidSettings: a value is outside its range; the message says option, value and range.
+        kind: int, or float for what may also be given as an int.
+        least, most: both are allowed.
+        above: whether `least` itself is not.
+        optional: whether None is allowed.
     """
-
-    slots: int = 10
-    max_attempts: int | None = 10
-    timeout: float = 60.0
-    health_threshold: float = HEALTH_THRESHOLD
-    backoff: float = 30.0
-    jitter: float = JITTER
-    max_history: int = 20
-    continuous: Continuous = False
-    fifo: bool = False
-    interval: float = 60.0
-    max_churn: int = 20
-    grace: float = 10.0
-    time_limit: float | None = None
-    keep: float | None = KEEP
-    keep_failed: float | None = None
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "continuous":
-                _check_continuous(value)
-            elif field.name == "fifo":
-                _check_fifo(value)
-            else:
-                object.__setattr__(self, field.name, _RANGES[field.name].checked(field.name, value))
-
-    def with_changes(self, **changes: Unpack[Changes]) -> HandlerOptions:
-        """Return the options with some changed: slots, max_churn, interval and max_history may.
-
-        Raises:
-            InvalidSettings: another option, or a value outside its range.
-        """
-        for name, value in changes.items():
-            if name not in Changes.__annotations__:
-                refused = f"option {in_one_line(str(name), 40)}={shown(value)}: it cannot change while the handler runs"
-                raise InvalidSettings(f"{refused}; only {', '.join(Changes.__annotations__)} can")
-        return replace(self, **changes)
-
-
-def handler_options(given: Mapping[str, Any], **defaults: Any) -> HandlerOptions:
-    """Return the options that a handler was registered with, given defaults of its kind.
-
-    Raises:
-        InvalidSettings: there is no such option, or a value is outside its range.
-    """
-    for name, value in given.items():
-        if name not in Options.__annotations__:
-            raise InvalidSettings(
-                f"there is no option {in_one_line(name, 40)}={shown(value)}{meant(name, Options.__annotations__)}"
-            )
-    return HandlerOptions(**{**defaults, **given})
-
-
-class _Range(NamedTuple):
-    """The numbers that an option may have."""
 
     kind: type[int] | type[float]
     least: float
@@ -149,11 +73,14 @@ class _Range(NamedTuple):
     optional: bool = False
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return the value as the number it is, or refuse it."""
+        """Return a value as an int or a float, as `kind` says.
+
+        Raises:
+            InvalidSettings: it is not allowed.
+        """
         if value is None and self.optional:
             return None
         try:
-            # A bool is an int to Python, and never meant as a number.
             number = exact_int(value) if self.kind is int else exact_seconds(value)
         except OverflowError:
             number = None
@@ -171,35 +98,103 @@ class _Range(NamedTuple):
         return f"{kind} {sign} {self.least:.0f} and <= {self.most:.0f}{none}"
 
 
-_RANGES: Final = {
-    "slots": _Range(int, 0, 100_000),
-    "max_attempts": _Range(int, 1, 65_535, optional=True),
-    "timeout": _Range(float, 0, _LONGEST, above=True),
-    "health_threshold": _Range(float, 0, _LONGEST),
-    "backoff": _Range(float, 0, _DAY),
-    "jitter": _Range(float, 0, 1),
-    "max_history": _Range(int, 1, 100),
-    "interval": _Range(float, 0, _DAY, above=True),
-    "max_churn": _Range(int, 0, 100_000),
-    "grace": _Range(float, 0, _DAY),
-    "time_limit": _Range(float, 0, _LONGEST, above=True, optional=True),
-    "keep": _Range(float, 0, _LONGEST, optional=True),
-    "keep_failed": _Range(float, 0, _LONGEST, optional=True),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerOptions:
+    """How the jobs of one handler are run; times in seconds.
+
+    Attributes:
+        slots: jobs that one process runs at the same time; 0 for none.
+        max_attempts: runs that may fail before the job has failed for good; 1 never retries, None retries for ever.
+        timeout: the activity timeout of the type, unless an operator has set another one.
+        health_threshold: a crash after a run of more than this time is the first of a new row of crashes.
+        backoff: pause after the first crash of a row; it doubles with each crash that follows, up to 1024 times.
+        jitter: up to this share of the pause is added to it at random, 0 to 1.
+        max_history: events that a job's history keeps.
+        continuous: whether its jobs hold a slot for long, and so take turns; may be a function of the RunningJob.
+        fifo: whether jobs are accepted in exact order even where processes collide on the queue. Otherwise these
+            processes then take jobs from different parts of the front of the queue.
+        interval: time between two rotations of continuous jobs.
+        max_churn: continuous jobs that one rotation stops at most for others that wait.
+        grace: time that a stopped or canceled handler has to end.
+        time_limit: time that one run may take; None for no limit.
+        keep: how long jobs that succeeded or were canceled are kept; None for ever. Of periodic jobs a day by default.
+        keep_failed: the same for jobs that failed.
+
+    Raises:
+        InvalidSettings: a value is outside its range; the message says option, value and range.
+    """
+
+    slots: Annotated[int, Range(int, 0, 100_000)] = 10
+    max_attempts: Annotated[int | None, Range(int, 1, 65_535, optional=True)] = 10
+    timeout: Annotated[float, Range(float, 0, _LONGEST, above=True)] = 60.0
+    health_threshold: Annotated[float, Range(float, 0, _LONGEST)] = HEALTH_THRESHOLD
+    backoff: Annotated[float, Range(float, 0, _DAY)] = 30.0
+    jitter: Annotated[float, Range(float, 0, 1)] = JITTER
+    max_history: Annotated[int, Range(int, 1, 100)] = 20
+    continuous: Continuous = False
+    fifo: bool = False
+    interval: Annotated[float, Range(float, 0, _DAY, above=True)] = 60.0
+    max_churn: Annotated[int, Range(int, 0, 100_000)] = 20
+    grace: Annotated[float, Range(float, 0, _DAY)] = 10.0
+    time_limit: Annotated[float | None, Range(float, 0, _LONGEST, above=True, optional=True)] = None
+    keep: Annotated[float | None, Range(float, 0, _LONGEST, optional=True)] = KEEP
+    keep_failed: Annotated[float | None, Range(float, 0, _LONGEST, optional=True)] = None
+
+    def __post_init__(self) -> None:
+        _check_continuous(self.continuous)
+        _check_fifo(self.fifo)
+        for name, allowed in _RANGES.items():
+            object.__setattr__(self, name, allowed.checked(name, getattr(self, name)))
+
+    def with_changes(self, **changes: Unpack[Changes]) -> HandlerOptions:
+        """Return the options with some changed: slots, max_churn, interval and max_history may.
+
+        Raises:
+            InvalidSettings: another option, or a value outside its range.
+        """
+        for name, value in changes.items():
+            if name not in Changes.__annotations__:
+                refused = f"option {in_one_line(str(name), 40)}={shown(value)}: it cannot change while the handler runs"
+                raise InvalidSettings(f"{refused}; only {', '.join(Changes.__annotations__)} can")
+        return replace(self, **changes)
+
+
+_RANGES: Final[dict[str, Range]] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(HandlerOptions, include_extras=True).items()
+    if get_origin(hint) is Annotated
 }
 
 
+def handler_options(given: Mapping[str, Any], **defaults: Any) -> HandlerOptions:
+    """Return the options of a handler.
+
+    Args:
+        given: what it was registered with.
+        defaults: of its kind, instead of those of HandlerOptions.
+
+    Raises:
+        InvalidSettings: there is no such option, or a value is outside its range.
+    """
+    for name, value in given.items():
+        if name not in Options.__annotations__:
+            raise InvalidSettings(
+                f"there is no option {in_one_line(name, 40)}={shown(value)}{meant(name, Options.__annotations__)}"
+            )
+    return HandlerOptions(**{**defaults, **given})
+
+
 def _check_continuous(value: Any) -> None:
-    kind = type(value)
     if inspect.iscoroutinefunction(value):
         raise InvalidSettings(
             f"option continuous={shown(value)}: it is asked as a job is accepted, and cannot be async"
         )
-    if kind is not bool and (not callable(value) or issubclass(kind, type)):
+    if not isinstance(value, bool) and (not callable(value) or inspect.isclass(value)):
         raise InvalidSettings(
             f"option continuous={shown(value)}: {a_kind_of(value)}; allowed are True, False and a function of the job"
         )
 
 
 def _check_fifo(value: Any) -> None:
-    if value is not True and value is not False:
+    if not isinstance(value, bool):
         raise InvalidSettings(f"option fifo={shown(value)}: {a_kind_of(value)}; allowed are True and False")

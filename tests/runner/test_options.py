@@ -11,7 +11,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.errors import InvalidSettings, JobsError
 from jobs_service.model import RunningJob
-from jobs_service.runner.options import HandlerOptions
+from jobs_service.runner.options import HandlerOptions, Options
 
 NUMBERS = {
     "slots": (0, 100_000),
@@ -47,7 +47,7 @@ def complaint(**options: Any) -> str:
     return message
 
 
-def test_the_defaults_are_the_seeds_and_the_designs() -> None:
+def test_the_defaults_are_those_of_couchdb_and_of_the_documentation() -> None:
     assert dataclasses.asdict(HandlerOptions()) == {
         "slots": 10,
         "max_attempts": 10,
@@ -78,7 +78,8 @@ def test_the_defaults_are_the_seeds_and_the_designs() -> None:
     assert (tick.options.keep, kept.options.keep) == (86_400, None)
 
 
-def test_every_option_that_is_a_number_is_in_these_tests() -> None:
+def test_every_option_that_is_a_number_is_in_these_tests_and_a_type_checker_knows_each() -> None:
+    assert {*Options.__annotations__} == {*NUMBERS, "continuous", "fifo"}
     assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous", "fifo"}
 
 
