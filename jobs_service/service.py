@@ -103,12 +103,12 @@ from jobs_service.model import (
 )
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.host import Host
 from jobs_service.runner.options import KEEP_TICKS, Changes, HandlerOptions, Options, handler_options
 from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.retention_notice import tell_of_retention
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Cron, Every, Missed, Schedule, parse_every
+from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.stats import Gauges, exact_type
 from jobs_service.runner.ticker import Periodic
 from jobs_service.settings import STORE_VARIABLE, HandlerSettings, Settings, tell_of_unknown_variables
@@ -959,7 +959,7 @@ class JobsService:
         if self._leaving:
             raise _being_left()
         self.reload(self.settings)
-        host = Host(self._context, self._operations, self, self._accept_or_watch, self._count_due)
+        access = ServiceAccess(self._context, self._operations, self, self._accept_or_watch, self._count_due)
 
         def begun() -> None:
             for packed in self._handlers:
@@ -969,7 +969,7 @@ class JobsService:
                 started()
 
         self._runner = Runner(
-            host, handlers, [each for each in self._periodic if each.handler in handlers], max_jobs, begun
+            access, handlers, [each for each in self._periodic if each.handler in handlers], max_jobs, begun
         )
         over = asyncio.Event()
         self._running = asyncio.current_task(), over

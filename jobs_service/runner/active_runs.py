@@ -15,13 +15,13 @@ from jobs_service.actors.context import log
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
-from jobs_service.runner.execution import NOTHING, Execution, RunEnd
+from jobs_service.runner.execution import NO_END, Execution, RunEnd
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.host import Host
+from jobs_service.runner.job_worker import JobWorker
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.owner import Owner
 from jobs_service.runner.run import Run, StopReason
 from jobs_service.runner.run_endings import RunEndings
+from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Watch
 
@@ -33,7 +33,7 @@ class ActiveRuns:
     """The runs of one handler's jobs, in a limited number of slots.
 
     Args:
-        host: the service.
+        service: the service.
         handler: what runs them.
         cap: shared by all handlers.
 
@@ -47,7 +47,7 @@ class ActiveRuns:
         queue_watch, cancel_watch: on which the lane waits, if it does: fired when it is to look again.
     """
 
-    def __init__(self, host: Host, handler: Handler[Any, Any], cap: SlotLimit) -> None:
+    def __init__(self, service: ServiceAccess, handler: Handler[Any, Any], slot_limit: SlotLimit) -> None:
         self.handler = handler
         self.log = log.bind(type=handler.type, handler=handler.name)
         self.busy = 0
@@ -57,12 +57,14 @@ class ActiveRuns:
         self.some = asyncio.Event()
         self.queue_watch: Watch | None = None
         self.cancel_watch: Watch | None = None
-        self._context = host.context
-        self._cap = cap
+        self._context = service.context
+        self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
-        self._execution = Execution(handler, host.context.sources, self._blocked)
-        self._ends = RunEndings(host.context, host.operations, handler.type, self._execution, self.log, self._forget)
-        self._owner = Owner(host.worker, self)
+        self._execution = Execution(handler, service.context.sources, self._blocked)
+        self._ends = RunEndings(
+            service.context, service.operations, handler.type, self._execution, self.log, self._forget
+        )
+        self._worker = JobWorker(service.worker, self)
         self._by_lock: dict[bytes, Run] = {}
         self._none = asyncio.Event()
         self._none.set()
@@ -85,7 +87,7 @@ class ActiveRuns:
     @property
     def leaving(self) -> int:
         """How many handlers were asked to end, and still have their grace to do so."""
-        return sum(run.why is not None and run.can_be_asked for run in self._by_lock.values())
+        return sum(run.stop_reason is not None and run.can_be_asked for run in self._by_lock.values())
 
     def all(self) -> list[Run]:
         """Return whatever has not ended for good, in the order in which it was accepted."""
@@ -93,7 +95,7 @@ class ActiveRuns:
 
     def running(self) -> list[Run]:
         """Return what runs and was not asked to end, in the order in which it was accepted."""
-        return [run for run in self._by_lock.values() if run.why is None and not run.has_ended]
+        return [run for run in self._by_lock.values() if run.stop_reason is None and not run.has_ended]
 
     def wake(self) -> None:
         """Have the lane look whether there is something to do."""
@@ -113,7 +115,7 @@ class ActiveRuns:
             self._begin(job, at)
 
     def _begin(self, job: RunningJob, at: float) -> None:
-        self._owner.take(job)
+        self._worker.take(job)
         options = self.options
         continuous = options.continuous
         if callable(continuous):
@@ -125,9 +127,9 @@ class ActiveRuns:
             self.some.set()
             self._none.clear()
         if self.draining or self.busy > options.slots:
-            run.why = StopReason.ENDING if self.draining else StopReason.STOPPED
+            run.stop_reason = StopReason.ENDING if self.draining else StopReason.STOPPED
             self._left(run)
-            self._write(run, self._execution.asked(job, run.why))
+            self._write(run, self._execution.end_of_stopped(job, run.stop_reason))
             return
         run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
@@ -143,13 +145,13 @@ class ActiveRuns:
             return False
 
     async def _execute(self, run: Run) -> None:
-        end = NOTHING
+        end = NO_END
         run.begun = True
         try:
-            if run.why is None:
+            if run.stop_reason is None:
                 end = await self._execution.run(run)
             else:  # it was asked to end before it had begun
-                end = self._execution.asked(run.job, run.why)
+                end = self._execution.end_of_stopped(run.job, run.stop_reason)
         finally:
             # First the room: who accepts the next jobs does so in the transaction that writes these ends.
             self._left(run)
@@ -160,7 +162,7 @@ class ActiveRuns:
         for timer in run.timers:
             timer.cancel()
         self.busy -= 1
-        self._cap.give_back(1)
+        self._slot_limit.give_back(1)
         if not self.draining:
             self.room.set()
 
@@ -171,14 +173,14 @@ class ActiveRuns:
 
     def _write(self, run: Run, end: RunEnd) -> None:
         if run.written or end.operation is None:
-            if run.why is StopReason.TAKEN and not run.abandoned:
+            if run.stop_reason is StopReason.TAKEN and not run.abandoned:
                 self.log.warning("job_taken_over", id=run.job.id)
             elif run.written and not run.abandoned:
-                end.tell_dropped(self.log, run.job)
+                end.log_dropped(self.log, run.job)
             self._forget(run)
             return
         if end.error is not None and not run.ending:
-            end.tell(self.log, run.job)
+            end.log_to(self.log, run.job)
         self._ends.write(run, end)
 
     def _forget(self, run: Run) -> None:
@@ -207,7 +209,7 @@ class ActiveRuns:
         if run is not None:
             run.ending = whether
 
-    def job_over(self, job: RunningJob, ended: Job) -> None:
+    def job_ended(self, job: RunningJob, ended: Job) -> None:
         """A handler has ended its job itself."""
         run = self._by_lock.get(job.lock)
         if run is not None:
@@ -228,12 +230,12 @@ class ActiveRuns:
 
     def stop_run(self, run: Run, why: StopReason) -> None:
         """Ask a handler to end, and go on without it when its grace is over."""
-        if run.task is None or run.task.done() or run.why is StopReason.TAKEN or run.why is why:
+        if run.task is None or run.task.done() or run.stop_reason is StopReason.TAKEN or run.stop_reason is why:
             return
-        first = run.why is None
+        first = run.stop_reason is None
         if not first and why not in _LOST_TO_OTHERS:
             return
-        run.why = why
+        run.stop_reason = why
         if first:
             # Once only: what it does in its grace is not interrupted. And a task that is canceled before its first
             # step would not even give its slot back.
@@ -244,14 +246,16 @@ class ActiveRuns:
     def _abandon(self, run: Run) -> None:
         """Give up a job whose handler goes on; its slot stays taken as long as it does."""
         assert run.task is not None
-        assert run.why is not None
+        assert run.stop_reason is not None
         if run.task.done() or run.written:
             return
-        self.log.error("handler_ignores_cancellation", id=run.job.id, why=run.why.value, seconds=self.options.grace)
-        self._write(run, self._execution.asked(run.job, run.why))
+        self.log.error(
+            "handler_ignores_cancellation", id=run.job.id, why=run.stop_reason.value, seconds=self.options.grace
+        )
+        self._write(run, self._execution.end_of_stopped(run.job, run.stop_reason))
         # From here on it is nobody's, whenever the handler ends.
         run.written = run.abandoned = True
-        run.task.cancel(run.why.value)
+        run.task.cancel(run.stop_reason.value)
 
     async def drain(self) -> None:
         """Begin nothing more; let what runs end within its grace, then have it end, then go without it."""

@@ -76,7 +76,7 @@ class RunEnd(NamedTuple):
     retry_in: float | None = None
     instead: bool = False
 
-    def tell(self, log: EventLog, job: RunningJob, seconds: float = 0.0) -> None:
+    def log_to(self, log: EventLog, job: RunningJob, seconds: float = 0.0) -> None:
         """Log how the run ended.
 
         Args:
@@ -99,7 +99,7 @@ class RunEnd(NamedTuple):
         else:
             log.warning("job_crashed", **fields)
 
-    def tell_dropped(self, log: EventLog, job: RunningJob) -> None:
+    def log_dropped(self, log: EventLog, job: RunningJob) -> None:
         """Log what is lost of an end because the handler had ended its job before."""
         if self.raised is not None and self.error is not None:
             brief = _brief(self.error, _MOST_LOGGED)
@@ -108,7 +108,7 @@ class RunEnd(NamedTuple):
             log.warning("result_not_stored", id=job.id)
 
 
-NOTHING: Final = RunEnd(None)
+NO_END: Final = RunEnd(None)
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
@@ -166,11 +166,11 @@ class Execution:
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop with all other jobs
-            return self._told_by(run, error)
+            return self._end_of_raising(run, error)
         finally:
             _LOGGED_ID.reset(bound_id)
             _LOGGED_TYPE.reset(bound_type)
-        if result is None and run.why is None:
+        if result is None and run.stop_reason is None:
             return _succeeded_with_nothing(handler.options.max_history)
         return self._returned(run, result)
 
@@ -180,19 +180,19 @@ class Execution:
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
         # A removed job is wanted by nobody, whether its function has looked or not.
-        if result is None and (blocking.has_heeded or run.why is StopReason.CANCELED) and not run.written:
+        if result is None and (blocking.has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written:
             return _GIVEN_BACK
         return result
 
     def _returned(self, run: Run, result: Any) -> RunEnd:
         job = run.job
-        if run.why is StopReason.TAKEN:
-            return NOTHING
-        if run.why is StopReason.OVERTIME:
+        if run.stop_reason is StopReason.TAKEN:
+            return NO_END
+        if run.stop_reason is StopReason.OVERTIME:
             # It has swallowed its cancellation: late is late, as for one that passes it on.
-            return self.asked(job, run.why)
+            return self.end_of_stopped(job, run.stop_reason)
         if result is _GIVEN_BACK:
-            return self.asked(job, run.why or StopReason.ENDING)
+            return self.end_of_stopped(job, run.stop_reason or StopReason.ENDING)
         if (run.written or run.ending) and isinstance(result, Job):
             result = None  # what the operation that has ended the job returned
         try:
@@ -205,25 +205,29 @@ class Execution:
         """Return the end of a job whose result the store does not take."""
         return self._failed_for_good(job, error)._replace(instead=True)
 
-    def _told_by(self, run: Run, raised: BaseException) -> RunEnd:
+    def _end_of_raising(self, run: Run, raised: BaseException) -> RunEnd:
         try:
             return self._raised(run, raised)
         except Exception as error:  # an exception that fails itself when it is looked at, as the user's code can
-            return self._failed(run.job, error) if run.why is None else self.asked(run.job, run.why)
+            return (
+                self._failed(run.job, error)
+                if run.stop_reason is None
+                else self.end_of_stopped(run.job, run.stop_reason)
+            )
 
     def _raised(self, run: Run, raised: BaseException) -> RunEnd:
-        job, why = run.job, run.why
+        job, why = run.job, run.stop_reason
         # A handler may work on other jobs as well: what it is told of those is an error like any other.
         own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
         if why is StopReason.TAKEN:
-            return NOTHING
+            return NO_END
         if any(isinstance(each, WorkerConflict) for each in own):
             # Others have the job; or the handler itself has ended it, and goes on with what is not its job any more.
-            return RunEnd(None, error=_described(raised), raised=raised) if run.written else NOTHING
+            return RunEnd(None, error=_described(raised), raised=raised) if run.written else NO_END
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
         if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):
-            return self.asked(job, why)
+            return self.end_of_stopped(job, why)
         if canceled:
             return self._canceled()
         if isinstance(error, Snooze) and why is not StopReason.OVERTIME:
@@ -241,11 +245,11 @@ class Execution:
     def _canceled(self) -> RunEnd:
         return RunEnd(running_jobs.finish, (None, Outcome.CANCELED, RunReport(max_history=self._options.max_history)))
 
-    def asked(self, job: RunningJob, why: StopReason) -> RunEnd:
+    def end_of_stopped(self, job: RunningJob, why: StopReason) -> RunEnd:
         """Return the end of a job whose handler was asked to end, and has said nothing else or goes on all the same."""
         match why:
             case StopReason.TAKEN:
-                return NOTHING
+                return NO_END
             case StopReason.CANCELED:
                 return self._canceled()
             case StopReason.STOPPED:
@@ -259,13 +263,13 @@ class Execution:
     def _used_up(self, job: RunningJob) -> RunEnd:
         """Return the end of a job that was lost with its worker in the last of its attempts, and does not run again."""
         end = self._failed_for_good(job, JobsError(_how_used_up(job)))
-        json, outcome, told = end.arguments
+        json, outcome, report = end.arguments
         assert end.error is not None
         if (last := error_of(job)) is not None:  # where the last run that could say so has failed
             error = dataclasses.replace(end.error, traceback=last.traceback)
-            told = told._replace(error=run_data.error_json(error))
+            report = report._replace(error=run_data.error_json(error))
         # This run was begun, but is none.
-        return end._replace(arguments=(json, outcome, told._replace(attempts=-1)))
+        return end._replace(arguments=(json, outcome, report._replace(attempts=-1)))
 
     def _failed(self, job: RunningJob, error: BaseException) -> RunEnd:
         """Return the end of a run that failed, as the retry policy decides: another attempt later, or none."""
@@ -303,8 +307,8 @@ class Execution:
 
 
 def _succeeded(json: bytes | None, max_history: int | None) -> RunEnd:
-    told = RunReport(json, None, "", max_history)
-    return RunEnd(running_jobs.finish, (None, Outcome.SUCCEEDED, told), len(json or b""))
+    report = RunReport(json, None, "", max_history)
+    return RunEnd(running_jobs.finish, (None, Outcome.SUCCEEDED, report), len(json or b""))
 
 
 @functools.lru_cache(maxsize=16)  # most handlers return nothing, and the ends of their runs are the same

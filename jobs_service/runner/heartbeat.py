@@ -49,7 +49,7 @@ class Heartbeat(Actor):
     def __init__(self, context: Context, runs: ActiveRuns) -> None:
         super().__init__(f"heartbeat {runs.keys.name}")
         self._context = context
-        self._runs = runs
+        self._active_runs = runs
         self._timeout = runs.options.timeout
         self._pace = Pace(Batch.of(context.store.limits))
         self._long: set[bytes] = set()
@@ -57,23 +57,23 @@ class Heartbeat(Actor):
     async def run(self) -> None:
         self.spawn_link(self._follow_timeout(), "timeout")
         # Whether somebody did this before, and how long ago, is not known.
-        await self._renew(self._runs.all())
+        await self._renew(self._active_runs.all())
         while True:
             period = self._timeout / BEATS
             on_time = not await self._is_changed_before(self._loop.time() + period)
             # What was accepted in the latter half of the period is renewed in time by the next one.
             before = self._loop.time() - period / 2 if on_time else self._loop.time()
-            await self._renew([run for run in self._runs.all() if run.at <= before])
-            self._tell_of_long_runs()
+            await self._renew([run for run in self._active_runs.all() if run.at <= before])
+            self._log_long_runs()
 
-    def _tell_of_long_runs(self) -> None:
+    def _log_long_runs(self) -> None:
         """Say once of each run that it takes very long: as long as its handler hangs, nobody else takes the job."""
         now = self._loop.time()
-        runs = {run.lock: run for run in self._runs.all() if now - run.at >= LONG_RUN and not run.continuous}
+        runs = {run.lock: run for run in self._active_runs.all() if now - run.at >= LONG_RUN and not run.continuous}
         for lock in runs.keys() - self._long:
             run = runs[lock]
-            if run.why is None and (run.job.time_limit or self._runs.options.time_limit) is None:
-                self._runs.log.warning("handler_runs_long", id=run.job.id, seconds=round(now - run.at))
+            if run.stop_reason is None and (run.job.time_limit or self._active_runs.options.time_limit) is None:
+                self._active_runs.log.warning("handler_runs_long", id=run.job.id, seconds=round(now - run.at))
         self._long = {*runs}
 
     async def _is_changed_before(self, at: float) -> bool:
@@ -94,10 +94,10 @@ class Heartbeat(Actor):
         try:
             await self._pace.through(alive, lambda run: run.size, lambda part: self._renew_part(part, failed))
         except Exception as error:
-            self._runs.log.error("heartbeat_failed", count=len(alive), exc_info=error)
+            self._active_runs.log.error("heartbeat_failed", count=len(alive), exc_info=error)
         if failed:
             ids = [id for id, _ in failed[:_SHOWN_IDS]]
-            self._runs.log.error("heartbeat_failed", count=len(failed), ids=ids, exc_info=failed[0][1])
+            self._active_runs.log.error("heartbeat_failed", count=len(failed), ids=ids, exc_info=failed[0][1])
 
     async def _renew_part(self, part: Sequence[Run], failed: list[tuple[JobId, Exception]]) -> None:
         """Renew some in one transaction; where that fails because of one of them, those without it."""
@@ -107,7 +107,7 @@ class Heartbeat(Actor):
         try:
             unless = too_much_for(len(batch))
             found = await self._context.retried(
-                lambda: self._transact(batch), unless=unless, type=self._runs.handler.type
+                lambda: self._transact(batch), unless=unless, type=self._active_runs.handler.type
             )
         except TOO_MUCH as error:
             if len(batch) > 1:
@@ -123,10 +123,10 @@ class Heartbeat(Actor):
             await self._renew_part(batch[:middle], failed)
             await self._renew_part(batch[middle:], failed)
         else:
-            self._runs.heed(batch, found)
+            self._active_runs.heed(batch, found)
 
     async def _transact(self, batch: Sequence[Run]) -> list[LockStatus]:
-        keys = self._runs.keys
+        keys = self._active_runs.keys
         held: list[tuple[Place, bytes]] = [(run.place(keys), run.lock) for run in batch]
 
         async def renew(unit: UnitOfWork) -> list[LockStatus]:
@@ -138,12 +138,14 @@ class Heartbeat(Actor):
         """Have hearts beat in the rhythm of the type's timeout as soon as somebody has changed that."""
 
         async def look(transaction: Transaction) -> tuple[float | None, Watch]:
-            keys = self._runs.keys
+            keys = self._active_runs.keys
             watch = transaction.watch(keys.timeout)
             return await activity.timeout_if_any(transaction, keys), watch
 
         while True:
-            timeout, watch = await self._context.retried(lambda: self._context.read(look), type=self._runs.handler.type)
+            timeout, watch = await self._context.retried(
+                lambda: self._context.read(look), type=self._active_runs.handler.type
+            )
             if timeout is not None and timeout != self._timeout:
                 self._timeout = timeout
                 self.cast(_RHYTHM_CHANGED)

@@ -40,7 +40,7 @@ class Run:
         max_attempts, time_limit: what holds for this job; None for what is its handler's.
         task: in which its handler runs.
         begun: whether the task has made its first step.
-        why: why the handler was asked to end; None as long as it was not.
+        stop_reason: why the handler was asked to end; None as long as it was not.
         written: whether the job's end is in the store, or will never be.
         ending: whether the handler has ended the job in a transaction of its own, of which only the handler knows
             whether it took effect.
@@ -62,11 +62,11 @@ class Run:
         "lock",
         "max_attempts",
         "size",
+        "stop_reason",
         "stored",
         "task",
         "time_limit",
         "timers",
-        "why",
         "written",
     )
 
@@ -80,7 +80,7 @@ class Run:
         self.continuous = continuous
         self.task: asyncio.Task[None] | None = None
         self.begun = False
-        self.why: StopReason | None = None
+        self.stop_reason: StopReason | None = None
         self.written = False
         self.ending = False
         self.abandoned = False

@@ -127,7 +127,7 @@ class RunEndings:
                     continue
                 if error is None:
                     if details or run.ending:
-                        self._tell_written(run, end)
+                        self._log_written(run, end)
                     self._settle(run)
                 else:
                     self._not_written(run, end, error)
@@ -142,9 +142,9 @@ class RunEndings:
     def _keys(self) -> TypeKeys:
         return self._context.keyspace.of(self._type)
 
-    def _tell_written(self, run: Run, end: RunEnd) -> None:
+    def _log_written(self, run: Run, end: RunEnd) -> None:
         if run.ending or end.error is None:  # others were told of when their handler had ended
-            end.tell(self._log, run.job, self._loop.time() - run.at)
+            end.log_to(self._log, run.job, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
         passes = isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable)
@@ -155,12 +155,12 @@ class RunEndings:
             self._log.error("end_not_written", id=run.job.id, reason="the runner has ended", exc_info=error)
             self._settle(run)
         elif isinstance(error, WorkerConflict):
-            self._tell_ended_otherwise(run, end)
+            self._log_ended_otherwise(run, end)
             self._settle(run)
         elif end.operation is running_jobs.finish and not (end.instead or isinstance(error, RecordDamaged)):
             # A result that the store does not take; an error of bounded size it takes.
             failure = self._execution.too_large(run.job, error)
-            failure.tell(self._log, run.job)
+            failure.log_to(self._log, run.job)
             self._queue(run, failure)
         else:
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
@@ -170,12 +170,12 @@ class RunEndings:
             else:
                 self._settle(run)
 
-    def _tell_ended_otherwise(self, run: Run, end: RunEnd) -> None:
+    def _log_ended_otherwise(self, run: Run, end: RunEnd) -> None:
         """The job is not this run's any more: another worker's, or ended by its handler in its own transaction."""
         if run.stored:
-            self._tell_written(run, end)
+            self._log_written(run, end)
         elif run.ending:
-            end.tell_dropped(self._log, run.job)
+            end.log_dropped(self._log, run.job)
         else:
             self._log.warning("job_taken_over", id=run.job.id)
 
@@ -202,7 +202,7 @@ class RunEndings:
             except Exception as error:
                 self._not_written(run, end, error)
             else:
-                self._tell_written(run, end)
+                self._log_written(run, end)
                 self._settle(run)
 
         task = self._loop.create_task(write(), name=f"end of {run.job.type!r}/{run.job.id!r}")

@@ -11,9 +11,9 @@ from jobs_service.actors.context import log
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.runner.host import Host
 from jobs_service.runner.rotation import rotation
 from jobs_service.runner.run import StopReason
+from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool, is_time
@@ -35,7 +35,7 @@ class Runner:
     pause that grows, for as long as the runner runs.
 
     Args:
-        host: the service.
+        service: the service.
         handlers: each of another type.
         periodic: those of them whose jobs come by themselves.
         max_jobs: the cap over all; None for as many as they have slots.
@@ -44,28 +44,30 @@ class Runner:
 
     def __init__(
         self,
-        host: Host,
+        service: ServiceAccess,
         handlers: Sequence[Handler[Any, Any]],
         periodic: Sequence[Periodic],
         max_jobs: int | None,
         started: Callable[[], object],
     ) -> None:
-        self._host = host
+        self._service = service
         self._unprepared = {handler.packed for handler in handlers}
         self._started = started
-        self._cap = SlotLimit(max_jobs)
-        self._runs = {handler.packed: ActiveRuns(host, handler, self._cap) for handler in handlers}
-        self._lanes: dict[bytes, WorkerPool] = {}
+        self._slot_limit = SlotLimit(max_jobs)
+        self._runs = {handler.packed: ActiveRuns(service, handler, self._slot_limit) for handler in handlers}
+        self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
         children: list[ChildSpec[Process]] = []
         for runs in self._runs.values():
-            children.append(ChildSpec(f"lane {runs.keys.name}", partial(self._lane, runs)))
+            children.append(ChildSpec(f"lane {runs.keys.name}", partial(self._worker_pool, runs)))
         children.append(ChildSpec("heartbeats", self._heartbeats))
         for each in periodic:
             name = f"ticker {self._runs[each.handler.packed].keys.name}"
-            children.append(ChildSpec(name, partial(Ticker, host.context, each)))
+            children.append(ChildSpec(name, partial(Ticker, service.context, each)))
         if max_jobs is not None:
-            children.append(ChildSpec("sharing", lambda: _Sharing(self._cap, self._runs, self._lanes, self._changed)))
+            children.append(
+                ChildSpec("sharing", lambda: _Sharing(self._slot_limit, self._runs, self._worker_pools, self._changed))
+            )
         self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)
 
     async def run(self) -> None:
@@ -86,28 +88,30 @@ class Runner:
 
     def options_changed(self, handler: Handler[Any, Any]) -> None:
         """Go on with the options that a handler has now."""
-        lane = self._lanes.get(handler.packed)
-        if lane is not None:  # else it begins with them
-            lane.options_changed()
+        worker_pool = self._worker_pools.get(handler.packed)
+        if worker_pool is not None:  # else it begins with them
+            worker_pool.options_changed()
             self._changed.set()
 
     def _supervisor(self, name: str, children: list[ChildSpec[Process]], longest_pause: float) -> PatientSupervisor:
-        settings = self._host.context.settings
+        settings = self._service.context.settings
         first_pause = min(settings.retry_backoff, longest_pause)
         calm = settings.restart_period
         return PatientSupervisor(name, children, first_pause=first_pause, longest_pause=longest_pause, calm=calm)
 
     def _heartbeats(self) -> PatientSupervisor:
         children: list[ChildSpec[Process]] = [
-            ChildSpec(f"heartbeat {runs.keys.name}", partial(Heartbeat, self._host.context, runs))
+            ChildSpec(f"heartbeat {runs.keys.name}", partial(Heartbeat, self._service.context, runs))
             for runs in self._runs.values()
         ]
         return self._supervisor("heartbeats", children, _LONGEST_PAUSE_OF_HEARTBEATS)
 
-    def _lane(self, runs: ActiveRuns) -> WorkerPool:
+    def _worker_pool(self, runs: ActiveRuns) -> WorkerPool:
         packed = runs.handler.packed
-        lane = self._lanes[packed] = WorkerPool(self._host, runs, self._cap, partial(self._prepared, packed))
-        return lane
+        worker_pool = self._worker_pools[packed] = WorkerPool(
+            self._service, runs, self._slot_limit, partial(self._prepared, packed)
+        )
+        return worker_pool
 
     def _prepared(self, packed: bytes) -> None:
         if packed in self._unprepared:
@@ -128,12 +132,16 @@ class _Sharing(Actor):
     """Has continuous jobs take turns where not a handler's slots are all taken, but the places of the cap."""
 
     def __init__(
-        self, cap: SlotLimit, runs: dict[bytes, ActiveRuns], lanes: dict[bytes, WorkerPool], changed: asyncio.Event
+        self,
+        slot_limit: SlotLimit,
+        runs: dict[bytes, ActiveRuns],
+        worker_pools: dict[bytes, WorkerPool],
+        changed: asyncio.Event,
     ) -> None:
         super().__init__("sharing")
-        self._cap = cap
+        self._slot_limit = slot_limit
         self._runs = runs
-        self._lanes = lanes
+        self._worker_pools = worker_pools
         self._changed = changed
 
     async def run(self) -> None:
@@ -142,11 +150,11 @@ class _Sharing(Actor):
             interval = min(runs.options.interval for runs in self._runs.values())
             if await is_time(last + interval, self._changed):
                 last = self._loop.time()
-                if self._cap.is_full:
+                if self._slot_limit.is_full:
                     await self._share()
 
     async def _share(self) -> None:
-        limit = self._cap.limit
+        limit = self._slot_limit.limit
         assert limit is not None
         every = list(self._runs.values())
         holders = {run: runs for runs in every for run in runs.running()}
@@ -155,14 +163,14 @@ class _Sharing(Actor):
             return
         leaving = sum(runs.leaving for runs in every)
         # A lane whose own slots are all taken sees to its turns itself.
-        waiting = [self._lanes[runs.handler.packed] for runs in every if runs.free > 0]
-        due = sum([await lane.count_due(limit) for lane in waiting])
+        waiting = [self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0]
+        due = sum([await worker_pool.count_due(limit) for worker_pool in waiting])
         churn = max(runs.options.max_churn for runs in every)
         for run in continuous[: min(max(due - leaving, 0), churn)]:
             runs = holders[run]
             runs.stop_run(run, StopReason.STOPPED)
             # Else it might be the one to whom the place goes.
-            self._cap.put_last(runs)
+            self._slot_limit.put_last(runs)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -1,11 +1,12 @@
-"""When periodic jobs tick: schedules, and which of their ticks are due. Floor: runner.
+"""When periodic jobs tick: schedules, and which of their ticks are due.
 
-Pure: no clock, no store. Times are seconds since the epoch; ticks depend on nothing but the schedule, so that all
-processes agree on them.
+Pure functions without a clock and a store. Times are seconds since the epoch. Ticks depend on nothing but the schedule,
+so that all processes agree on them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import re
@@ -29,7 +30,7 @@ LONGEST: Final = 36_500 * 86_400.0
 """Most seconds between two ticks of a fixed period."""
 
 END: Final = 250_000_000_000
-"""No schedule ticks later than this (in the year 9892): what is left of the calendar is too short to search."""
+"""No schedule ticks later than this, in the year 9892: a search must not run into the end of Python's calendar."""
 
 PUNCTUAL: Final = 60.0
 """Seconds that a tick may be late before `Missed.SKIP` drops it."""
@@ -38,8 +39,8 @@ MOST_TICKS: Final = 1000
 """Ticks that one call of `due_ticks` returns."""
 
 MOST_MADE_UP: Final = 100
-"""Missed ticks that `Missed.ALL` makes up for: the newest ones. A cron of every minute that nobody ran for a week does
-not run ten thousand times then."""
+"""Missed ticks that `Missed.ALL` makes up for, the newest ones: a job of every minute that no process ran for a week
+must not run ten thousand times afterwards."""
 
 _DAY: Final = 86_400
 _WALL_EPOCH: Final = datetime(1970, 1, 1)
@@ -50,14 +51,14 @@ _PLAIN_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 class Missed(enum.StrEnum):
-    """What becomes of the ticks that passed while no process was there to enqueue their jobs."""
+    """What happens with ticks that passed while no process was there to enqueue their jobs."""
 
     SKIP = "skip"
-    """Dropped, but for the newest one when it is at most `PUNCTUAL` seconds late."""
+    """They are dropped, except the newest one if it is at most `PUNCTUAL` seconds late."""
     ONCE = "once"
-    """One job, for the newest of them."""
+    """There is one job, for the newest of them."""
     ALL = "all"
-    """A job for each, oldest first; for the newest `MOST_MADE_UP` of them, when there are more."""
+    """There is a job for each, oldest first; if there are more than `MOST_MADE_UP`, for the newest ones."""
 
 
 class Schedule(Protocol):
@@ -74,9 +75,9 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Ticks with a fixed period, at the multiples of it since the epoch: not since the process began.
+    """Ticks with a fixed period, at its multiples since the epoch, not since the start of the process.
 
-    `Every(86_400)` ticks at midnight UTC, `Every(604_800)` on Thursdays, as the epoch was one.
+    `Every(86_400)` ticks at midnight UTC, `Every(604_800)` on Thursdays, because the epoch was a Thursday.
 
     Args:
         seconds: the period, from 1 second to 36,500 days.
@@ -88,7 +89,7 @@ class Every:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not issubclass(type(self.seconds), int | float):
+        if not isinstance(self.seconds, int | float):
             raise _no_period(self.seconds)
         object.__setattr__(self, "seconds", parse_every(self.seconds))
 
@@ -105,7 +106,7 @@ class Every:
 
     def _multiple_at(self, t: float) -> int:
         multiple = math.floor(t / self.seconds)
-        # A tick is the rounded product. The quotient is rounded too, and may be one off at a tick.
+        # A tick is the rounded product. The quotient above is rounded as well, so at a tick it may be off by one.
         if multiple * self.seconds > t:
             return multiple - 1
         return multiple + 1 if (multiple + 1) * self.seconds <= t else multiple
@@ -117,21 +118,21 @@ class Cron:
 
     Where clocks are changed, a tick is neither lost nor doubled:
 
-    - An expression that names hours (`30 2 * * *`, `0 */6 * * *`) ticks once for each time of day. What is in hours
-      that the clocks skip ticks as they are skipped, all of it together once; what is in hours that the clocks show
-      twice ticks the first time only.
+    - An expression that names hours (`30 2 * * *`, `0 */6 * * *`) ticks once for each time of day. For times in an hour
+      that the clocks skip there is a single tick, at the moment of the change; times in an hour that the clocks show
+      twice tick the first time only.
     - An expression for every hour (`*/15 * * * *`) goes on at its pace: it ticks in both of the repeated hours, and a
       skipped hour has no ticks, because it takes no time.
 
     These are the rules of cron(8) for "jobs that run at a specific time or with a granularity greater than one hour"
-    and for those that run more often. cronsim walks over the times of day; clock changes are handled here, since its
-    own handling goes wrong where clocks move by half an hour and when it begins in a repeated hour.
+    and for those that run more often. cronsim walks over the times of day. Clock changes are handled here, because its
+    own handling goes wrong where clocks move by half an hour, and where it begins in a repeated hour.
 
     Args:
         expression: minute, hour, day of month, month, day of week; six fields begin with the second. As cronsim reads
             them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`.
-        timezone: the IANA name of a time zone, or a ZoneInfo that has one. Not the machine's zone by default: all
-            processes must agree.
+        timezone: the IANA name of a time zone, or a ZoneInfo that has one. The default is not the machine's zone,
+            because all processes must agree.
 
     Raises:
         InvalidJob: the expression cannot be read or never ticks, or there is no such time zone.
@@ -163,7 +164,7 @@ class Cron:
         offset = self._zone.offset(t)
         wall = t + offset
         for change in self._zone.changes(t - _DAY, t)[-1:]:
-            # In a repeated hour, times of day before the change have ticked already.
+            # In a repeated hour, the times of day before the change have ticked already.
             wall = max(wall, self._first_wall(change) - 1)
         while True:
             found = self._wall_after(wall)
@@ -194,7 +195,7 @@ class Cron:
             wall = t + offset
 
     def _first_wall(self, change: int) -> int:
-        """Return the first time of day, as seconds on the wall clock, that belongs to what follows a clock change."""
+        """Return the first time of day after a clock change, as seconds on the wall clock."""
         return change + self._zone.offset(change if self._every_hour else change - 1)
 
     def _wall_after(self, wall: int) -> int | None:
@@ -218,9 +219,9 @@ class _Zone:
         return 0 if offset is None else offset // timedelta(seconds=1)
 
     def changes(self, after: int, until: int) -> list[int]:
-        """Return the times later than `after`, up to `until`, from which on the clocks show another offset.
+        """Return the times later than `after`, up to `until`, at which the offset changes.
 
-        Clocks that are changed and changed back within a day are not seen: the database knows of none since 1970.
+        Two changes within a day that cancel each other are not found: the database has none since 1970.
         """
         found = []
         offset = self.offset(after)
@@ -255,16 +256,16 @@ def parse_every(value: str | float | timedelta) -> float:
 def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed) -> list[float]:
     """Return the ticks whose jobs are to be enqueued now, oldest first, at most `MOST_TICKS`.
 
-    With `Missed.ALL` the next call, with the last of them as `last`, goes on. A tick up to `last` is never returned: a
-    clock that jumps back brings nothing again, and after one that was ahead nothing ticks until that time has come.
+    With `Missed.ALL`, a next call with the last of them as `last` continues. A tick up to `last` is never returned:
+    when a clock jumps back nothing ticks twice, and after a clock was ahead nothing ticks until that time has come.
 
     Args:
         schedule: when the job ticks.
-        last: the last tick that was enqueued, or for a schedule without one the time at which it was first seen. None:
-            it is seen for the first time. Then nothing is due but a tick at this very moment, and unless that is
-            returned the caller keeps `now` as the next call's `last`.
+        last: the last tick that was enqueued, or the time of the first call if there was none yet. None in the first
+            call: then only a tick at this very moment is due, and unless it is returned the caller passes `now` as
+            `last` to the next call.
         now: seconds since the epoch.
-        missed: what becomes of ticks that are late.
+        missed: what happens with ticks that are late.
     """
     first = schedule.next_after(math.nextafter(now, -math.inf) if last is None else last)
     if first > now:
@@ -278,7 +279,7 @@ def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed
 
 
 def made_up_since(schedule: Schedule, last: float, now: float) -> float:
-    """Return after which tick `Missed.ALL` makes up for those that were missed: the last one, or a later one.
+    """Return the tick after which `Missed.ALL` makes up for missed ones: `last`, or a later tick if there are too many.
 
     Args:
         schedule: when the job ticks.
@@ -302,15 +303,13 @@ def _ticks_until(schedule: Schedule, tick: float, now: float) -> Iterator[float]
 
 
 def _seconds_of(value: object) -> float:
-    kind = type(value)
-    if issubclass(kind, timedelta):
-        return timedelta.total_seconds(value)  # type: ignore[arg-type]
-    if issubclass(kind, str):
-        text = str.__str__(value)
-        if _PLAIN_NUMBER.fullmatch(text):
-            return float(text)
-        match = _PERIOD.fullmatch(text)
-        if text and match is not None:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        if _PLAIN_NUMBER.fullmatch(value):
+            return float(value)
+        match = _PERIOD.fullmatch(value)
+        if value and match is not None:
             given = zip(match.groups(), _UNITS.values(), strict=True)
             return sum(float(number) * unit for number, unit in given if number)
         raise _no_period(value)
@@ -330,9 +329,8 @@ def _no_period(value: object) -> InvalidJob:
 
 
 def _cron(expression: object) -> CronSim:
-    if not issubclass(type(expression), str):
+    if not isinstance(expression, str):
         raise _no_cron(expression, f"{a_kind_of(expression)} is no text")
-    expression = str.__str__(expression)
     if len(expression) > _LONGEST_EXPRESSION:
         raise _no_cron(expression, f"longer than {_LONGEST_EXPRESSION} characters")
     try:
@@ -351,12 +349,11 @@ def _no_cron(expression: object, why: str) -> InvalidJob:
 
 
 def _zone_info(timezone: object) -> ZoneInfo:
-    name = timezone.key if type(timezone) is ZoneInfo else timezone
-    try:
-        if issubclass(type(name), str):
-            return ZoneInfo(str.__str__(name))
-    except (KeyError, ValueError, OSError):  # unknown, no possible name or no zone's file, a directory
-        pass
+    name = timezone.key if isinstance(timezone, ZoneInfo) else timezone
+    if isinstance(name, str):
+        # An unknown name, one that is no possible name or not the name of a zone's file, a directory.
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            return ZoneInfo(name)
     raise InvalidJob(
         f"time zone {shown(timezone)}: there is none of that name; write an IANA name, such as 'Europe/Berlin' or 'UTC'"
     )

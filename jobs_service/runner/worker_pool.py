@@ -20,10 +20,10 @@ from jobs_service.layer.transaction import Spread, terms
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import RunningJob
 from jobs_service.runner.active_runs import ActiveRuns
-from jobs_service.runner.host import Host
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.rotation import excess, rotation
 from jobs_service.runner.run import Run, StopReason
+from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Transaction, TransactionFunction, Watch
 from jobs_service.supervision import Actor
@@ -43,35 +43,39 @@ class WorkerPool(Actor):
     """Accepts the jobs of one type into its slots.
 
     Args:
-        host: the service.
+        service: the service.
         runs: what runs of the type.
         cap: shared by all lanes.
         prepared: called when the type is there, and its jobs are accepted.
     """
 
     def __init__(
-        self, host: Host, runs: ActiveRuns, cap: SlotLimit, prepared: Callable[[], None] = lambda: None
+        self,
+        service: ServiceAccess,
+        runs: ActiveRuns,
+        slot_limit: SlotLimit,
+        prepared: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(f"lane {runs.keys.name}")
-        self._host = host
-        self._context = host.context
-        self._runs = runs
-        self._cap = cap
+        self._service = service
+        self._context = service.context
+        self._active_runs = runs
+        self._slot_limit = slot_limit
         self._prepared = prepared
         self._keys = runs.keys
         self._changed = asyncio.Event()
         self._look_took = 0.0
-        self._reads = Pace(Batch.of(host.context.store.limits))
+        self._reads = Pace(Batch.of(service.context.store.limits))
 
     @property
     def options(self) -> HandlerOptions:
         """The handler's options, as they are now."""
-        return self._runs.options
+        return self._active_runs.options
 
     async def count_due(self, limit: int, max_priority: bytes | None = None) -> int:
         """Return how many jobs wait that could run now, counted up to a limit; none while the type is paused."""
         return await self._context.retried(
-            lambda: self._host.count_due(self._keys, limit, max_priority), type=self._keys.type
+            lambda: self._service.count_due(self._keys, limit, max_priority), type=self._keys.type
         )
 
     # The actor
@@ -87,7 +91,7 @@ class WorkerPool(Actor):
     def options_changed(self) -> None:
         """Go on with the options that the handler has now."""
         self._changed.set()
-        self._runs.wake()
+        self._active_runs.wake()
 
     async def _transact(self, operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         return await self._context.retried(lambda: self._context.transact(operation), type=self._keys.type)
@@ -106,7 +110,7 @@ class WorkerPool(Actor):
                 "keep": (options.keep, found.retention.keep),
                 "keep_failed": (options.keep_failed, found.retention.keep_failed),
             }
-            self._runs.log.warning(
+            self._active_runs.log.warning(
                 "declared_options_differ", **{name: pair for name, pair in differing.items() if pair[0] != pair[1]}
             )
 
@@ -114,7 +118,7 @@ class WorkerPool(Actor):
 
     async def _fill(self) -> None:
         """Keep the slots taken as long as there are jobs."""
-        runs = self._runs
+        runs = self._active_runs
         while not runs.draining:
             await runs.room.wait()
             await self._gather()
@@ -122,20 +126,20 @@ class WorkerPool(Actor):
             if free <= 0:
                 runs.room.clear()
                 continue
-            wanted = await self._cap.take(runs, free)
+            wanted = await self._slot_limit.take(runs, free)
             if runs.draining or wanted > runs.free:  # changed while it waited
-                self._cap.give_back(wanted)
+                self._slot_limit.give_back(wanted)
                 continue
             try:
                 found = await self._accept(wanted)
             except BaseException:
-                self._cap.give_back(wanted)
+                self._slot_limit.give_back(wanted)
                 raise
             if isinstance(found, EmptyQueue):
-                self._cap.give_back(wanted)
+                self._slot_limit.give_back(wanted)
                 await self._wait_for_jobs(found)
             else:
-                self._cap.give_back(wanted - len(found))
+                self._slot_limit.give_back(wanted - len(found))
                 runs.begin(found)
 
     async def _gather(self) -> None:
@@ -143,8 +147,8 @@ class WorkerPool(Actor):
 
         So there are fewer looks that can collide, and each takes more jobs.
         """
-        free = self._runs.free
-        if 0 < 2 * free < self.options.slots and self._host.operations.is_crowded(self._keys):
+        free = self._active_runs.free
+        if 0 < 2 * free < self.options.slots and self._service.operations.is_crowded(self._keys):
             await asyncio.sleep(min(self._look_took, _LONGEST_GATHERING))
 
     async def _accept(self, limit: int) -> list[RunningJob] | EmptyQueue:
@@ -153,7 +157,7 @@ class WorkerPool(Actor):
         most = self.options.max_history
         wanted = terms(limit, None, None, spread, context.settings.pending_batch, context.sources.worker, most)
         began = self._loop.time()
-        found = await context.retried(lambda: self._host.accept(self._keys, wanted), type=self._keys.type)
+        found = await context.retried(lambda: self._service.accept(self._keys, wanted), type=self._keys.type)
         self._look_took = self._loop.time() - began
         return found
 
@@ -161,15 +165,15 @@ class WorkerPool(Actor):
         watch = nothing.watch
         if watch is None:
             return
-        self._runs.queue_watch = watch
+        self._active_runs.queue_watch = watch
         try:
-            if not self._runs.draining:
+            if not self._active_runs.draining:
                 # In time or not, lost or not: one looks again.
                 with contextlib.suppress(TimeoutError, StoreError):
                     async with asyncio.timeout(nothing.due_in):
                         await watch.wait()
         finally:
-            self._runs.queue_watch = None
+            self._active_runs.queue_watch = None
             watch.cancel()
 
     # Canceled jobs
@@ -177,28 +181,28 @@ class WorkerPool(Actor):
     async def _look_for_canceled(self) -> None:
         """Have the handlers of canceled jobs end, as soon as that is known."""
         while True:
-            await self._runs.some.wait()
+            await self._active_runs.some.wait()
             await asyncio.sleep(_SETTLED)
             settled = self._loop.time() - _SETTLED
-            alive = [run for run in self._runs.all() if run.can_be_asked]
+            alive = [run for run in self._active_runs.all() if run.can_be_asked]
             runs = [run for run in alive if run.at <= settled]
             if alive and not runs:
                 continue
             watch = await self._look(runs)
             # What was canceled before this look, the watch does not tell.
-            young = [run for run in self._runs.all() if run.at > settled]
+            young = [run for run in self._active_runs.all() if run.at > settled]
             try:
-                self._runs.cancel_watch = watch
+                self._active_runs.cancel_watch = watch
                 if young:
                     await asyncio.sleep(_SETTLED)
                     left = [run for run in young if run.can_be_asked]
                     if left:
                         (await self._look(left)).cancel()
-                if self._runs.some.is_set():
+                if self._active_runs.some.is_set():
                     with contextlib.suppress(StoreError):  # a watch that was lost: look again
                         await watch.wait()
             finally:
-                self._runs.cancel_watch = None
+                self._active_runs.cancel_watch = None
                 watch.cancel()
 
     async def _look(self, runs: list[Run]) -> Watch:
@@ -234,14 +238,14 @@ class WorkerPool(Actor):
         raws, watches = await self._context.retried(
             lambda: self._context.read(look), unless=too_much_for(len(runs)), type=self._keys.type
         )
-        self._runs.heed(runs, [running_jobs.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
+        self._active_runs.heed(runs, [running_jobs.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
         return watches
 
     # Taking turns
 
     async def _rotate(self) -> None:
         last = self._loop.time()
-        while not self._runs.draining:
+        while not self._active_runs.draining:
             if await is_time(last + self.options.interval, self._changed):
                 last = self._loop.time()
                 await self.reschedule()
@@ -250,7 +254,7 @@ class WorkerPool(Actor):
 
     async def reschedule(self) -> None:
         """Stop what is more than the slots; with all taken and others waiting, let continuous jobs take turns."""
-        runs = self._runs
+        runs = self._active_runs
         if self._stop_excess() or runs.free > 0:
             return
         running = runs.running()
@@ -270,17 +274,17 @@ class WorkerPool(Actor):
 
     def _stop_excess(self) -> bool:
         """Stop what is more than the slots; return whether anything is."""
-        too_many = -self._runs.free - self._runs.leaving
+        too_many = -self._active_runs.free - self._active_runs.leaving
         if too_many <= 0:
             return False
-        running = self._runs.running()
+        running = self._active_runs.running()
         # An abandoned handler keeps its slot.
         self._stop(excess(running, max(len(running) - too_many, 0)))
         return True
 
     def _stop(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            self._runs.stop_run(run, StopReason.STOPPED)
+            self._active_runs.stop_run(run, StopReason.STOPPED)
 
 
 async def is_time(at: float, changed: asyncio.Event) -> bool:

@@ -104,7 +104,7 @@ async def test_a_cap_as_large_as_all_slots_holds_nobody_up() -> None:
 
 @in_virtual_time
 async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> None:
-    """Jobs are canceled, removed, stopped and crash, and a lane dies: the cap counts none of them any more."""
+    """Jobs are canceled, removed, stopped and crash, and a worker pool dies: the limit counts none of them any more."""
     crowd = Crowd()
     async with opened() as jobs:
         for type in TYPES:

@@ -1,4 +1,4 @@
-"""A lane in virtual time: its slots, how it accepts jobs, how it waits, and options that change."""
+"""A worker pool in virtual time: its slots, how it accepts jobs, how it waits, and options that change."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 
 def a_slot_is_not_given_back() -> Defect:
-    """A handler that has ended keeps its slot: after a while the lane takes no more jobs."""
+    """A handler that has ended keeps its slot: after a while the worker pool takes no more jobs."""
     return changed(ActiveRuns._left, ("self.busy -= 1", "self.busy -= bool(run.job.attempts % 2)"))
 
 
@@ -50,7 +50,7 @@ def drain_forgets_a_job() -> Defect:
 
 
 def a_taken_over_job_is_ended_with_force() -> Defect:
-    """A lane that has lost a job gives it back all the same, although another worker runs it now."""
+    """A worker pool that has lost a job gives it back all the same, although another worker runs it now."""
     return together(
         changed(ActiveRuns.heed, ("_WHY[holding]", "StopReason.STOPPED")),
         changed(running_jobs._held, ("record.lock != lock", "record.lock is None")),
@@ -84,7 +84,7 @@ def ends_are_neither_bounded_nor_halved() -> Defect:
 
 
 def a_lane_that_has_died_is_not_started_again() -> Defect:
-    """The jobs of one handler wait for ever when its lane has crashed."""
+    """The jobs of one handler wait for ever when its worker pool has crashed."""
     return changed(PatientSupervisor._child_ended, ("self._loop.call_later(pause, ", "self._loop.call_later(1e9, "))
 
 
@@ -108,7 +108,7 @@ def a_removal_by_force_tells_nobody() -> Defect:
 
 def a_canceled_job_is_heeded_by_the_heartbeat_only() -> Defect:
     """Nobody looks when a job was canceled."""
-    return changed(WorkerPool._look_at, ("self._runs.heed(", "zip("))
+    return changed(WorkerPool._look_at, ("self._active_runs.heed(", "zip("))
 
 
 def nobody_takes_turns() -> Defect:

@@ -29,7 +29,7 @@ def a_shorter_timeout_does_not_quicken_the_heartbeat() -> Defect:
 
 def who_was_asked_to_end_has_no_heartbeat() -> Defect:
     """The job of a handler that was asked to end is not renewed while its grace lasts."""
-    return changed(Heartbeat._renew, ("if not run.written]", "if not run.written and run.why is None]"))
+    return changed(Heartbeat._renew, ("if not run.written]", "if not run.written and run.stop_reason is None]"))
 
 
 def heartbeats_end_before_handlers() -> Defect:
@@ -64,7 +64,7 @@ def the_first_end_of_each_further_batch_is_lost() -> Defect:
 
 def a_run_that_a_handler_has_ended_goes_on_counting() -> Defect:
     """A job that its handler has finished itself is taken for running: the next heartbeat interrupts the handler."""
-    return changed(ActiveRuns.job_over, ("            run.written = True\n", ""))
+    return changed(ActiveRuns.job_ended, ("            run.written = True\n", ""))
 
 
 def an_abandoned_job_is_ended_twice() -> Defect:
@@ -107,12 +107,12 @@ def the_last_attempt_is_not_made() -> Defect:
 
 def an_attempt_that_was_not_made_counts() -> Defect:
     """A job that is accepted with all its attempts used up ends with one more than it has had."""
-    return changed(Execution._used_up, ("told._replace(attempts=-1)", "told"))
+    return changed(Execution._used_up, ("report._replace(attempts=-1)", "told"))
 
 
 def who_returns_after_the_time_limit_has_succeeded() -> Defect:
     """A handler that swallows the cancellation of its time limit and returns ends its job with success."""
-    return changed(Execution._returned, ("if run.why is StopReason.OVERTIME:", "if False:"))
+    return changed(Execution._returned, ("if run.stop_reason is StopReason.OVERTIME:", "if False:"))
 
 
 def the_error_of_a_crash_is_not_stored() -> Defect:
@@ -149,23 +149,23 @@ def a_plain_function_hears_late_that_it_is_to_stop() -> Defect:
 
 
 def a_lane_that_fails_keeps_its_places() -> Defect:
-    """Places of the cap that a lane had taken as its accept failed are never given back."""
+    """Places of the cap that a worker pool had taken as its accept failed are never given back."""
     return changed(
         WorkerPool._fill,
         (
-            "except BaseException:\n                self._cap.give_back(wanted)\n",
+            "except BaseException:\n                self._slot_limit.give_back(wanted)\n",
             "except BaseException:\n                pass\n",
         ),
     )
 
 
 def places_without_jobs_are_kept() -> Defect:
-    """Of the places that a lane has taken for an accept, those are not given back for which no job came."""
-    return changed(WorkerPool._fill, ("self._cap.give_back(wanted - len(found))", "pass"))
+    """Of the places that a worker pool has taken for an accept, those are not given back for which no job came."""
+    return changed(WorkerPool._fill, ("self._slot_limit.give_back(wanted - len(found))", "pass"))
 
 
 def a_place_for_one_who_has_gone_is_lost() -> Defect:
-    """A lane that is canceled as its turn at the cap comes takes the place with it."""
+    """A worker pool that is canceled as its turn at the cap comes takes the place with it."""
     return changed(SlotLimit._turn, ("self.give_back(1)  # canceled", "pass  # canceled"))
 
 

@@ -1,4 +1,4 @@
-"""Jobs that can be run, but whose notes of earlier runs cannot be read: they run, fail and take turns as all others."""
+"""Jobs that can be run, but whose run data cannot be read: they run, fail and take turns as all others do."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from tests.virtual_time import in_virtual_time
 Damage = Callable[[bytes], bytes]
 
 
-def notes_at(raw: bytes) -> int:
-    """Return where in a pending job's record the notes begin."""
+def run_data_at(raw: bytes) -> int:
+    """Return where in a pending job's record the run data begin."""
     return 24 + int.from_bytes(raw[22:24], "big") + 4
 
 
 def more_events_than_there_are(raw: bytes) -> bytes:
-    at = notes_at(raw) + 3
+    at = run_data_at(raw) + 3
     return raw[:at] + bytes([raw[at] + 5]) + raw[at + 1 :]
 
 
 def an_event_of_no_kind(raw: bytes) -> bytes:
-    at = notes_at(raw) + 14
+    at = run_data_at(raw) + 14
     return raw[:at] + b"\xee" + raw[at + 1 :]
 
 
 def a_longer_history_than_there_is(raw: bytes) -> bytes:
-    at = notes_at(raw) + 4
+    at = run_data_at(raw) + 4
     return raw[:at] + (int.from_bytes(raw[at : at + 2], "big") + 9).to_bytes(2, "big") + raw[at + 2 :]
 
 
 def as_many_events_as_are_kept(raw: bytes) -> bytes:
-    at = notes_at(raw) + 3
+    at = run_data_at(raw) + 3
     return raw[:at] + bytes([19]) + raw[at + 1 :]
 
 

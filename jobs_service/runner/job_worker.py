@@ -13,7 +13,7 @@ from jobs_service.model import EndedJob, Job, JobError, Outcome, Progress, Runni
 JobT = TypeVar("JobT", bound=Job)
 
 
-class Keeper(Protocol):
+class RunObserver(Protocol):
     """Who looks after the runs."""
 
     def job_changed(self, job: RunningJob) -> None:
@@ -22,21 +22,21 @@ class Keeper(Protocol):
     def job_ending(self, job: RunningJob, whether: bool) -> None:
         """A handler ends its job in a transaction of its own, which may take effect or not; or has not, after all."""
 
-    def job_over(self, job: RunningJob, ended: Job) -> None:
+    def job_ended(self, job: RunningJob, ended: Job) -> None:
         """A handler has ended its job itself."""
 
 
-class Owner:
+class JobWorker:
     """The worker of the jobs that one handler runs.
 
     Args:
         service: does what is asked.
-        keeper: is told what was done.
+        observer: is told what was done.
     """
 
-    def __init__(self, service: Worker, keeper: Keeper) -> None:
+    def __init__(self, service: Worker, observer: RunObserver) -> None:
         self._service = service
-        self._keeper = keeper
+        self._observer = observer
 
     def take(self, job: RunningJob) -> RunningJob:
         """Make a running job this owner's."""
@@ -53,21 +53,21 @@ class Owner:
         return self._changed(await self._service._resubmit(job, data, priority, run_at))
 
     async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
-        return self._over(job, await self._service._finish(job, data, outcome, result, error))
+        return self._ended(job, await self._service._finish(job, data, outcome, result, error))
 
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:
-        return self._over(job, await self._service._finish_with(job, function))
+        return self._ended(job, await self._service._finish_with(job, function))
 
     async def _release(self, job: RunningJob) -> Job:
-        return self._over(job, await self._service._release(job))
+        return self._ended(job, await self._service._release(job))
 
     def _ending(self, job: RunningJob, whether: bool) -> None:
-        self._keeper.job_ending(job, whether)
+        self._observer.job_ending(job, whether)
 
     def _changed(self, job: RunningJob) -> RunningJob:
-        self._keeper.job_changed(job)
+        self._observer.job_changed(job)
         return self.take(job)
 
-    def _over(self, job: RunningJob, ended: JobT) -> JobT:
-        self._keeper.job_over(job, ended)
+    def _ended(self, job: RunningJob, ended: JobT) -> JobT:
+        self._observer.job_ended(job, ended)
         return ended

@@ -13,7 +13,7 @@ from jobs_service.model import RunningJob, Worker
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ServiceAccess:
     """One service, as the runner sees it.
 
     Attributes:

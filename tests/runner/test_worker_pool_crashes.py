@@ -31,8 +31,8 @@ PARTS = [
 ]
 
 
-class BrokenLane(WorkerPool):
-    """A lane that fails whenever it has taken a job."""
+class BrokenPool(WorkerPool):
+    """A worker pool that fails whenever it has taken a job."""
 
     async def _accept(self, limit: int) -> Any:
         found = await super()._accept(limit)
@@ -64,18 +64,18 @@ def kill_if_alive(part: str) -> None:
 
 
 @asynccontextmanager
-async def with_broken_lane(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Have the lanes of TYPE fail again and again."""
-    make = Runner._lane
+async def with_broken_pool(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Have the worker pools of TYPE fail again and again."""
+    make = Runner._worker_pool
 
     def broken(self: Runner, runs: Any) -> WorkerPool:
-        lane = make(self, runs)
+        pool = make(self, runs)
         if runs.handler.type == TYPE:
-            lane.__class__ = BrokenLane
-        return lane
+            pool.__class__ = BrokenPool
+        return pool
 
     with monkeypatch.context() as patch:
-        patch.setattr(Runner, "_lane", broken)
+        patch.setattr(Runner, "_worker_pool", broken)
         yield
 
 
@@ -102,13 +102,13 @@ async def test_a_job_does_not_notice_that_a_part_of_its_runner_has_died(part: st
 
 
 @in_virtual_time
-async def test_a_lane_that_fails_again_and_again_concerns_no_other_and_pauses_longer_each_time(
+async def test_a_worker_pool_that_fails_again_and_again_concerns_no_other_and_pauses_longer_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with opened() as jobs:
         register(jobs, 1, timeout=3600)
         register(jobs, 1, "other")
-        async with with_broken_lane(monkeypatch):
+        async with with_broken_pool(monkeypatch):
             with capture_logs() as events:
                 async with running(jobs) as run:
                     await add(jobs, *map(str, range(5000)), timeout=3600)
@@ -123,27 +123,27 @@ async def test_a_lane_that_fails_again_and_again_concerns_no_other_and_pauses_lo
 
 
 @in_virtual_time
-async def test_a_lane_that_fails_as_it_accepts_gives_back_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    make, lanes = Runner._lane, list[WorkerPool]()
+async def test_a_worker_pool_that_fails_as_it_accepts_gives_back_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, pools = Runner._worker_pool, list[WorkerPool]()
 
     def make_first_broken(self: Runner, runs: Any) -> WorkerPool:
-        lane = make(self, runs)
-        if not lanes:
-            lane.__class__ = BrokenLane
-        lanes.append(lane)
-        return lane
+        pool = make(self, runs)
+        if not pools:
+            pool.__class__ = BrokenPool
+        pools.append(pool)
+        return pool
 
-    monkeypatch.setattr(Runner, "_lane", make_first_broken)
+    monkeypatch.setattr(Runner, "_worker_pool", make_first_broken)
     async with opened() as jobs:
         register(jobs, 1, timeout=6)
         async with running(jobs, max_jobs=1), asyncio.timeout(100):
             await add(jobs, "a", timeout=6)
             assert story(await ended(jobs, "a")) == ["added", "started", "lost", "started", "finished"]
-    assert len(lanes) == 2
+    assert len(pools) == 2
 
 
 @in_virtual_time
-async def test_what_a_failing_lane_has_begun_is_given_back_when_the_runner_stops() -> None:
+async def test_what_a_failing_worker_pool_has_begun_is_given_back_when_the_runner_stops() -> None:
     async with opened() as jobs:
         canceled = register(jobs, DAY, grace=10, timeout=6)
         run = asyncio.create_task(jobs.run())
@@ -155,7 +155,7 @@ async def test_what_a_failing_lane_has_begun_is_given_back_when_the_runner_stops
         began = now()
         run.cancel()
         await asyncio.sleep(5)
-        # Its heart beats on in the grace, in which the lane is waiting out its pause.
+        # Its heart beats on in the grace, in which the worker pool is waiting out its pause.
         assert {job.state async for job in jobs.list(TYPE)} == {JobState.RUNNING}
         await asyncio.wait([run])
         assert run.cancelled()
@@ -166,7 +166,7 @@ async def test_what_a_failing_lane_has_begun_is_given_back_when_the_runner_stops
 
 
 @in_virtual_time
-async def test_an_abandoned_handler_keeps_its_slot_when_the_lane_is_started_again() -> None:
+async def test_an_abandoned_handler_keeps_its_slot_when_the_worker_pool_is_started_again() -> None:
     release = asyncio.Event()
     most = inside = 0
     async with opened() as jobs:
