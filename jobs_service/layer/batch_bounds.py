@@ -84,6 +84,24 @@ class Batch:
         allowed = limits.transaction // SHARE
         return cls(jobs, allowed if most_bytes is None else min(allowed, most_bytes))
 
+    def front(
+        self, items: Sequence[Item], begin: int, size_of: Callable[[Item], int], most: int | None = None
+    ) -> Sequence[Item]:
+        """Return the next items that one transaction takes, at least one.
+
+        Args:
+            items: whatever stands for the jobs.
+            begin: how many of them were taken before.
+            size_of: returns the bytes that rewriting one of them takes, about.
+            most: at most so many, if that is fewer than the batch takes.
+        """
+        room = Room(self.bytes)
+        last = min(len(items), begin + (self.jobs if most is None else most))
+        end = begin
+        while end < last and room.takes(size_of(items[end])):
+            end += 1
+        return items[begin:end]
+
 
 class Room:
     """Counts bytes up to a limit; the first row always fits.
@@ -167,7 +185,7 @@ class Pace:
         """
         done = 0
         while done < len(items):
-            part = self._front(items, done, size_of)
+            part = self.batch.front(items, done, size_of, self.size)
             try:
                 await attempt(part)
             except TOO_MUCH:
@@ -177,14 +195,6 @@ class Pace:
             else:
                 self._grow()
                 done += len(part)
-
-    def _front(self, items: Sequence[Item], done: int, size_of: Callable[[Item], int]) -> Sequence[Item]:
-        """Return the first of those that are left, at least one, as many as fit."""
-        room = Room(self.batch.bytes)
-        end = done
-        while end < len(items) and end - done < self.size and room.takes(size_of(items[end])):
-            end += 1
-        return items[done:end]
 
     def _grow(self) -> None:
         self.size = min(self.batch.jobs, 2 * self.size, self.size + max(1, self.batch.jobs // _GROWTH))

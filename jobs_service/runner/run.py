@@ -1,4 +1,4 @@
-"""One run of one job, from when it was accepted until its end is in the store. Floor: runner."""
+"""One run of one job, from its accept until its end is in the store."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ from jobs_service.model import HistoryEvent, JobError, RunningJob
 
 
 class StopReason(enum.Enum):
-    """Why a handler that runs is to end."""
+    """Why a running handler was asked to end."""
 
     STOPPED = "stopped"
-    """Its slot is wanted: the job is given back."""
+    """Another job gets its slot: the job is given back."""
     ENDING = "ending"
     """The runner ends: the job is given back."""
     CANCELED = "canceled"
-    """A creator asked for the job's removal."""
+    """Somebody has canceled the job."""
     TAKEN = "taken"
-    """The job is this worker's no more: nothing that it does counts."""
+    """The job is no longer this worker's: the handler's result does not count."""
     OVERTIME = "overtime"
-    """It took longer than its time limit."""
+    """The run took longer than its time limit."""
 
 
 class Run:
-    """One job that a lane has accepted.
+    """One job that a worker pool has accepted.
 
     Attributes:
         job: as it was accepted.
         lock: with which it was accepted.
-        size: bytes of the job's record, as far as they are known here.
+        size: bytes of the job's record when this process wrote or read it last.
         at: when it was accepted, seconds of the loop's clock.
         continuous: whether it may be asked to give up its slot to others.
-        max_attempts, time_limit: what holds for this job; None for what is its handler's.
-        task: in which its handler runs.
+        max_attempts, time_limit: the job's own; None where its handler's apply.
+        task: in which its handler runs; None when it never began.
         begun: whether the task has made its first step.
         stop_reason: why the handler was asked to end; None as long as it was not.
         written: whether the job's end is in the store, or will never be.
-        ending: whether the handler has ended the job in a transaction of its own, of which only the handler knows
-            whether it took effect.
-        abandoned: whether its handler goes on though its grace is over: nothing that it does counts.
-        stored: whether its end turned out to be in the store when it was being written once more.
-        announce: tells a handler in a thread, which nobody can cancel, that it is to end soon; None for others.
+        ending: whether the handler is ending the job in a transaction of its own, which may take effect or not.
+        abandoned: whether the handler goes on after its grace: its result does not count.
+        stored: whether the end was already in the store when it was written again.
+        announce: says to a handler in a thread, which cannot be canceled, that it is to end soon; None for others.
         timers: to be canceled when the handler has ended.
     """
 
@@ -90,7 +89,7 @@ class Run:
         self._packed_id = pack_id(job.id)
 
     def place(self, keys: TypeKeys) -> Place:
-        """Return where the job is, given the type's keys: those change when the store's directory is moved."""
+        """Return the job's place. The type's keys are an argument because they change when the directory is moved."""
         return keys, self.job.id, self._packed_id
 
     @property
@@ -110,7 +109,7 @@ class Run:
 
 
 def history_of(job: RunningJob) -> tuple[HistoryEvent, ...]:
-    """Return what happened to a job; nothing where that cannot be read: whoever runs jobs goes on."""
+    """Return a job's history; an empty one where it cannot be read, because the job can be run all the same."""
     try:
         return job.history
     except RecordDamaged:
@@ -118,7 +117,7 @@ def history_of(job: RunningJob) -> tuple[HistoryEvent, ...]:
 
 
 def error_of(job: RunningJob) -> JobError | None:
-    """Return how a job's last failed run ended; None also where that cannot be read."""
+    """Return the error of a job's last failed run; None also where it cannot be read."""
     try:
         return job.error
     except RecordDamaged:

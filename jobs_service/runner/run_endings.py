@@ -1,7 +1,4 @@
-"""The ends of runs: written together, within the bounds of a transaction, and again until they are there.
-
-Floor: runner.
-"""
+"""The ends of runs: written together, within the bounds of a transaction, and again until they are in the store."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from jobs_service.actors.context import Context
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreError, WorkerConflict
 from jobs_service.layer import running_jobs
-from jobs_service.layer.batch_bounds import Batch, Room
+from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.log import EventLog
 from jobs_service.model import JobType
@@ -22,19 +19,20 @@ from jobs_service.runner.execution import Execution, RunEnd
 from jobs_service.runner.run import Run
 
 _MOST_BYTES: Final = 500_000
-"""Bytes of the records that one transaction rewrites: while it is written, the next one is prepared."""
+"""Bytes of the records that one transaction rewrites. It is far below what stores allow, so that the next transaction
+is prepared while this one is written."""
 
 
 class RunEndings:
-    """Writes what becomes of the jobs of one handler.
+    """Writes the ends of one handler's runs.
 
     Args:
         context: the service's.
-        operations: where operations of the same moment share a transaction.
+        operations: the group commit, where operations of the same moment share a transaction.
         type: of the jobs.
-        execution: says what becomes of a job whose result cannot be stored.
+        execution: decides how a job ends whose result cannot be stored.
         log: of the handler.
-        over: called with each run whose end is in the store, or never will be.
+        settled: called with each run whose end is in the store, or never will be.
     """
 
     def __init__(
@@ -44,14 +42,14 @@ class RunEndings:
         type: JobType,
         execution: Execution,
         log: EventLog,
-        over: Callable[[Run], None],
+        settled: Callable[[Run], None],
     ) -> None:
         self._context = context
         self._operations = operations
         self._type = type
         self._execution = execution
         self._log = log
-        self._over = over
+        self._on_settled = settled
         self._batch = Batch.of(context.store.limits, most_bytes=_MOST_BYTES)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Run, RunEnd]] = []
@@ -69,14 +67,14 @@ class RunEndings:
         self._queue(run, end)
 
     async def settle(self, seconds: float) -> None:
-        """Wait until all ends are written, and leave after so long what the store does not take.
+        """Wait until all ends are written, but no longer than so many seconds.
 
-        The timeouts of these jobs will give them back.
+        The jobs whose ends the store did not take by then count as lost after their type's timeout.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
-        self._has_left = True  # nobody would wait for what was begun from here on
+        self._has_left = True  # nobody would wait for an attempt that begins after this
         for task in self._rewriting:
             task.cancel()
         if self._rewriting:
@@ -88,41 +86,38 @@ class RunEndings:
         self._waiting.append((run, end))
 
     def _settle(self, run: Run) -> None:
-        """The end of a run is written, or never will be."""
+        """Note that the end of a run is written, or never will be."""
         self._unsettled -= 1
         if not self._unsettled:
             self._settled.set()
-        self._over(run)
+        self._on_settled(run)
 
     def _send_all(self) -> None:
         """Have the ends of one turn of the loop written, in transactions that rewrite no more than they should."""
         waiting, self._waiting = self._waiting, []
-        whole = _bytes_of(waiting)
-        if whole <= self._batch.bytes and len(waiting) <= self._batch.jobs:
-            self._send(waiting, whole)
+        size = _size_of_all(waiting)
+        # Nearly always all fit, and a sum is cheaper than to measure them one by one.
+        if size <= self._batch.bytes and len(waiting) <= self._batch.jobs:
+            self._send(waiting, size)
             return
-        part: list[tuple[Run, RunEnd]] = []
-        room = Room(self._batch.bytes)
-        for run, end in waiting:
-            size = run.size + end.size
-            if len(part) == self._batch.jobs or not room.takes(size):
-                self._send(part, _bytes_of(part))
-                part, room = [], Room(self._batch.bytes)
-                room.takes(size)
-            part.append((run, end))
-        self._send(part, _bytes_of(part))
+        sent = 0
+        while sent < len(waiting):
+            part = self._batch.front(waiting, sent, _size_of)
+            self._send(part, _size_of_all(part))
+            sent += len(part)
 
-    def _send(self, part: list[tuple[Run, RunEnd]], size: int) -> None:
+    def _send(self, part: Sequence[tuple[Run, RunEnd]], size: int) -> None:
         keys = self._keys()
-
         answered = False
 
         def answer(errors: Sequence[Exception | None]) -> None:
             nonlocal answered
             late, answered = answered, True
-            details = self._log.wants_details()  # asked once for all: of most runs there is nothing else to tell
+            details = self._log.wants_details()  # asked once for all: most runs log nothing else
             for (run, end), error in zip(part, errors, strict=True):
-                if late:  # the store did not know, and each of these ends is being written once more
+                # The first answer was that the store does not know, and each of these ends is being written again. Now
+                # it turns out whether the first transaction took effect.
+                if late:
                     run.stored = error is None
                     continue
                 if error is None:
@@ -143,7 +138,7 @@ class RunEndings:
         return self._context.keyspace.of(self._type)
 
     def _log_written(self, run: Run, end: RunEnd) -> None:
-        if run.ending or end.error is None:  # others were told of when their handler had ended
+        if run.ending or end.error is None:  # the others were logged when their handler had ended
             end.log_to(self._log, run.job, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
@@ -158,20 +153,20 @@ class RunEndings:
             self._log_ended_otherwise(run, end)
             self._settle(run)
         elif end.operation is running_jobs.finish and not (end.instead or isinstance(error, RecordDamaged)):
-            # A result that the store does not take; an error of bounded size it takes.
+            # The store does not take the result. It will take an error instead, whose size is bounded.
             failure = self._execution.too_large(run.job, error)
             failure.log_to(self._log, run.job)
             self._queue(run, failure)
         else:
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
             if isinstance(error, RecordDamaged) and not self._has_left and end.operation is not running_jobs.set_aside:
-                # By itself it would run, and not end, once per timeout.
+                # Otherwise the job would run once per timeout, and never end.
                 self._rewrite(run, RunEnd(running_jobs.set_aside, (error,)))
             else:
                 self._settle(run)
 
     def _log_ended_otherwise(self, run: Run, end: RunEnd) -> None:
-        """The job is not this run's any more: another worker's, or ended by its handler in its own transaction."""
+        """Log that another worker has the job, or that its handler has ended it in a transaction of its own."""
         if run.stored:
             self._log_written(run, end)
         elif run.ending:
@@ -180,7 +175,7 @@ class RunEndings:
             self._log.warning("job_taken_over", id=run.job.id)
 
     def _rewrite(self, run: Run, end: RunEnd) -> None:
-        """Write an end that met what passes again and again, until it is there or the job is another's."""
+        """Write an end again and again after a passing error, until it is stored or another worker has the job."""
         operation = end.operation
         assert operation is not None
 
@@ -210,6 +205,11 @@ class RunEndings:
         task.add_done_callback(self._rewriting.discard)
 
 
-def _bytes_of(part: list[tuple[Run, RunEnd]]) -> int:
-    """Return the bytes that are rewritten: all of each record, not only what is new in it."""
+def _size_of(ended: tuple[Run, RunEnd]) -> int:
+    """Return the bytes that an end rewrites: the whole record, not only what is new in it."""
+    run, end = ended
+    return run.size + end.size
+
+
+def _size_of_all(part: Sequence[tuple[Run, RunEnd]]) -> int:
     return sum([run.size + end.size for run, end in part])

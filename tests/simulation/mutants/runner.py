@@ -77,7 +77,7 @@ def the_heartbeat_skips_a_job() -> Defect:
 def ends_are_neither_bounded_nor_halved() -> Defect:
     """The ends of one moment are written in one transaction, however large the records are."""
     return together(
-        changed(RunEndings._send_all, ("not room.takes(size)", "False")),
+        changed(RunEndings._send_all, ("self._batch.front(waiting, sent, _size_of)", "waiting[sent:]")),
         changed(_Many.run, ("met and unit.is_full", "False")),
         changed(_Many.halve, ("return most > 1", "return False")),
     )
