@@ -8,7 +8,7 @@ from typing import Any
 
 import fdb.tuple
 
-from jobs_service.run_data import JobError, Progress
+from jobs_service.run_values import JobError, Progress
 
 
 def name(value: Any) -> Any:

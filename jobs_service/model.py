@@ -12,10 +12,10 @@ import fdb.tuple
 
 from jobs_service import json_data, json_forms, run_data
 from jobs_service.errors import InvalidJob, RecordDamaged
-from jobs_service.run_data import HistoryEvent as HistoryEvent
-from jobs_service.run_data import HistoryKind as HistoryKind
-from jobs_service.run_data import JobError as JobError
-from jobs_service.run_data import Progress as Progress
+from jobs_service.run_values import HistoryEvent as HistoryEvent
+from jobs_service.run_values import HistoryKind as HistoryKind
+from jobs_service.run_values import JobError as JobError
+from jobs_service.run_values import Progress as Progress
 
 T = TypeVar("T")
 V = TypeVar("V")

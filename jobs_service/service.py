@@ -32,7 +32,8 @@ from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
 from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription, other_loop
 from jobs_service.actors.type_server import TypeServer
-from jobs_service.batching.group_commit import Accepted, GroupCommit
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching.operations import Accepted
 from jobs_service.batching.pipelined import in_order, in_parts
 from jobs_service.errors import (
     CommitUnknown,
@@ -53,13 +54,14 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.layer import activity, creation, inspection, queue, running_jobs
+from jobs_service.layer import activity, creation, inspection, queue, queue_counts, running_jobs
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
 from jobs_service.layer.enqueueing import Enqueueable, How, ResultT, Wanted, batches, handler_of, wanted
 from jobs_service.layer.inspection import QueueState
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, exact_seconds, pack_id, pack_type, place_of, to_seconds
+from jobs_service.layer.key_parts import exact_seconds, pack_id, pack_type, to_seconds
+from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.queue import EmptyQueue
 from jobs_service.layer.record import Record
@@ -743,7 +745,7 @@ class JobsService:
             async def read(
                 transaction: Transaction, page: int = page, after: bytes | None = after
             ) -> tuple[int, bytes | None]:
-                return await queue.count(transaction, keys, seconds, page, after)
+                return await queue_counts.count(transaction, keys, seconds, page, after)
 
             found, after = await self._read(read)
             counted += found
@@ -1115,7 +1117,7 @@ class JobsService:
         async def count(transaction: Transaction) -> int:
             if await activity.is_paused(transaction, keys):
                 return 0
-            return await queue.count_due(transaction, keys, now, limit, max_priority)
+            return await queue_counts.count_due(transaction, keys, now, limit, max_priority)
 
         return await self._read(count)
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import InvalidJob, StoreError, json_data, run_data
-from jobs_service.run_data import ERROR, HEAD_BYTES, PROGRESS, RESULT, HistoryEvent, HistoryKind, JobError, Progress
+from jobs_service.run_data import ERROR, HEAD_BYTES, PROGRESS, RESULT
+from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress
 
 NOW = 1_700_000_000.0
 NEW = run_data.started_anew(b"", NOW)

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed
 from jobs_service.json_data import same
-from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobEvent, JobId, JobState
 
 FINAL = frozenset({JobState.FINISHED, JobState.REMOVED})

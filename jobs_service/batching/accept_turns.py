@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from jobs_service.layer.adaptive_spread import Spreading
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.queue import AcceptTerms
 
 L = TypeVar("L")
 

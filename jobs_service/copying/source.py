@@ -14,17 +14,16 @@ from jobs_service.copying.results import CopyRefused, Counts
 from jobs_service.copying.rows import Stream
 from jobs_service.errors import RecordDamaged, job_name, shown
 from jobs_service.layer.batch_bounds import Batch, Pace, Room
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE, unpack_id
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
-    AFTER,
     DATA,
     DECLARED,
     PAUSED,
     PERIODIC,
     READY,
     RETENTION,
-    STAMP_CODE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
     WATCH_PENDING,
@@ -32,7 +31,6 @@ from jobs_service.layer.keyspace import (
     TypeFinder,
     TypeKeys,
     end_of_priority,
-    unpack_id,
 )
 from jobs_service.layer.listing import FIRST_CHUNK, LARGEST_CHUNK, read_rows
 from jobs_service.layer.record import READY as IS_READY

@@ -16,14 +16,15 @@ from jobs_service.copying.rows import Stream
 from jobs_service.copying.source import Found, TypeSettings
 from jobs_service.errors import JobTooLarge, shown
 from jobs_service.layer.batch_bounds import Batch, Pace
-from jobs_service.layer.keyspace import AFTER, COPYING, DATA, PERIODIC, Keyspace, TypeKeys, unpack_id
+from jobs_service.layer.key_parts import AFTER, unpack_id
+from jobs_service.layer.keyspace import COPYING, DATA, PERIODIC, Keyspace, TypeKeys
 from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork, refuse_too_large, run
 from jobs_service.model import JobState, Outcome
-from jobs_service.run_data import HistoryKind
+from jobs_service.run_values import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import OFFSET_BYTES, Snapshot, Store, Transaction
 

@@ -13,12 +13,10 @@ from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged, shown
 from jobs_service.layer import declared_settings
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.declared_settings import Declared
-from jobs_service.layer.keyspace import (
+from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
     TIME_CODE,
-    Keyspace,
-    TypeKeys,
     exact_seconds,
     is_id,
     next_time,
@@ -27,6 +25,7 @@ from jobs_service.layer.keyspace import (
     unpack_id,
     unpacked,
 )
+from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork

@@ -23,23 +23,16 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from jobs_service.layer.keyspace import (
-    ACTIVITY,
+from jobs_service.layer.key_parts import (
     AFTER,
-    ALARM,
-    AWAKE,
-    EXPIRING,
-    SCHEDULED,
     STAMP_CODE,
     TIME_CODE,
-    Keyspace,
-    TypeFinder,
-    TypeKeys,
     next_time,
     pack_seconds,
     pack_type,
     unpack_seconds,
 )
+from jobs_service.layer.keyspace import ACTIVITY, ALARM, AWAKE, EXPIRING, SCHEDULED, Keyspace, TypeFinder, TypeKeys
 from jobs_service.store.base import Snapshot, Transaction
 
 NEVER: Final = math.inf

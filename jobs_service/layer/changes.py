@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from jobs_service.layer.keyspace import AFTER, STAMP_CODE, TypeKeys
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.store.base import STAMP_BYTES, Snapshot, Transaction
 
 _LAST_ORDER: Final = b"\xff\xff"

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import fdb.tuple
 
-from jobs_service.layer.keyspace import TypeKeys, unpacked
+from jobs_service.layer.key_parts import unpacked
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 
 _FIELDS: Final = 3

@@ -10,17 +10,8 @@ from typing import Final, NamedTuple
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer import queue
-from jobs_service.layer.keyspace import (
-    AFTER,
-    EARLIEST,
-    LATEST,
-    PERIODIC,
-    Keyspace,
-    TypeKeys,
-    end_of_priority,
-    unpack_id,
-    unpacked,
-)
+from jobs_service.layer.key_parts import AFTER, EARLIEST, LATEST, unpack_id, unpacked
+from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import id_of_ready
 from jobs_service.layer.unit_of_work import FOR_EVER, Retention

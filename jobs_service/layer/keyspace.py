@@ -27,24 +27,29 @@
 | (CHANGES, type, stamp)                  | ids          | jobs that changed then otherwise than in ACTIVITY |
 | (CHANGES, type)                         | versionstamp | up to there such rows have been removed     |
 
-Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own,
-twenty times slower code; the bytes are the same, and the tests compare them.
+Prefixes are computed once per type. `layer/key_parts.py` encodes what is behind them.
 """
 
 from __future__ import annotations
 
-import math
-import struct
 import threading
-import uuid
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, in_one_line, kind_of, shown
-from jobs_service.model import JobId, JobType, Priority, RunAt
+from jobs_service.errors import JobTooLarge, shown
+from jobs_service.layer.key_parts import (
+    LARGEST_INT,
+    PLAIN_IDS,
+    SMALLEST_INT,
+    STAMP_CODE,
+    ZERO,
+    pack_id,
+    pack_type,
+    unpack_id,
+    unpacked_type,
+)
+from jobs_service.model import JobId, JobType
 
 DATA: Final = 1
 READY: Final = 2
@@ -68,42 +73,13 @@ FOLLOWED: Final = 19
 CHANGES: Final = 20
 _SECTIONS: Final = 20
 
-STAMP_CODE: Final = b"\x33"
-"""What the tuple layer puts before the 12 bytes of a versionstamp."""
-
-TIME_CODE: Final = b"\x21"
-"""What the tuple layer puts before the 8 bytes of a double."""
-
-AFTER: Final = b"\xff"
-"""Greater than whatever the tuple layer puts behind a prefix."""
-
-_DOUBLE = struct.Struct(">d")
-_FIRST_POSITIVE: Final = b"\x21\x80"
-_SIGN = 0x80
 _GOES_ON: Final = 0xFF
-# The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
-_SMALLEST_INT: Final = 0x0C
-_ZERO: Final = 0x14
-_LARGEST_INT: Final = 0x1C
-_ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
+_class_of = type
 _MAX_CACHED_TYPES: Final = 10_000
 """Types whose keys are kept ready; each takes about a kilobyte, and some microseconds to be made anew."""
 
-MAX_NESTING: Final = 50
-"""Levels of tuples in a type or a priority: what is read back on any stack."""
-
-_MAX_INTEGER_BITS: Final = 8 * 255
 _LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
 """Bytes of the shortest priority, of what surrounds a versionstamp, and of the shortest id."""
-
-_MAX_NAME: Final = 20_000
-"""Bytes, about, of what tuples may hold: more than the longest key of any store, and quickly counted."""
-
-_class_of = type
-_PLAIN_IDS: Final = frozenset({str, bytes})
-_ELEMENTS: Final = (str, bytes, int, float, type(None), uuid.UUID, fdb.tuple.SingleFloat)
-EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
-LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
 class TypeKeys:
@@ -273,65 +249,9 @@ def end_of_priority(keys: TypeKeys, key: bytes) -> int:
     """Return where in a READY key the priority ends, and the versionstamp begins."""
     start = len(keys.ready)
     code = key[start]
-    if _SMALLEST_INT <= code <= _LARGEST_INT:
-        return start + 1 + abs(code - _ZERO)
+    if SMALLEST_INT <= code <= LARGEST_INT:
+        return start + 1 + abs(code - ZERO)
     return start + len(fdb.tuple.pack(fdb.tuple.unpack(key[start:])[:1]))
-
-
-def pack_type(type: Any) -> bytes:
-    """Return the tuple layer's encoding of a type, checked."""
-    if not _is_name(type):
-        refused = f"type {shown(type)}: {a_kind_of(type)}; allowed are str, bytes, int and tuples of these"
-        raise InvalidJob(refused).about(type)
-    try:
-        return _pack("type", type)
-    except (InvalidJob, JobTooLarge) as error:
-        raise error.about(type) from None
-
-
-def unpacked_type(packed: bytes) -> JobType:
-    """Return the type that was packed, as every process reads it."""
-    type: JobType = fdb.tuple.unpack(packed)[0]
-    return type
-
-
-def pack_priority(priority: Any) -> bytes:
-    """Return the tuple layer's encoding of a priority, checked."""
-    if _class_of(priority) is int and priority == 0:
-        return _ZERO_PRIORITY
-    if not _is_name(priority):
-        raise InvalidJob(
-            f"priority {shown(priority)}: {a_kind_of(priority)}; allowed are int, str, bytes and tuples of these"
-        )
-    return _pack("priority", priority)
-
-
-def is_priority(packed: bytes) -> bool:
-    """Return whether these bytes are a priority as `pack_priority` packs it."""
-    if not packed:
-        return False
-    code = packed[0]
-    if _SMALLEST_INT <= code <= _LARGEST_INT:
-        return len(packed) == 1 + abs(code - _ZERO)
-    try:
-        if code in (1, 2) and packed.find(b"\x00") == len(packed) - 1:
-            return code == 1 or packed.decode() is not None
-        (priority,) = fdb.tuple.unpack(packed)
-        return pack_priority(priority) == packed
-    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
-        return False
-
-
-def pack_id(id: Any) -> bytes:
-    """Return the tuple layer's encoding of an id, checked."""
-    if isinstance(id, str):
-        try:
-            return b"\x02" + id.encode().replace(b"\x00", b"\x00\xff") + b"\x00"
-        except UnicodeEncodeError:
-            raise InvalidJob(f"id {shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
-    if isinstance(id, bytes):
-        return b"\x01" + id.replace(b"\x00", b"\x00\xff") + b"\x00"
-    raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes")
 
 
 Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
@@ -342,193 +262,4 @@ def place_of(keys: TypeKeys, id: Any) -> Place:
     """Return the place of a job, its id checked."""
     packed = pack_id(id)
     # The member of a StrEnum, for instance, comes back as the plain text that it is.
-    return keys, id if type(id) in _PLAIN_IDS else unpack_id(packed), packed
-
-
-def unpack_id(packed: bytes) -> JobId:
-    """Return the id that `pack_id` packed."""
-    raw = packed[1:-1].replace(b"\x00\xff", b"\x00")
-    return raw.decode() if packed[0] == 2 else raw
-
-
-def is_id(packed: bytes) -> bool:
-    """Return whether these bytes are an id as `pack_id` packs it."""
-    try:
-        return pack_id(unpack_id(packed)) == packed
-    except (IndexError, ValueError, InvalidJob):
-        return False
-
-
-def id_at_end(key: bytes, offset: int) -> JobId:
-    """Return the id that a key has from this offset on."""
-    return unpack_id(key[offset:])
-
-
-def pack_seconds(seconds: float) -> bytes:
-    """Return the tuple layer's encoding of a double: 9 bytes in the order of the numbers."""
-    raw = bytearray(_DOUBLE.pack(seconds))
-    if raw[0] & _SIGN:
-        return b"\x21" + bytes(byte ^ 0xFF for byte in raw)
-    raw[0] ^= _SIGN
-    return b"\x21" + raw
-
-
-def unpack_seconds(packed: bytes) -> float:
-    """Return the double that `pack_seconds` packed (bytes behind it are ignored, missing ones are zero)."""
-    raw = bytearray(packed[1:9])
-    if len(raw) < _DOUBLE.size:
-        raw = raw.ljust(_DOUBLE.size, b"\x00")
-    if raw[0] & _SIGN:
-        raw[0] ^= _SIGN
-    else:
-        raw = bytearray(byte ^ 0xFF for byte in raw)
-    seconds: float = _DOUBLE.unpack(raw)[0]
-    return seconds
-
-
-def unpacked(packed: bytes | None) -> tuple[Any, ...]:
-    """Return the elements that the tuple layer packed; none when nothing is there, or what it did not pack."""
-    try:
-        return () if packed is None else fdb.tuple.unpack(packed)
-    except Exception:  # the tuple layer's own, of whatever kind
-        return ()
-
-
-def next_time(found: Sequence[tuple[bytes, bytes]], offset: int) -> float | None:
-    """Return the time that the first of some index entries has in its key, from this offset on; None for none."""
-    if not found:
-        return None
-    packed = found[0][0][offset:]
-    seconds = unpack_seconds(packed)
-    if not math.isnan(seconds):
-        return seconds
-    # No time at all: what is before all times is due at once, and what is behind them never.
-    return 0.0 if packed < _FIRST_POSITIVE else None
-
-
-def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
-    """Return a time as seconds since the epoch, checked.
-
-    Raises:
-        InvalidJob: a naive datetime, something that is no time, or a time no datetime can hold.
-    """
-    if time is None:
-        return None
-    if isinstance(time, datetime):
-        seconds = _timestamp(time, what)
-    else:
-        try:
-            number = exact_seconds(time)
-        except OverflowError:
-            number = math.inf
-        if number is None:
-            raise InvalidJob(
-                f"{what} {shown(time)}: {a_kind_of(time)}; allowed are aware datetimes and seconds since the epoch"
-            )
-        seconds = number
-    if not EARLIEST <= seconds <= LATEST:
-        raise InvalidJob(f"{what} {shown(time)}: allowed are times of the years 1 to 9999")
-    return seconds
-
-
-def exact_seconds(seconds: Any) -> float | None:
-    """Return a number of seconds as a float, None for what is no number.
-
-    Raises:
-        OverflowError: no float can hold it.
-    """
-    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
-
-
-def exact_int(value: Any) -> int | None:
-    """Return an int, None for what is none; bool is none."""
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _timestamp(time: datetime, what: str) -> float:
-    try:
-        if time.utcoffset() is not None:
-            return time.timestamp()
-        text = time.isoformat()
-    except Exception as error:  # whatever the time zone's own code raises
-        raise InvalidJob(f"{what} {shown(time)}: its time zone fails with {kind_of(error)}") from None
-    raise InvalidJob(f"{what} {text}: a naive datetime; give it a time zone")
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str | bytes | int | tuple) and not isinstance(value, bool)
-
-
-def _pack(what: str, value: Any) -> bytes:
-    try:
-        if not isinstance(value, str | bytes):
-            _Elements().check(value, MAX_NESTING)
-        packed: bytes = fdb.tuple.pack((value,))
-    except (TypeError, ValueError, OverflowError, struct.error) as error:
-        why = in_one_line(str(error), 100)
-        raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {why}") from None
-    return packed
-
-
-class _Elements:
-    """Checks that the tuple layer can encode a value, and that a key has room for it."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_NAME
-
-    def check(self, value: Any, levels: int) -> None:
-        """Check a value and all that it holds.
-
-        Raises:
-            ValueError: something in it cannot be encoded.
-            JobTooLarge: it holds more than any key.
-        """
-        self._take(1)
-        if isinstance(value, tuple | list):
-            if not levels:
-                raise ValueError(f"nested deeper than {MAX_NESTING} levels")
-            for item in value:
-                self.check(item, levels - 1)
-        elif isinstance(value, str | bytes):
-            self._take(len(value))
-        elif isinstance(value, int):
-            _check_bits(value)
-        elif isinstance(value, fdb.tuple.Versionstamp):
-            raise ValueError("a versionstamp, which only a commit makes")
-        elif not isinstance(value, _ELEMENTS):
-            raise ValueError(a_kind_of(value))
-
-    def _take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise JobTooLarge(f"tuples of more than {_MAX_NAME} bytes; no store takes so long a key")
-
-
-def _check_bits(value: int) -> None:
-    if value.bit_length() > _MAX_INTEGER_BITS:
-        raise ValueError(f"an integer of {value.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed")
-
-
-__all__ = [
-    "AFTER",
-    "STAMP_CODE",
-    "Keyspace",
-    "Place",
-    "Priority",
-    "TypeFinder",
-    "TypeKeys",
-    "end_of_priority",
-    "exact_int",
-    "exact_seconds",
-    "id_at_end",
-    "is_id",
-    "is_priority",
-    "pack_id",
-    "pack_priority",
-    "pack_seconds",
-    "pack_type",
-    "place_of",
-    "to_seconds",
-    "unpack_id",
-    "unpack_seconds",
-]
+    return keys, id if type(id) in PLAIN_IDS else unpack_id(packed), packed

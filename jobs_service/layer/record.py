@@ -27,9 +27,10 @@ from typing import Final
 
 from jobs_service import run_data as runs_of
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.keyspace import EARLIEST, LATEST, is_priority
+from jobs_service.layer.key_parts import EARLIEST, LATEST, is_priority
 from jobs_service.model import JobState, Outcome
-from jobs_service.run_data import ERROR, HEAD_BYTES, HistoryKind, JobError
+from jobs_service.run_data import ERROR, HEAD_BYTES
+from jobs_service.run_values import HistoryKind, JobError
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
 VERSION: Final = 2

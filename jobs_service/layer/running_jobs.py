@@ -13,7 +13,8 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
 from jobs_service.model import Outcome
-from jobs_service.run_data import ERROR, PROGRESS, RESULT, HistoryKind
+from jobs_service.run_data import ERROR, PROGRESS, RESULT
+from jobs_service.run_values import HistoryKind
 
 
 class LockStatus(enum.Enum):

@@ -13,15 +13,8 @@ from typing import Final
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.keyspace import (
-    AFTER,
-    STAMP_CODE,
-    TypeKeys,
-    end_of_priority,
-    is_id,
-    is_priority,
-    pack_seconds,
-)
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, is_priority, pack_seconds
+from jobs_service.layer.keyspace import TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.base import Snapshot

@@ -8,17 +8,12 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from jobs_service import run_data
 from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, a_kind_of, kind_of, shown
-from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer import activity, creation, queue, queue_counts, running_jobs
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.creation import IfExists, Spec
 from jobs_service.layer.enqueueing import Enqueueable, How, handler_of, wanted
-from jobs_service.layer.keyspace import (
-    TypeKeys,
-    exact_int,
-    pack_priority,
-    place_of,
-    to_seconds,
-)
+from jobs_service.layer.key_parts import exact_int, pack_priority, to_seconds
+from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.listing import list_page
 from jobs_service.layer.record import NewSeq
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
@@ -214,7 +209,7 @@ class JobTransaction:
         )
         after: bytes | None = None
         while most is None or counted < most:
-            found, after = await queue.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
+            found, after = await queue_counts.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
             counted += found
             if after is None:
                 break

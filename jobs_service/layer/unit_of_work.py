@@ -19,7 +19,8 @@ from jobs_service import run_data
 from jobs_service.errors import JobTooLarge, RecordDamaged, StoreDamaged, StoreFull, TransactionTooLarge, job_name
 from jobs_service.layer import awake_types, changes
 from jobs_service.layer.batch_bounds import SHARE, Room, most_rewritten_bytes, rewritten_bytes
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, TypeKeys, is_id, pack_seconds, unpack_id, unpacked
+from jobs_service.layer.key_parts import STAMP_CODE, is_id, pack_seconds, unpack_id, unpacked
+from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.keyspace import Place as Place
 from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
 from jobs_service.model import JobId, Outcome

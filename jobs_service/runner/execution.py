@@ -36,7 +36,7 @@ from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, Outcome, RunningJob
-from jobs_service.run_data import HistoryKind
+from jobs_service.run_values import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed
 from jobs_service.runner.exception_groups import decisive, leaves, message_of

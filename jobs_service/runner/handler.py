@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from jobs_service.errors import InvalidJob, a_kind_of
 from jobs_service.layer.enqueueing import ArgsT, Enqueueable, ResultT_co
-from jobs_service.layer.keyspace import pack_type, unpacked_type
+from jobs_service.layer.key_parts import pack_type, unpacked_type
 from jobs_service.model import UNSET, JobType
 from jobs_service.runner.functions import body, name_of, refused, unwrapped
 from jobs_service.runner.options import HandlerOptions

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import HistoryEvent, JobError, RunningJob
 

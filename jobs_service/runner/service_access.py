@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from jobs_service.actors.context import Context
 from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.queue import AcceptTerms, EmptyQueue
+from jobs_service.layer.queue import EmptyQueue
 from jobs_service.model import RunningJob, Worker
 
 

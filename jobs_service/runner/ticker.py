@@ -19,7 +19,8 @@ from jobs_service.actors.context import Context, log
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
-from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of, unpacked
+from jobs_service.layer.key_parts import unpacked
+from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState

@@ -16,9 +16,9 @@ from jobs_service.actors.context import Context
 from jobs_service.actors.sampler import Sampler
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.keyspace import pack_id
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import Outcome
 from jobs_service.sources import Sources

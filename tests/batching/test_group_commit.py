@@ -10,12 +10,14 @@ import pytest
 
 from jobs_service import InvalidJob, JobExists, StoreUnavailable
 from jobs_service.actors.context import Context
-from jobs_service.batching.group_commit import Call, GroupCommit
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching.operations import Call
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.layer import creation, queue, running_jobs
+from jobs_service.layer import creation, queue_counts, running_jobs
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.keyspace import TypeKeys, pack_id
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout
@@ -58,7 +60,7 @@ class Group:
 
     async def stored(self) -> int:
         """Return how many jobs of the type are pending in the store."""
-        count, _ = await self.context.read(lambda tr: queue.count(tr, self.keys, None, 10_000, None))
+        count, _ = await self.context.read(lambda tr: queue_counts.count(tr, self.keys, None, 10_000, None))
         return count
 
 

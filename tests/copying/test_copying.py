@@ -10,7 +10,7 @@ import pytest
 from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
 from jobs_service.copying import Batch, CopyRefused, Step
 from jobs_service.errors import JobTooLarge, RecordDamaged, TransactionTooOld
-from jobs_service.layer.keyspace import pack_seconds
+from jobs_service.layer.key_parts import pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.store import Limits, Store, Transaction
 from jobs_service.store.base import OFFSET_BYTES

@@ -15,11 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import InvalidJob
-from jobs_service.layer.keyspace import (
-    _MAX_CACHED_TYPES,
+from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
-    Keyspace,
     id_at_end,
     pack_id,
     pack_priority,
@@ -29,6 +27,7 @@ from jobs_service.layer.keyspace import (
     unpack_id,
     unpack_seconds,
 )
+from jobs_service.layer.keyspace import _MAX_CACHED_TYPES, Keyspace
 from jobs_service.model import unpack_priority
 from tests.layer.tuples import IDS, NAMES, RealStamp
 

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service.layer import queue
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
-from jobs_service.layer.queue import AcceptTerms, More
+from jobs_service.layer import candidates, queue, queue_counts
+from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.key_parts import STAMP_CODE, pack_id, pack_priority, pack_seconds
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.queue import More
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Snapshot, Transaction
 from tests.layer.support import Layer, add, layer
@@ -67,7 +69,7 @@ def test_the_id_is_found_behind_any_kind_of_priority(priority: Any, id: str | by
     seq = b"\x33\x00\xff" * 4
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
+    assert candidates._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 @given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
@@ -75,7 +77,7 @@ def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: An
     keys = Keyspace(b"").of(type)
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
+    assert candidates._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:
@@ -178,7 +180,7 @@ def test_counting_page_by_page_counts_every_pending_job_once(
             after: bytes | None = None
             for _ in range(100):
                 more, after = await found.store.read(
-                    partial(queue.count, keys=found.keys, due_by=due_by, limit=page, after=after)
+                    partial(queue_counts.count, keys=found.keys, due_by=due_by, limit=page, after=after)
                 )
                 counted += more
                 if after is None:
@@ -266,7 +268,7 @@ async def test_what_is_not_counted_does_not_hide_what_is(limit: int) -> None:
 
         def counting(now: float, priority: int | None) -> Any:
             packed = None if priority is None else pack_priority(priority)
-            return found.store.read(lambda tr: queue.count_due(tr, found.keys, now, limit, packed))
+            return found.store.read(lambda tr: queue_counts.count_due(tr, found.keys, now, limit, packed))
 
         for number in range(600):
             await found.add(f"early {number}", run_at=EPOCH + 10, priority=5)
@@ -316,7 +318,7 @@ async def test_counting_what_is_due_reads_a_bounded_number_of_jobs_whose_priorit
         async def counting(priority: int) -> tuple[int, list[int]]:
             async def count(transaction: Transaction) -> tuple[int, list[int]]:
                 reads = _Counting(transaction)
-                counted = await queue.count_due(reads, found.keys, EPOCH, limit, pack_priority(priority))
+                counted = await queue_counts.count_due(reads, found.keys, EPOCH, limit, pack_priority(priority))
                 return counted, reads.rows
 
             return await found.store.read(count)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs_service.layer import inspection, queue
-from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
+from jobs_service.layer import candidates, inspection, queue
+from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.key_parts import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.listing import list_page
-from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.unit_of_work import Entry, UnitOfWork, run
 from jobs_service.store.base import Snapshot, Transaction
 from tests.checker import assert_sound
@@ -202,7 +202,7 @@ async def test_a_look_ends_after_thousands_of_ready_jobs_that_are_not_due_and_sa
             looks += 1
         assert [entry.id for entry in taken] == ["behind"]
         assert looks > 5
-        assert most < queue._MOST_EARLY + 2 * 256 + 200
+        assert most < candidates.MOST_EARLY + 2 * 256 + 200
 
 
 @pytest.mark.parametrize(("count", "size"), [(100, 90_000), (2500, 10)])

@@ -9,14 +9,14 @@ import pytest
 
 from jobs_service import Outcome, WorkerConflict, run_data
 from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.keyspace import pack_seconds
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.key_parts import pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import JobError, JobState, Progress
-from jobs_service.run_data import HistoryKind
+from jobs_service.run_values import HistoryKind
 from tests.layer.support import Layer, layer
 from tests.virtual_time import EPOCH, in_virtual_time
 

@@ -10,9 +10,9 @@ import pytest
 from jobs_service import JobExists, JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, run_data
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.keyspace import AFTER, pack_id
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.key_parts import AFTER, pack_id
 from jobs_service.layer.record import READY, Record
 from jobs_service.layer.unit_of_work import Entry, UnitOfWork, run
 from jobs_service.model import UNSET

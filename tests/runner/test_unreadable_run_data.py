@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService, JobState, RecordDamaged, RunningJob
-from jobs_service.layer.keyspace import pack_id
+from jobs_service.layer.key_parts import pack_id
 from tests.runner.support import TYPE, add, all_ended, now, opened, running
 from tests.virtual_time import in_virtual_time
 

@@ -26,6 +26,7 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.cli.tally import Tally
+from jobs_service.layer.key_parts import pack_id, pack_seconds
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
@@ -36,8 +37,6 @@ from jobs_service.layer.keyspace import (
     SCHEDULED,
     SET_ASIDE,
     Keyspace,
-    pack_id,
-    pack_seconds,
 )
 from jobs_service.store import Transaction
 from tests.checker import assert_sound

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import fdb.tuple
 
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED

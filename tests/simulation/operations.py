@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge, WorkerConflict
-from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import FOR_EVER, Retention

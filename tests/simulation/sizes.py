@@ -14,8 +14,8 @@ from typing import Final
 
 from jobs_service import service
 from jobs_service.actors import notifier, process_monitor, type_server
-from jobs_service.batching import group_commit
-from jobs_service.layer import activity, listing, queue, strays, transaction
+from jobs_service.batching import group_commit, operations
+from jobs_service.layer import activity, candidates, listing, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.runner import schedule
 from jobs_service.store.base import Limits
@@ -34,11 +34,11 @@ _SMALL_PAGES: Final = 0.3
 """The share of runs whose pages hold a few keys."""
 
 _PAGES: Final = (
-    (queue, "_PAGE"),
+    (candidates, "PAGE"),
     (type_server, "_PAGE"),
     (notifier, "_CHANGES_PAGE"),
     (group_commit, "_MOST_OPERATIONS"),
-    (group_commit, "_MOST_JOBS"),
+    (operations, "_MOST_JOBS"),
     (strays, "_LOOKED_AT"),
     (listing, "LARGEST_CHUNK"),
     (transaction, "COUNT_PAGE"),
@@ -140,7 +140,7 @@ def few_made_up(random: Random) -> Iterator[None]:
 
 def pages_are_small() -> bool:
     """Whether pages hold a few keys only just now: then a transaction may take fewer jobs than are there."""
-    return max(_FEW_KEYS) >= queue._PAGE
+    return max(_FEW_KEYS) >= candidates.PAGE
 
 
 def _elements(type: JobType) -> tuple[JobType, ...]:

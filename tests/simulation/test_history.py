@@ -17,7 +17,7 @@ import pytest
 from jobs_service import JobsError, JobsService, JobState, JobTransaction, NewJob, Outcome, Removal
 from jobs_service.errors import JobExists, JobTooLarge, NoTypeTimeout, StoreError, WorkerConflict
 from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.keyspace import pack_id
+from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET

@@ -9,7 +9,7 @@ from jobs_service.actors.subscriptions import Mailbox
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.batching import group_commit
-from jobs_service.batching.group_commit import _Accepts
+from jobs_service.batching.operations import SharedAccept
 from jobs_service.layer import awake_types
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
@@ -170,7 +170,7 @@ def answers_go_to_the_wrong_callers() -> Defect:
 
 def jobs_of_callers_who_have_gone_stay_locked() -> Defect:
     """A job that was accepted for somebody who has been canceled since is not given back."""
-    return changed(_Accepts.answer, ("self._give_back(entry)", "pass"))
+    return changed(SharedAccept.answer, ("self._give_back(entry)", "pass"))
 
 
 ALL = (

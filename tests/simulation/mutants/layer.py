@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.keyspace import TypeKeys, unpack_id
+from jobs_service.layer import activity, candidates, creation, queue, running_jobs
+from jobs_service.layer.key_parts import unpack_id
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import Entry, UnitOfWork
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
@@ -195,7 +196,7 @@ def locks_are_given_again() -> Defect:
 def the_queue_is_ordered_by_id() -> Defect:
     """Within a priority the lowest id comes first, not the job that was ready first."""
     return changed(
-        queue._ready_in_store,
+        candidates._ready_in_store,
         ("    limit = wanted\n", "    limit = _PAGE\n"),
         ("return places[:wanted]", "return sorted(places, key=lambda place: (place[0][0], place[1]))[:wanted]"),
         ("len(found) < limit or len(places) >= wanted", "len(found) < limit"),
@@ -205,7 +206,7 @@ def the_queue_is_ordered_by_id() -> Defect:
 def max_priority_leaves_its_own_out() -> Defect:
     """Jobs of exactly the priority up to which a worker takes jobs are not taken."""
     return changed(
-        queue._ready_in_store, ("keys.ready + terms.max_priority + AFTER", "keys.ready + terms.max_priority")
+        candidates._ready_in_store, ("keys.ready + terms.max_priority + AFTER", "keys.ready + terms.max_priority")
     )
 
 

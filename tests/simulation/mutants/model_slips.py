@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jobs_service import run_data
-from jobs_service.layer import enqueueing, keyspace, running_jobs
+from jobs_service.layer import enqueueing, key_parts, running_jobs
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
 from jobs_service.model import unpack_priority
@@ -124,8 +124,8 @@ def events_are_stored_in_milliseconds() -> Defect:
 def ids_that_are_text_are_stored_as_bytes() -> Defect:
     """Keys have text and bytes alike, and every id that is read is text."""
     return together(
-        changed(keyspace.pack_id, (r'return b"\x02" + id.encode()', r'return b"\x01" + id.encode()')),
-        changed(keyspace.unpack_id, ("if packed[0] == 2 else raw", "if True else raw")),
+        changed(key_parts.pack_id, (r'return b"\x02" + id.encode()', r'return b"\x01" + id.encode()')),
+        changed(key_parts.unpack_id, ("if packed[0] == 2 else raw", "if True else raw")),
     )
 
 
@@ -133,7 +133,7 @@ def higher_priorities_run_first() -> Defect:
     """Priorities that are numbers are stored with the other sign, and shown with the one that was asked for."""
     negated = "-priority if background_priority.__class__ is int else priority"
     return together(
-        changed(keyspace.pack_priority, ('_pack("priority", priority)', f'_pack("priority", {negated})')),
+        changed(key_parts.pack_priority, ('_pack("priority", priority)', f'_pack("priority", {negated})')),
         changed(unpack_priority, ("return priority", f"return {negated}")),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service.actors.context import Context
-from jobs_service.batching.group_commit import _Many
+from jobs_service.batching.operations import ManyOperations
 from jobs_service.layer import activity, running_jobs
 from jobs_service.layer.keyspace import PERIODIC
 from jobs_service.layer.unit_of_work import Retention, UnitOfWork
@@ -78,8 +78,8 @@ def ends_are_neither_bounded_nor_halved() -> Defect:
     """The ends of one moment are written in one transaction, however large the records are."""
     return together(
         changed(RunEndings._send_all, ("self._batch.front(waiting, sent, _size_of)", "waiting[sent:]")),
-        changed(_Many.run, ("met and unit.is_full", "False")),
-        changed(_Many.halve, ("return most > 1", "return False")),
+        changed(ManyOperations.run, ("met and unit.is_full", "False")),
+        changed(ManyOperations.halve, ("return most > 1", "return False")),
     )
 
 

@@ -6,11 +6,13 @@ from jobs_service import run_data
 from jobs_service.layer import (
     activity,
     awake_types,
+    candidates,
     changes,
     creation,
     enqueueing,
     listing,
     queue,
+    queue_counts,
     running_jobs,
     strays,
 )
@@ -27,7 +29,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 def a_job_due_later_gives_way_to_any_that_is_ready() -> Defect:
     """With `due_by`, ready jobs come before scheduled ones whatever their priorities."""
     return changed(
-        queue._candidates,
+        candidates.candidates,
         ("sorted(ranked + own + later, key", "ranked + sorted(own + later, key"),
     )
 
@@ -35,42 +37,42 @@ def a_job_due_later_gives_way_to_any_that_is_ready() -> Defect:
 def of_jobs_due_later_the_earliest_is_taken() -> Defect:
     """With `due_by`, scheduled jobs are taken in the order of their times, not of their priorities."""
     return changed(
-        queue._scheduled_by,
+        candidates._scheduled_by,
         ("heapq.nsmallest(wanted, first + ranked, key=itemgetter(0))", "(first + ranked)[:wanted]"),
     )
 
 
 def max_priority_leaves_scheduled_jobs_of_its_own_out() -> Defect:
     """With `due_by`, scheduled jobs of exactly the greatest priority are not taken."""
-    return changed(queue._scheduled_by, ("priority <= terms.max_priority", "priority < terms.max_priority"))
+    return changed(candidates._scheduled_by, ("priority <= terms.max_priority", "priority < terms.max_priority"))
 
 
 def max_priority_does_not_hold_for_jobs_of_this_transaction() -> Defect:
     """An accept takes a job that its own transaction has made pending whatever its priority."""
     return changed(
-        queue._pending_here,
+        candidates._pending_here,
         ("            or (terms.max_priority is not None and record.priority > terms.max_priority)\n", ""),
     )
 
 
 def jobs_due_later_are_read_by_snapshot() -> Defect:
     """With `due_by` and exact order, a better job that is scheduled meanwhile is no conflict."""
-    return changed(queue._scheduled_by, ("unit.transaction if terms.spread == 1 else unit", "unit"))
+    return changed(candidates._scheduled_by, ("unit.transaction if terms.spread == 1 else unit", "unit"))
 
 
 def due_at_that_very_time_is_not_counted() -> Defect:
     """A count of what is due by a time leaves out what is due exactly then."""
-    return changed(queue.count, ("pack_seconds(due_by) + AFTER", "pack_seconds(due_by)"))
+    return changed(queue_counts.count, ("pack_seconds(due_by) + AFTER", "pack_seconds(due_by)"))
 
 
 def the_last_job_of_a_page_is_counted_twice() -> Defect:
     """A count goes on with the key that the page before has ended with."""
-    return changed(queue.count, ('keys.ready if after is None else after + b"\\x00"', "after or keys.ready"))
+    return changed(queue_counts.count, ('keys.ready if after is None else after + b"\\x00"', "after or keys.ready"))
 
 
 def ready_jobs_are_counted_whatever_is_scheduled() -> Defect:
     """A count that fills its page with ready jobs leaves the scheduled ones out."""
-    return changed(queue.count, ("return counted, found[-1][0]", "return counted, None"))
+    return changed(queue_counts.count, ("return counted, found[-1][0]", "return counted, None"))
 
 
 def waiters_sleep_past_what_is_scheduled() -> Defect:
@@ -81,7 +83,7 @@ def waiters_sleep_past_what_is_scheduled() -> Defect:
 def early_jobs_hide_those_behind_them() -> Defect:
     """A look at the queue ends with a page of ready jobs that are not due, though due ones come behind it."""
     return changed(
-        queue._ready_in_store,
+        candidates._ready_in_store,
         ("if len(found) < limit or len(places) >= wanted or", "if len(due) < limit or len(places) >= wanted or"),
     )
 

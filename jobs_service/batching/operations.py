@@ -1,0 +1,221 @@
+"""What callers ask of group commit: an operation on one job, operations on many jobs, accepts on the same terms.
+
+Each knows how to run on a unit of work, whom to answer, and whether it can be done in smaller parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from jobs_service.layer import queue
+from jobs_service.layer.adaptive_spread import QueueReads
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.queue import EmptyQueue
+from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
+
+_MOST_JOBS: Final = 1000
+Accepted: TypeAlias = list[Entry] | EmptyQueue
+"""What an accept comes back with: jobs, or what is to be waited for when there are none.
+
+Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
+in the queue: they look again. Whoever did not ask for a watch gets an empty list when there is nothing.
+"""
+Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
+"""An operation on a job, the job's place, and the other arguments."""
+
+
+class Operation(Protocol):
+    """Something to do on a unit of work, and whom to tell."""
+
+    size: int
+    place: Place | None
+    reads: bytes | None
+
+    def withdrawn(self) -> bool:
+        """Whether nobody waits for it any more."""
+
+    def run(self, unit: UnitOfWork) -> Awaitable[Any]:
+        """Do it."""
+
+    def answer(self, result: Any, failure: Exception | None) -> bool:
+        """Tell what became of it; return whether it was done only in part, and is to be run once more."""
+
+    def halve(self) -> bool:
+        """Do only half as much in one transaction from now on; return False when there is nothing to halve."""
+
+
+class SingleOperation:
+    """One caller's operation on one job."""
+
+    __slots__ = ("_arguments", "_future", "_operation", "place", "reads", "size")
+
+    def __init__(
+        self,
+        operation: Callable[..., Awaitable[Any]],
+        place: Place,
+        arguments: tuple[Any, ...],
+        future: asyncio.Future[Any],
+        size: int,
+        reads: bytes | None,
+    ) -> None:
+        self._operation = operation
+        self.reads = reads
+        self._arguments = arguments
+        self._future = future
+        self.place: Place | None = place
+        self.size = size
+
+    def withdrawn(self) -> bool:
+        return self._future.done()
+
+    def run(self, unit: UnitOfWork) -> Awaitable[Any]:
+        return self._operation(unit, self.place, *self._arguments)
+
+    def answer(self, result: Any, failure: Exception | None) -> bool:
+        future = self._future
+        if not future.done():
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+        return False
+
+    def halve(self) -> bool:
+        return False
+
+
+class ManyOperations:
+    """What one caller asks of many jobs: as if each were asked alone, and answered together."""
+
+    __slots__ = ("_answer", "_calls", "_met", "_most", "count", "place", "reads", "size")
+
+    def __init__(self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], size: int) -> None:
+        self._calls = calls
+        self.count = len(calls)
+        self._answer = answer
+        self._most = self.count
+        # What those have met that are done.
+        self._met: list[Exception | None] = []
+        self.place: Place | None = None
+        self.reads: bytes | None = None
+        self.size = size
+
+    def withdrawn(self) -> bool:
+        return False
+
+    async def run(self, unit: UnitOfWork) -> list[Exception | None]:
+        """Return what each of the calls met that are left, as far as the transaction holds them."""
+        calls = self._calls[len(self._met) :][: self._most]
+        await unit.prefetch([place for _, place, _ in calls])
+        met: list[Exception | None] = []
+        for operation, place, arguments in calls:
+            if met and unit.is_full:
+                break
+            try:
+                await operation(unit, place, *arguments)
+                met.append(None)
+            except Exception as error:
+                met.append(error)
+        return met
+
+    def answer(self, result: Any, failure: Exception | None) -> bool:
+        if len(self._met) == self.count:  # too late: its caller was told something else
+            if result is not None and len(result) == self.count:
+                self._answer(result)
+            return False
+        self._met += [failure] * (self.count - len(self._met)) if result is None else result
+        if len(self._met) < self.count:
+            return True
+        self._answer(self._met)
+        return False
+
+    def halve(self) -> bool:
+        most = min(self._most, self.count - len(self._met))
+        self._most = max(most // 2, 1)
+        return most > 1
+
+
+class SharedAccept:
+    """The accepts of all who ask for jobs on the same terms."""
+
+    def __init__(
+        self,
+        keys: TypeKeys,
+        terms: queue.AcceptTerms,
+        watch: bool,
+        give_back: Callable[[Entry], None],
+        looks: QueueReads,
+    ) -> None:
+        self.size = 0
+        self.place: Place | None = None
+        self.reads: bytes | None = None
+        self.keys = keys
+        self._looks = looks
+        self._terms = terms
+        self._watch = watch
+        self._give_back = give_back
+        self._most = _MOST_JOBS + terms.limit
+        self._callers: list[asyncio.Future[Accepted]] = []
+
+    def join(self, future: asyncio.Future[Accepted]) -> bool:
+        """Add a caller; return whether there is room for one more."""
+        self._callers.append(future)
+        return (len(self._callers) + 1) * self._terms.limit <= _MOST_JOBS
+
+    def withdrawn(self) -> bool:
+        self._callers = [future for future in self._callers if not future.done()]
+        return not self._callers
+
+    async def run(self, unit: UnitOfWork) -> tuple[list[Entry], Accepted]:
+        """Return the jobs, and what those come back with who go without."""
+        keys, looks = self.keys, self._looks
+        limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
+        looks.begin()
+        if spread == queue.ADAPTIVE:
+            spread = looks.spread(keys, limit)
+        # Nobody learns of the jobs that come in meanwhile: as if those had come just after this look.
+        terms = self._terms._replace(limit=limit, spread=spread, open_end=True)
+        taken, more = await queue.accept(unit, keys, terms)
+        looks.took(keys, spread, [entry.id for entry in taken])
+        if len(taken) == terms.limit:
+            # Where that was all that a transaction holds, there may be more.
+            return taken, EmptyQueue(None, None) if limit == self._most else []
+        # A watch does not fire for what its own transaction adds.
+        if more or (self._watch and unit.woke(keys)):
+            return taken, EmptyQueue(None, 0.0 if more is queue.More.DUE else None)
+        if not self._watch:
+            return taken, []
+        return taken, await queue.wait_for_more(unit, keys, self._terms.max_priority)
+
+    def halve(self) -> bool:
+        most = min(self._most, self._terms.limit * len(self._callers))
+        self._most = max(most // 2, 1)
+        return most > 1
+
+    def answer(self, result: Any, failure: Exception | None) -> bool:
+        self._looks.end()
+        if failure is not None:
+            for future in self._callers:
+                if not future.done():
+                    future.set_exception(copy.copy(failure))
+            return False
+        limit = self._terms.limit
+        taken, left = result
+        for position, future in enumerate(self._callers):
+            share = taken[position * limit : (position + 1) * limit]
+            if future.done():
+                # The caller has gone since: what was accepted for it must not stay locked.
+                for entry in share:
+                    self._give_back(entry)
+            elif share:
+                future.set_result(share)
+            else:
+                future.set_result(left)
+                if left:
+                    left = EmptyQueue(None, left.due_in)
+        if left and left.watch is not None:
+            left.watch.cancel()
+        return False

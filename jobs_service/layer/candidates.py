@@ -1,0 +1,180 @@
+"""Which jobs an accept may take: the first due ones in order, found in the queue's index entries.
+
+Jobs that the same transaction has made pending have no index entries yet: they are found among its entries.
+"""
+
+from __future__ import annotations
+
+import heapq
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
+
+from jobs_service.layer.key_parts import AFTER, pack_seconds, unpack_seconds
+from jobs_service.layer.keyspace import TypeKeys, end_of_priority
+from jobs_service.layer.record import READY, SCHEDULED, NewSeq
+from jobs_service.layer.strays import id_of_ready, take_out
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.store.base import KeyValue
+
+_SEQ_BYTES: Final = 12
+TIME_BYTES: Final = 9
+PAGE: Final = 256
+LONG_PAGE: Final = 2000
+MOST_TAKEN: Final = 16_000
+"""Jobs that one look takes, or passes over, at most: no more of the smallest are rewritten in one transaction."""
+
+_MOST_KEYS: Final = 4_000_000
+"""Bytes of keys after which a look at jobs that are scheduled for later reads no further."""
+
+MOST_EARLY: Final = 2000
+"""Those after which a look reads no further: it has moved some of them, and the next one sees fewer."""
+
+
+class AcceptTerms(NamedTuple):
+    """Which jobs a worker takes.
+
+    Attributes:
+        limit: at most so many; never more than a transaction can rewrite.
+        max_priority: packed; only up to and including this one. None for all.
+        due_by: seconds since the epoch; None for now. Of the jobs that are scheduled for later, the next 2,000 (or
+            `limit`) by time are looked at, and further ones until there are enough, up to 16,000 or some megabytes.
+        spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
+        make_ready: how many due jobs are made ready at most.
+        worker: who takes them, for their history.
+        max_history: events of it that are kept; None for as many as there are, and 20 at least.
+        open_end: whether fewer than `limit` may be taken though others come in behind them at the same time; otherwise
+            that is a conflict.
+    """
+
+    limit: int
+    max_priority: bytes | None
+    due_by: float | None
+    spread: int
+    make_ready: int
+    worker: str = ""
+    max_history: int | None = None
+    open_end: bool = False
+
+
+async def candidates(
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
+) -> tuple[list[Ranked], list[KeyValue]]:
+    """Return the first due jobs in order, those that this transaction made pending among them.
+
+    And the entries of ready jobs that are not due, as far as it met any.
+    """
+    ranked, early = await _ready_in_store(unit, keys, terms, due_by, wanted)
+    own = _pending_here(unit, keys, terms, due_by)
+    later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
+    if own or later:
+        # Of those due at the same time the id decides, which is not in the places of this transaction's own.
+        ranked = sorted(ranked + own + later, key=lambda item: (*item[0][:2], item[0][2] + item[1]))
+    # No job is here twice: the index entries of those that this transaction has moved are cleared already.
+    return ranked[:wanted], early
+
+
+Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
+"""((packed priority, 0 ready before / 1 made ready here / 2 scheduled, place within), packed id)."""
+
+IS_READY: Final = 0
+IS_SCHEDULED: Final = 2
+
+
+async def _ready_in_store(
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
+) -> tuple[list[Ranked], list[KeyValue]]:
+    # What of this must not change meanwhile is claimed when it is known what is taken.
+    reads = unit.transaction.snapshot
+    begin = keys.ready
+    end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
+    limit = wanted
+    places: list[Ranked] = []
+    early: list[KeyValue] = []
+    while True:
+        found = await reads.get_range(begin, end, limit=limit)
+        try:
+            due = [_ranked(keys, key) for key, value in found if is_due(value, due_by)]
+        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+            due = _parsed(unit, keys, found, due_by)
+        if len(due) < len(found):
+            latest = max(due_by, unit.now)
+            early += [(key, value) for key, value in found if not is_due(value, latest)]
+        places += due
+        if len(found) < limit or len(places) >= wanted or len(early) >= MOST_EARLY:
+            return places[:wanted], early
+        begin = found[-1][0] + b"\x00"
+        limit = PAGE
+
+
+def _parsed(unit: UnitOfWork, keys: TypeKeys, found: list[KeyValue], due_by: float) -> list[Ranked]:
+    """Return rank and packed id of those of these READY entries that are due; what is no entry is taken out."""
+    entries: list[KeyValue] = []
+    for key, value in found:
+        if id_of_ready(keys, key) is None:
+            take_out(unit, keys, key, None)
+        else:
+            entries.append((key, value))
+    return [_ranked(keys, key) for key, value in entries if is_due(value, due_by)]
+
+
+async def _scheduled_by(
+    unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
+) -> list[Ranked]:
+    """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
+
+    They are stored in the order of time, not of priority: of those that come due next the lowest priorities are taken.
+    Further ones are looked at only as long as there are fewer than wanted, and a bounded number: priorities may exclude
+    nearly all of them.
+    """
+    reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
+    begin = keys.scheduled
+    end = keys.scheduled + pack_seconds(due_by) + AFTER
+    offset = len(keys.scheduled)
+    page = max(LONG_PAGE, wanted)
+    first: list[Ranked] = []
+    looked_at = size = 0
+    while True:
+        found = await reads.get_range(begin, end, limit=page)
+        looked_at += len(found)
+        size += sum([len(key) for key, _ in found])
+        ranked = [
+            ((priority, 2, key[offset:]), key[offset + TIME_BYTES :])
+            for key, priority in found
+            if terms.max_priority is None or priority <= terms.max_priority
+        ]
+        first = heapq.nsmallest(wanted, first + ranked, key=itemgetter(0))
+        if len(found) < page or len(first) >= wanted or looked_at >= MOST_TAKEN or size > _MOST_KEYS:
+            return first
+        begin = found[-1][0] + b"\x00"
+
+
+def _pending_here(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float) -> list[Ranked]:
+    """Return the jobs that this transaction has made pending: their index entries are not written yet."""
+    own: list[Ranked] = []
+    for entry in unit.entries.values():
+        record = entry.record
+        if (
+            record is None
+            or not record.place
+            or entry.keys != keys
+            or not isinstance(record.seq, NewSeq)
+            or (record.run_at is not None and record.run_at > due_by)
+            or (terms.max_priority is not None and record.priority > terms.max_priority)
+        ):
+            continue
+        place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.order
+        own.append(((record.priority, 1 if record.place == READY else 2, place), entry.packed_id))
+    return own
+
+
+def _ranked(keys: TypeKeys, key: bytes) -> Ranked:
+    """Return rank and packed id of a READY key."""
+    start = len(keys.ready)
+    stamp = end_of_priority(keys, key)
+    after = stamp + 1 + _SEQ_BYTES
+    return (key[start:stamp], IS_READY, key[stamp:after]), key[after:]
+
+
+def is_due(packed_run_at: bytes, due_by: float | None) -> bool:
+    # What is no time at all is no reason to wait: nobody could say for how long.
+    return due_by is None or not packed_run_at or not unpack_seconds(packed_run_at) > due_by

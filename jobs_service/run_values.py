@@ -1,0 +1,78 @@
+"""What an application sees of a job's runs: the events of its history, its last error, and its progress."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+
+class HistoryKind(enum.StrEnum):
+    """What happened to a job."""
+
+    ADDED = "added"
+    """It was added, or resubmitted."""
+    STARTED = "started"
+    """A worker accepted it; the detail names the worker."""
+    STOPPED = "stopped"
+    """It was given back unfinished: by rotation, on shutdown, to go on later; the detail is the reason."""
+    CRASHED = "crashed"
+    """Its run failed; the detail is the reason."""
+    LOST = "lost"
+    """Its worker fell silent."""
+    FINISHED = "finished"
+    """Its run ended; `outcome` tells how."""
+    CANCELED = "canceled"
+    """It ended because somebody removed it while it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEvent:
+    """One event of a job's history.
+
+    Attributes:
+        kind: what happened.
+        at: when, seconds since the epoch.
+        detail: who started it, or why it crashed or was stopped; at most 255 bytes.
+    """
+
+    kind: HistoryKind
+    at: float
+    detail: str = ""
+
+    @property
+    def time(self) -> datetime:
+        """When, as an aware datetime (UTC)."""
+        return datetime.fromtimestamp(self.at, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """How a job's last failed run ended.
+
+    Attributes:
+        type: name of the exception's class.
+        message: what it said.
+        traceback: the last lines of its traceback; empty when there is none.
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job has come.
+
+    Attributes:
+        done: so much, in whatever unit.
+        total: of so much; None when nobody knows.
+        message: what it is doing.
+        attempt: which of the job's runs has said so, 1 for the first; None when nobody knows. Equality leaves it out.
+    """
+
+    done: float
+    total: float | None = None
+    message: str = ""
+    attempt: int | None = field(default=None, compare=False)
