@@ -1,7 +1,7 @@
-"""What runs of one handler: begun in its slots, asked to end, and ended. Floor: runner.
+"""The active runs of one handler: begun in its slots, asked to end, and ended.
 
-It lasts as long as the runner, whatever becomes of the lane that accepts jobs and of the heartbeat that keeps them
-alive: a handler that runs does not learn that one of these has crashed and was started again.
+This object lives as long as the runner. The worker pool that accepts the jobs, and the heartbeat that keeps them alive,
+may crash and be started again without any effect on handlers that run.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class ActiveRuns:
     """The runs of one handler's jobs, in a limited number of slots.
 
     Args:
-        service: the service.
-        handler: what runs them.
-        cap: shared by all handlers.
+        service: the service in which the runner runs.
+        handler: the handler.
+        slot_limit: shared by all handlers.
 
     Attributes:
         handler: as given.
         log: for events about its jobs.
         busy: how many slots are taken.
-        draining: whether the runner ends: nothing more is begun.
+        draining: whether the runner is ending: nothing more is begun.
         room: set when a slot may be free.
         some: set while there are runs.
-        queue_watch, cancel_watch: on which the lane waits, if it does: fired when it is to look again.
+        queue_watch, cancel_watch: those on which the worker pool waits, if it does; fired to have it read again.
     """
 
     def __init__(self, service: ServiceAccess, handler: Handler[Any, Any], slot_limit: SlotLimit) -> None:
@@ -81,24 +81,24 @@ class ActiveRuns:
 
     @property
     def free(self) -> int:
-        """How many slots are free; less than none when there are fewer than there were."""
+        """How many slots are free; negative after their number was reduced."""
         return self.options.slots - self.busy
 
     @property
     def leaving(self) -> int:
-        """How many handlers were asked to end, and still have their grace to do so."""
+        """How many handlers were asked to end and have not ended yet, within their grace."""
         return sum(run.stop_reason is not None and run.can_be_asked for run in self._by_lock.values())
 
     def all(self) -> list[Run]:
-        """Return whatever has not ended for good, in the order in which it was accepted."""
+        """Return all runs whose end is not stored yet, in the order in which they were accepted."""
         return [*self._by_lock.values()]
 
     def running(self) -> list[Run]:
-        """Return what runs and was not asked to end, in the order in which it was accepted."""
+        """Return the runs that were not asked to end, in the order in which they were accepted."""
         return [run for run in self._by_lock.values() if run.stop_reason is None and not run.has_ended]
 
     def wake(self) -> None:
-        """Have the lane look whether there is something to do."""
+        """Have the worker pool check again whether there is something to do."""
         self.room.set()
         if self.queue_watch is not None:
             self.queue_watch.fire()
@@ -106,11 +106,11 @@ class ActiveRuns:
     # Beginning
 
     def begin(self, jobs: list[RunningJob]) -> None:
-        """Run jobs that were accepted; they have places of the cap already."""
+        """Run accepted jobs; the slots of the limit over all handlers were taken for them before."""
         if self.log.wants_details():
             for job in jobs:
                 self.log.debug("job_started", id=job.id, attempt=job.attempts)
-        at = self._loop.time()  # one for all: the starts before decide which of them runs longest
+        at = self._loop.time()  # one for all: rotation then compares their earlier starts
         for job in jobs:
             self._begin(job, at)
 
@@ -137,7 +137,7 @@ class ActiveRuns:
             run.timers.append(self._loop.call_later(limit, self.stop_run, run, StopReason.OVERTIME))
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
-        """Ask a function of the user's about a job."""
+        """Call the user's function that says whether a job is continuous."""
         try:
             return bool(question(job))
         except Exception as error:
@@ -150,15 +150,15 @@ class ActiveRuns:
         try:
             if run.stop_reason is None:
                 end = await self._execution.run(run)
-            else:  # it was asked to end before it had begun
+            else:  # it was asked to end before it began
                 end = self._execution.end_of_stopped(run.job, run.stop_reason)
         finally:
-            # First the room: who accepts the next jobs does so in the transaction that writes these ends.
+            # The slot is freed first, so that the next jobs are accepted in the transaction that writes this end.
             self._left(run)
             self._write(run, end)
 
     def _left(self, run: Run) -> None:
-        """A handler has ended: its slot is free."""
+        """Free the slot of a handler that has ended."""
         for timer in run.timers:
             timer.cancel()
         self.busy -= 1
@@ -195,7 +195,7 @@ class ActiveRuns:
             if self.cancel_watch is not None:
                 self.cancel_watch.fire()
 
-    # What the owner of the jobs is told
+    # What handlers do with their jobs, see RunObserver
 
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
@@ -204,7 +204,7 @@ class ActiveRuns:
             run.size = job._record.size()
 
     def job_ending(self, job: RunningJob, whether: bool) -> None:
-        """A handler ends its job in a transaction of its own, which may take effect or not; or has not, after all."""
+        """A handler begins to end its job in a transaction of its own, or that has not taken effect."""
         run = self._by_lock.get(job.lock)
         if run is not None:
             run.ending = whether
@@ -221,15 +221,15 @@ class ActiveRuns:
     # Stopping runs
 
     def heed(self, runs: Iterable[Run], found: Iterable[LockStatus]) -> None:
-        """Act on what jobs are found to be to this worker: have the handlers of those that are lost to it end."""
+        """Ask the handlers to end whose jobs were found canceled, or taken over by another worker."""
         for run, holding in zip(runs, found, strict=True):
             if holding is LockStatus.TAKEN and run.ending:
-                run.written = True  # as its handler wanted; that goes on
+                run.written = True  # its handler has ended it as it wanted to, and goes on
             elif holding in _WHY and not run.written:
                 self.stop_run(run, _WHY[holding])
 
     def stop_run(self, run: Run, why: StopReason) -> None:
-        """Ask a handler to end, and go on without it when its grace is over."""
+        """Ask a handler to end, and give up its job when the grace is over."""
         if run.task is None or run.task.done() or run.stop_reason is StopReason.TAKEN or run.stop_reason is why:
             return
         first = run.stop_reason is None
@@ -237,14 +237,14 @@ class ActiveRuns:
             return
         run.stop_reason = why
         if first:
-            # Once only: what it does in its grace is not interrupted. And a task that is canceled before its first
-            # step would not even give its slot back.
+            # A handler is canceled once only, so that what it does in its grace is not interrupted. A task that has
+            # not begun is not canceled, because it would never run, nor give its slot back.
             if run.begun:
                 run.task.cancel(why.value)
             run.timers.append(self._loop.call_later(self.options.grace, self._abandon, run))
 
     def _abandon(self, run: Run) -> None:
-        """Give up a job whose handler goes on; its slot stays taken as long as it does."""
+        """Give up the job of a handler that goes on after its grace; it keeps its slot until it ends."""
         assert run.task is not None
         assert run.stop_reason is not None
         if run.task.done() or run.written:
@@ -253,16 +253,17 @@ class ActiveRuns:
             "handler_ignores_cancellation", id=run.job.id, why=run.stop_reason.value, seconds=self.options.grace
         )
         self._write(run, self._execution.end_of_stopped(run.job, run.stop_reason))
-        # From here on it is nobody's, whenever the handler ends.
+        # Whatever the handler returns later has no effect.
         run.written = run.abandoned = True
         run.task.cancel(run.stop_reason.value)
 
     async def drain(self) -> None:
-        """Begin nothing more; let what runs end within its grace, then have it end, then go without it."""
+        """End all runs: wait for one grace, ask the handlers to end, wait for another grace, give up the rest."""
         self.draining = True
         self.wake()
         for run in self.running():
-            if run.continuous or self.handler.kind == "command":  # they would not end by themselves
+            # These would not end by themselves within the grace.
+            if run.continuous or self.handler.kind == "command":
                 self.stop_run(run, StopReason.ENDING)
             elif run.announce is not None:
                 run.announce()

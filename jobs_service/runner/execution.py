@@ -1,6 +1,6 @@
 """One run of one job by its handler, from the decoding of its arguments to what is to be written at its end.
 
-Floor: runner. Nothing here touches the store: what becomes of the job is returned as an End.
+Nothing here touches the store: the result is a RunEnd, which RunEndings writes.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class RunEnd(NamedTuple):
     """What is to be written when a run has ended.
 
     Attributes:
-        operation: of the layer, called with unit, place, lock and the arguments; None for nothing at all.
+        operation: of the layer, called with unit, place, lock and the arguments; None to write nothing.
         arguments: see `operation`.
-        size: bytes that it writes beside what is there, about.
+        size: about how many bytes it adds to the record.
         error: how the run failed, for the log; None when it did not.
         raised: what `error` describes.
         retry_in: seconds until the next attempt; None when there is none.
-        instead: whether it stands for an end that the store did not take.
+        instead: whether it replaces an end that the store did not take.
     """
 
     operation: Callable[..., Any] | None
@@ -82,7 +82,7 @@ class RunEnd(NamedTuple):
         Args:
             log: of the handler.
             job: whose run it was.
-            seconds: that it took.
+            seconds: how long it took.
         """
         if self.error is None:
             if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
@@ -92,15 +92,15 @@ class RunEnd(NamedTuple):
         if self.retry_in is not None:
             fields["retry_in"] = round(self.retry_in, 3)
         if self.operation is running_jobs.finish:
-            fields["attempt"] += self.arguments[2].attempts  # a run that ends a job without attempts left is none
+            fields["attempt"] += self.arguments[2].attempts  # -1 where the job had no attempts left, and did not run
             log.warning("job_failed", **fields)
-        elif isinstance(self.raised, Retry):  # what the handler has asked for is nothing to be warned of
+        elif isinstance(self.raised, Retry):  # the handler has asked for it, so it is no warning
             log.info("job_retrying", **fields)
         else:
             log.warning("job_crashed", **fields)
 
     def log_dropped(self, log: EventLog, job: RunningJob) -> None:
-        """Log what is lost of an end because the handler had ended its job before."""
+        """Log an error or a result that is lost because the handler had ended its job before."""
         if self.raised is not None and self.error is not None:
             brief = _brief(self.error, _MOST_LOGGED)
             log.error("handler_failed_after_end", id=job.id, error=brief, exc_info=self.raised)
@@ -112,7 +112,7 @@ NO_END: Final = RunEnd(None)
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
-    """Return the context variable with which structlog binds a name: looking it up by name for each job is slow."""
+    """Return the context variable with which structlog binds a name: to look it up by name for each job is slow."""
     return copy_context().run(lambda: bind_contextvars(**{name: None})[name]).var
 
 
@@ -120,14 +120,14 @@ _LOGGED_TYPE: Final = _logged_variable("job_type")
 _LOGGED_ID: Final = _logged_variable("job_id")
 
 _GIVEN_BACK: Final = object()
-"""What a plain function's run comes to that has seen that it is to return, and has, with nothing to show for it."""
+"""The result of a plain function that has seen that it is to stop, and has returned None."""
 
 
 class Execution:
     """How the jobs of one handler are run.
 
     Args:
-        handler: whose function is called.
+        handler: the handler.
         sources: wall-clock time and randomness.
         blocked: called with a job and seconds when its handler has blocked the loop for so long.
     """
@@ -144,14 +144,14 @@ class Execution:
         return self._handler.options
 
     async def run(self, run: Run) -> RunEnd:
-        """Run the handler, and return what becomes of the job. Raises nothing: whatever happens is an end.
+        """Run the handler, and return what becomes of the job. It raises nothing: whatever happens is an end.
 
         Args:
-            run: of a job that was accepted, its attempt counted. It knows why the handler was asked to end, if it was.
+            run: of a job that was accepted, which has counted the attempt.
         """
         job, handler = run.job, self._handler
         if not has_attempts_left(job.attempts, run.max_attempts, handler.options):
-            # Workers that die with a job leave no other trace than the attempts that they began.
+            # A worker that dies leaves no other trace than the attempt that it began.
             return self._used_up(job)
         try:
             args = handler.codec.decode(job.data) if handler.takes_args else None
@@ -161,11 +161,11 @@ class Execution:
         try:
             if handler.kind == "thread":
                 result = await self._in_thread(run, args)
-            else:  # of all runs the most frequent: each coroutine less counts
+            else:  # the most frequent case: it has no coroutine of its own, because each one costs time
                 result = await Steps(handler.call(job, args), functools.partial(self._blocked, job))
         except GeneratorExit:
             raise  # the loop is gone
-        except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop with all other jobs
+        except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop, and all other jobs
             return self._end_of_raising(run, error)
         finally:
             _LOGGED_ID.reset(bound_id)
@@ -179,7 +179,7 @@ class Execution:
         blocking = BlockingJob(job, asyncio.get_running_loop())
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
-        # A removed job is wanted by nobody, whether its function has looked or not.
+        # Of a canceled job nobody wants the result, whether its function has looked at `stopping` or not.
         if result is None and (blocking.has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written:
             return _GIVEN_BACK
         return result
@@ -189,12 +189,12 @@ class Execution:
         if run.stop_reason is StopReason.TAKEN:
             return NO_END
         if run.stop_reason is StopReason.OVERTIME:
-            # It has swallowed its cancellation: late is late, as for one that passes it on.
+            # The handler has swallowed its cancellation; it is late all the same.
             return self.end_of_stopped(job, run.stop_reason)
         if result is _GIVEN_BACK:
             return self.end_of_stopped(job, run.stop_reason or StopReason.ENDING)
         if (run.written or run.ending) and isinstance(result, Job):
-            result = None  # what the operation that has ended the job returned
+            result = None  # the handler returned what `job.finish()` returned, for instance
         try:
             json = b"" if result is None else creation.json_of(job.type, job.id, result)
         except (InvalidJob, JobTooLarge) as error:
@@ -206,9 +206,10 @@ class Execution:
         return self._failed_for_good(job, error)._replace(instead=True)
 
     def _end_of_raising(self, run: Run, raised: BaseException) -> RunEnd:
+        """Return the end of a run whose handler has raised; also where the exception's own code fails."""
         try:
             return self._raised(run, raised)
-        except Exception as error:  # an exception that fails itself when it is looked at, as the user's code can
+        except Exception as error:
             return (
                 self._failed(run.job, error)
                 if run.stop_reason is None
@@ -217,12 +218,12 @@ class Execution:
 
     def _raised(self, run: Run, raised: BaseException) -> RunEnd:
         job, why = run.job, run.stop_reason
-        # A handler may work on other jobs as well: what it is told of those is an error like any other.
+        # A handler may work on other jobs as well; a WorkerConflict or JobCanceled about those is an ordinary error.
         own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
         if why is StopReason.TAKEN:
             return NO_END
         if any(isinstance(each, WorkerConflict) for each in own):
-            # Others have the job; or the handler itself has ended it, and goes on with what is not its job any more.
+            # Another worker has the job; or the handler has ended it itself, and goes on to use it.
             return RunEnd(None, error=_described(raised), raised=raised) if run.written else NO_END
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
@@ -234,19 +235,19 @@ class Execution:
             later = self._sources.wall_time() + error.seconds
             return self._stopped(f"snoozed for {error.seconds:g} s", later)
         if isinstance(error, asyncio.CancelledError):
-            # Nobody has asked for it: something in the handler was canceled, and it passed that on.
+            # Nobody has asked the handler to end: something in it was canceled, and it passed that on.
             error = JobsError("the handler canceled itself")
         return self._failed(job, error)
 
     def _stopped(self, reason: str, run_at: float | None = None) -> RunEnd:
-        """Return the end of a job that is given back: to run from a time on, seconds since the epoch."""
+        """Return the end of a job that is given back, to run again from a time on (seconds since the epoch)."""
         return RunEnd(running_jobs.stop, (run_at, self._options.max_history, reason))
 
     def _canceled(self) -> RunEnd:
         return RunEnd(running_jobs.finish, (None, Outcome.CANCELED, RunReport(max_history=self._options.max_history)))
 
     def end_of_stopped(self, job: RunningJob, why: StopReason) -> RunEnd:
-        """Return the end of a job whose handler was asked to end, and has said nothing else or goes on all the same."""
+        """Return the end of a job whose handler was asked to end, and has done so or goes on all the same."""
         match why:
             case StopReason.TAKEN:
                 return NO_END
@@ -261,14 +262,14 @@ class Execution:
                 return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))
 
     def _used_up(self, job: RunningJob) -> RunEnd:
-        """Return the end of a job that was lost with its worker in the last of its attempts, and does not run again."""
+        """Return the end of a job that was lost with its worker in its last attempt, and does not run again."""
         end = self._failed_for_good(job, JobsError(_how_used_up(job)))
         json, outcome, report = end.arguments
         assert end.error is not None
-        if (last := error_of(job)) is not None:  # where the last run that could say so has failed
+        if (last := error_of(job)) is not None:  # the traceback of the last run that has failed
             error = dataclasses.replace(end.error, traceback=last.traceback)
             report = report._replace(error=run_data.error_json(error))
-        # This run was begun, but is none.
+        # The accept has counted this attempt, but the job does not run.
         return end._replace(arguments=(json, outcome, report._replace(attempts=-1)))
 
     def _failed(self, job: RunningJob, error: BaseException) -> RunEnd:
@@ -311,13 +312,13 @@ def _succeeded(json: bytes | None, max_history: int | None) -> RunEnd:
     return RunEnd(running_jobs.finish, (None, Outcome.SUCCEEDED, report), len(json or b""))
 
 
-@functools.lru_cache(maxsize=16)  # most handlers return nothing, and the ends of their runs are the same
+@functools.lru_cache(maxsize=16)  # most handlers return nothing, and their ends are all the same
 def _succeeded_with_nothing(max_history: int | None) -> RunEnd:
     return _succeeded(b"", max_history)
 
 
 def _how_used_up(job: RunningJob) -> str:
-    """Return why a job does not run any more that was accepted once too often."""
+    """Return what the error of a job says that had no attempts left when it was accepted."""
     kinds = [event.kind for event in history_of(job)]
     error = error_of(job)
     crashed = kinds.count(HistoryKind.CRASHED)
@@ -341,7 +342,7 @@ def _brief(error: JobError, most: int) -> str:
 
 
 def _described(error: BaseException) -> JobError:
-    """Return an error as it is kept: what it said, and where, in few lines."""
+    """Return an error as it is stored: its class, its message and the end of its traceback."""
     message = message_of(error)[:_MOST_OF_A_MESSAGE]
     where = ""
     if error.__traceback__ is not None and not isinstance(error, Retry | Discard | InvalidJob):
@@ -355,7 +356,7 @@ def _described(error: BaseException) -> JobError:
 
 
 def _from_the_handler_on(frames: TracebackType) -> TracebackType:
-    """Return the frames without those in front that have called the handler; all if it has none itself."""
+    """Return the frames without those of the runner in front; all of them if the handler has none."""
     own: TracebackType | None = frames
     while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
         own = own.tb_next

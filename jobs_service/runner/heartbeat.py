@@ -1,7 +1,6 @@
 """The heartbeat of one handler's runs: an actor that shows the store, again and again, that they are alive.
 
-Floor: runner. It has nothing to do with the lane that accepts jobs: those that run are not lost because that
-has crashed.
+It is independent of the worker pool that accepts jobs: when that has crashed, jobs that run are not lost.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ BEATS: Final = 3
 """Heartbeats per activity timeout."""
 
 _HOLDOFF: Final = 0.05
-"""Seconds between two looks at the type's timeout at least."""
+"""Least seconds between two reads of the type's timeout."""
 
 _SHOWN_IDS: Final = 10
 _RHYTHM_CHANGED: Final = "rhythm changed"
 
 
 LONG_RUN: Final = 3600.0
-"""Seconds after which the log says of a run without a time limit that it still goes on."""
+"""Seconds after which the log mentions a run without a time limit that still goes on."""
 
 
 class Heartbeat(Actor):
-    """Keeps what runs of one type alive, whatever the handlers do.
+    """Keeps the running jobs of one type alive, whatever their handlers do.
 
     Args:
         context: the service's.
-        runs: what runs.
+        runs: the runs of the type.
     """
 
     def __init__(self, context: Context, runs: ActiveRuns) -> None:
@@ -56,18 +55,18 @@ class Heartbeat(Actor):
 
     async def run(self) -> None:
         self.spawn_link(self._follow_timeout(), "timeout")
-        # Whether somebody did this before, and how long ago, is not known.
+        # This may be a restart, and it is not known when the last heartbeat was.
         await self._renew(self._active_runs.all())
         while True:
             period = self._timeout / BEATS
             on_time = not await self._is_changed_before(self._loop.time() + period)
-            # What was accepted in the latter half of the period is renewed in time by the next one.
+            # Jobs accepted in the second half of the period are still in time with the next heartbeat.
             before = self._loop.time() - period / 2 if on_time else self._loop.time()
             await self._renew([run for run in self._active_runs.all() if run.at <= before])
             self._log_long_runs()
 
     def _log_long_runs(self) -> None:
-        """Say once of each run that it takes very long: as long as its handler hangs, nobody else takes the job."""
+        """Log once of each run that it takes very long: while a handler hangs, no other worker takes the job."""
         now = self._loop.time()
         runs = {run.lock: run for run in self._active_runs.all() if now - run.at >= LONG_RUN and not run.continuous}
         for lock in runs.keys() - self._long:
@@ -77,7 +76,7 @@ class Heartbeat(Actor):
         self._long = {*runs}
 
     async def _is_changed_before(self, at: float) -> bool:
-        """Wait until a time of the loop's clock, no longer than until the rhythm is another one."""
+        """Wait until a time of the loop's clock; return True at once when the type's timeout has changed."""
         while (left := at - self._loop.time()) > 0:
             message = await self.receive(left)
             if message is None:
@@ -88,7 +87,7 @@ class Heartbeat(Actor):
         return False
 
     async def _renew(self, runs: Sequence[Run]) -> None:
-        """Show that jobs are alive: what cannot be renewed is no reason not to renew the others."""
+        """Show that jobs are alive; one that cannot be renewed does not keep the others from being renewed."""
         failed: list[tuple[JobId, Exception]] = []
         alive = [run for run in runs if not run.written]
         try:
@@ -100,7 +99,7 @@ class Heartbeat(Actor):
             self._active_runs.log.error("heartbeat_failed", count=len(failed), ids=ids, exc_info=failed[0][1])
 
     async def _renew_part(self, part: Sequence[Run], failed: list[tuple[JobId, Exception]]) -> None:
-        """Renew some in one transaction; where that fails because of one of them, those without it."""
+        """Renew some in one transaction; where one of them makes it fail, halve until only that one is left out."""
         batch = [run for run in part if not run.written]
         if not batch:
             return
@@ -135,7 +134,7 @@ class Heartbeat(Actor):
         return await self._context.transact(renew)
 
     async def _follow_timeout(self) -> None:
-        """Have hearts beat in the rhythm of the type's timeout as soon as somebody has changed that."""
+        """Follow changes of the type's timeout, which decides how often there is a heartbeat."""
 
         async def look(transaction: Transaction) -> tuple[float | None, Watch]:
             keys = self._active_runs.keys
@@ -150,7 +149,7 @@ class Heartbeat(Actor):
                 self._timeout = timeout
                 self.cast(_RHYTHM_CHANGED)
             try:
-                with contextlib.suppress(JobsError):  # a watch that was lost: look again
+                with contextlib.suppress(JobsError):  # after the loss of a watch, read again
                     await watch.wait()
             finally:
                 watch.cancel()

@@ -1,7 +1,4 @@
-"""Who a handler's job calls: the service does what is asked, and those who look after the run learn of it.
-
-Floor: runner.
-"""
+"""What the operations of a handler's job call: the service does the operation, and the runner learns of it."""
 
 from __future__ import annotations
 
@@ -14,13 +11,18 @@ JobT = TypeVar("JobT", bound=Job)
 
 
 class RunObserver(Protocol):
-    """Who looks after the runs."""
+    """What learns of the operations of running jobs."""
 
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
 
     def job_ending(self, job: RunningJob, whether: bool) -> None:
-        """A handler ends its job in a transaction of its own, which may take effect or not; or has not, after all."""
+        """A handler begins to end its job in a transaction of its own, or that has not taken effect.
+
+        Args:
+            job: the job.
+            whether: True when it begins, False when it has not taken effect.
+        """
 
     def job_ended(self, job: RunningJob, ended: Job) -> None:
         """A handler has ended its job itself."""
@@ -31,7 +33,7 @@ class JobWorker:
 
     Args:
         service: does what is asked.
-        observer: is told what was done.
+        observer: learns what was done.
     """
 
     def __init__(self, service: Worker, observer: RunObserver) -> None:
@@ -39,7 +41,7 @@ class JobWorker:
         self._observer = observer
 
     def take(self, job: RunningJob) -> RunningJob:
-        """Make a running job this owner's."""
+        """Have the operations of a running job come here."""
         job._worker = self
         return job
 

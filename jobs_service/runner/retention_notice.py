@@ -1,7 +1,4 @@
-"""What is said of how long finished jobs are kept, when handlers start: that jobs vanish must surprise nobody.
-
-Floor: runner.
-"""
+"""The log event about how long finished jobs are kept: nobody must be surprised that jobs vanish."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ _TICKS: Final = (KEEP_TICKS, None)
 
 
 def tell_of_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
-    """Log of which types finished jobs are removed after which time: one line for all that agree on it.
+    """Log after which time finished jobs are removed: one event for all types that have the same times.
 
-    Of periodic ones it is told where they differ from the default: nobody has added their jobs, or looks for old ones.
+    Periodic handlers with the default times are left out: nobody has added their jobs, or looks for old ones.
 
     Args:
-        handlers: that start.
-        periodic: those whose jobs come by themselves.
+        handlers: those that start.
+        periodic: those of them whose jobs are added by schedule.
     """
     ticking = {id(handler) for handler in periodic}
     types: dict[tuple[float | None, float | None], list[JobType]] = {}

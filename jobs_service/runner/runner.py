@@ -1,4 +1,4 @@
-"""The runner of one service: a supervised lane per handler, tickers, and the end of them all. Floor: runner."""
+"""The runner of one service: its tree of worker pools, heartbeats and tickers, from the start to the end."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ from jobs_service.actors.context import log
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.runner.rotation import rotation
-from jobs_service.runner.run import StopReason
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
+from jobs_service.runner.slot_sharing import SlotSharing
 from jobs_service.runner.ticker import Periodic, Ticker
-from jobs_service.runner.worker_pool import WorkerPool, is_time
-from jobs_service.supervision import Actor, ChildSpec, PatientSupervisor, Process, run_tree
+from jobs_service.runner.worker_pool import WorkerPool
+from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
 
 _NAME: Final = "runner"
 
 _LONGEST_PAUSE: Final = 10.0
-"""Seconds before a part that fails again and again is started once more."""
+"""Seconds before a child that fails again and again is started once more."""
 
 _LONGEST_PAUSE_OF_HEARTBEATS: Final = 0.2
-"""The same for a heartbeat, in whose pause jobs that run may count as lost."""
+"""The same for a heartbeat: during its pause, running jobs may come to count as lost."""
 
 
 class Runner:
     """Runs the jobs of all handlers until it is canceled.
 
-    What fails in the lane of one handler concerns no other, nor the jobs that it runs: it is started again after a
-    pause that grows, for as long as the runner runs.
+    A worker pool that fails is started again after a pause, which grows, for as long as the runner runs. Neither other
+    handlers nor the jobs that run already are concerned.
 
     Args:
-        service: the service.
+        service: the service in which it runs.
         handlers: each of another type.
-        periodic: those of them whose jobs come by themselves.
-        max_jobs: the cap over all; None for as many as they have slots.
-        started: called once, when all types are there and their jobs are accepted.
+        periodic: those of them whose jobs are added by schedule.
+        max_jobs: how many jobs all handlers together may run; None for as many as they have slots.
+        started: called once, when all types exist and their jobs are accepted.
     """
 
     def __init__(
@@ -65,22 +64,21 @@ class Runner:
             name = f"ticker {self._runs[each.handler.packed].keys.name}"
             children.append(ChildSpec(name, partial(Ticker, service.context, each)))
         if max_jobs is not None:
-            children.append(
-                ChildSpec("sharing", lambda: _Sharing(self._slot_limit, self._runs, self._worker_pools, self._changed))
-            )
+            sharing = partial(SlotSharing, self._slot_limit, self._runs, self._worker_pools, self._changed)
+            children.append(ChildSpec("sharing", sharing))
         self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)
 
     async def run(self) -> None:
         """Run jobs until the caller is canceled; then let those that run end within their grace.
 
         Raises:
-            SupervisorFailed: a lane cannot be started at all.
+            SupervisorFailed: a worker pool cannot be started at all.
         """
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         try:
             await asyncio.wait([task])
         finally:
-            # Heartbeats go on as long as handlers do.
+            # The tree ends last, because heartbeats go on as long as handlers do.
             await _through(self._drain())
             task.cancel()
             await _through(_ended(task))
@@ -89,7 +87,7 @@ class Runner:
     def options_changed(self, handler: Handler[Any, Any]) -> None:
         """Go on with the options that a handler has now."""
         worker_pool = self._worker_pools.get(handler.packed)
-        if worker_pool is not None:  # else it begins with them
+        if worker_pool is not None:  # one that starts later begins with them
             worker_pool.options_changed()
             self._changed.set()
 
@@ -128,57 +126,12 @@ class Runner:
                 log.error("runner_end_failed", exc_info=failure)
 
 
-class _Sharing(Actor):
-    """Has continuous jobs take turns where not a handler's slots are all taken, but the places of the cap."""
-
-    def __init__(
-        self,
-        slot_limit: SlotLimit,
-        runs: dict[bytes, ActiveRuns],
-        worker_pools: dict[bytes, WorkerPool],
-        changed: asyncio.Event,
-    ) -> None:
-        super().__init__("sharing")
-        self._slot_limit = slot_limit
-        self._runs = runs
-        self._worker_pools = worker_pools
-        self._changed = changed
-
-    async def run(self) -> None:
-        last = self._loop.time()
-        while True:
-            interval = min(runs.options.interval for runs in self._runs.values())
-            if await is_time(last + interval, self._changed):
-                last = self._loop.time()
-                if self._slot_limit.is_full:
-                    await self._share()
-
-    async def _share(self) -> None:
-        limit = self._slot_limit.limit
-        assert limit is not None
-        every = list(self._runs.values())
-        holders = {run: runs for runs in every for run in runs.running()}
-        continuous = rotation(holders)
-        if not continuous:
-            return
-        leaving = sum(runs.leaving for runs in every)
-        # A lane whose own slots are all taken sees to its turns itself.
-        waiting = [self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0]
-        due = sum([await worker_pool.count_due(limit) for worker_pool in waiting])
-        churn = max(runs.options.max_churn for runs in every)
-        for run in continuous[: min(max(due - leaving, 0), churn)]:
-            runs = holders[run]
-            runs.stop_run(run, StopReason.STOPPED)
-            # Else it might be the one to whom the place goes.
-            self._slot_limit.put_last(runs)
-
-
 async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
 async def _through(work: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end; being canceled once more does not shorten it."""
+    """Wait until this is done; being canceled again does not shorten it."""
     task = asyncio.get_running_loop().create_task(work)
     while not task.done():
         try:

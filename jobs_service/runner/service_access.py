@@ -1,4 +1,4 @@
-"""What the runner needs of the service that it runs in. Floor: runner."""
+"""What the runner needs from the service in which it runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ServiceAccess:
 
     Attributes:
         context: store, keyspace, settings and sources.
-        operations: what many callers ask for at the same time shares a transaction.
-        worker: what running jobs call.
-        accept: takes jobs on these terms, or comes back with a watch on the queue; gives back what comes for a caller
-            who was canceled.
-        count_due: returns how many jobs of a type are due, counted up to a limit; of priorities up to a packed one.
+        operations: the group commit, where operations of the same moment share a transaction.
+        worker: does the operations of running jobs.
+        accept: takes jobs on these terms, or returns a watch on the queue. Jobs that are accepted for a caller who was
+            canceled meanwhile are given back.
+        count_due: returns how many jobs of a type are due, counted up to a limit, of priorities up to a packed one.
     """
 
     context: Context

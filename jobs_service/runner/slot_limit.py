@@ -1,4 +1,4 @@
-"""The cap over all handlers of one runner: how many jobs of all types may run at the same time. Floor: runner."""
+"""The limit over all handlers of one runner: how many jobs of all types may run at the same time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import asyncio
 
 
 class SlotLimit:
-    """So many places; who finds none waits in line.
+    """Counts the slots that are taken; worker pools that find none free wait in line.
 
     Args:
-        limit: how many; None for as many as the handlers have slots.
+        limit: how many slots there are; None for as many as the handlers have.
+
+    Attributes:
+        limit: as given.
+        taken: how many slots are taken.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -19,15 +23,18 @@ class SlotLimit:
 
     @property
     def is_full(self) -> bool:
-        """Whether no place is left."""
+        """Whether no slot is left."""
         return self.limit is not None and self.taken >= self.limit
 
     async def take(self, who: object, most: int) -> int:
-        """Take up to so many places, at least one; who waits longest for it gets the first that is given back.
+        """Take up to so many slots, at least one; whoever waits longest gets the first that is given back.
 
         Args:
-            who: takes them; does so once at a time.
+            who: takes them; it must not wait twice at the same time.
             most: at least 1.
+
+        Returns:
+            How many were taken.
         """
         got = 0
         if self.is_full:
@@ -38,7 +45,7 @@ class SlotLimit:
         return got + more
 
     def give_back(self, count: int) -> None:
-        """Give places back: one to each who waits, as far as they go."""
+        """Give slots back: each of those who wait gets one, in the order of the line."""
         self.taken -= count
         while self._line and not self.is_full:
             turn = self._line.pop(next(iter(self._line)))
@@ -47,7 +54,7 @@ class SlotLimit:
                 turn.set_result(None)
 
     def put_last(self, who: object) -> None:
-        """Have one who may be waiting let all others go first."""
+        """Move one to the end of the line, if it waits there."""
         turn = self._line.pop(who, None)
         if turn is not None:
             self._line[who] = turn

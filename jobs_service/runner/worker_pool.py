@@ -1,7 +1,7 @@
-"""The lane of one handler: an actor that accepts jobs into its slots, hears of canceled ones, and has them take turns.
+"""The worker pool of one handler: an actor that accepts jobs into its slots.
 
-Floor: runner. It never polls: it waits on the queue when there are no jobs, and on the type's canceled jobs while any
-run. What it has begun goes on without it: see Runs.
+It never polls: it waits on a watch of the queue when there are no jobs, and on one of the type's canceled jobs while
+any run. Runs that it has begun go on when it crashes: see ActiveRuns.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from jobs_service.supervision import Actor
 T = TypeVar("T")
 
 _SETTLED: Final = 0.05
-"""Seconds that a job has run before anybody looks whether it was canceled: most have ended by then."""
+"""Seconds that a job has run before it is read whether it was canceled: most have ended by then."""
 
 _MOST_ACCEPTED: Final = 1000
 
 _LONGEST_GATHERING: Final = 0.1
-"""Seconds that free slots wait for others at most."""
+"""Most seconds that free slots wait for more of them."""
 
 
 class WorkerPool(Actor):
-    """Accepts the jobs of one type into its slots.
+    """Accepts the jobs of one type into its slots, ends canceled ones, and has continuous ones take turns.
 
     Args:
-        service: the service.
-        runs: what runs of the type.
+        service: the service in which the runner runs.
+        runs: the runs of the type.
         cap: shared by all lanes.
-        prepared: called when the type is there, and its jobs are accepted.
+        prepared: called when the type exists, and its jobs are accepted.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class WorkerPool(Actor):
         return await self._context.retried(lambda: self._context.read(function), type=self._keys.type)
 
     async def _prepare_type(self) -> None:
-        """Make the type where it is missing, and have it know what its handler declares."""
+        """Make the type where it is missing, and store what its handler declares about it."""
         options = self.options
         wanted = Declared(options.timeout, Retention(options.keep, options.keep_failed))
         found = await self._transact(lambda unit: activity.declare(unit, self._keys, wanted))
@@ -143,9 +143,9 @@ class WorkerPool(Actor):
                 runs.begin(found)
 
     async def _gather(self) -> None:
-        """On a crowded queue, have what few slots are free wait for more, as long as the last look has taken.
+        """Where processes collide on the queue, wait for more free slots, as long as the last accept has taken.
 
-        So there are fewer looks that can collide, and each takes more jobs.
+        Then there are fewer accepts that can collide, and each takes more jobs.
         """
         free = self._active_runs.free
         if 0 < 2 * free < self.options.slots and self._service.operations.is_crowded(self._keys):
@@ -168,7 +168,7 @@ class WorkerPool(Actor):
         self._active_runs.queue_watch = watch
         try:
             if not self._active_runs.draining:
-                # In time or not, lost or not: one looks again.
+                # Whether the watch fires, is lost or times out, the queue is read again.
                 with contextlib.suppress(TimeoutError, StoreError):
                     async with asyncio.timeout(nothing.due_in):
                         await watch.wait()
@@ -189,7 +189,7 @@ class WorkerPool(Actor):
             if alive and not runs:
                 continue
             watch = await self._look(runs)
-            # What was canceled before this look, the watch does not tell.
+            # The watch reports only cancellations made after this read, so jobs accepted since are read once more.
             young = [run for run in self._active_runs.all() if run.at > settled]
             try:
                 self._active_runs.cancel_watch = watch
@@ -199,14 +199,14 @@ class WorkerPool(Actor):
                     if left:
                         (await self._look(left)).cancel()
                 if self._active_runs.some.is_set():
-                    with contextlib.suppress(StoreError):  # a watch that was lost: look again
+                    with contextlib.suppress(StoreError):  # after the loss of a watch, read again
                         await watch.wait()
             finally:
                 self._active_runs.cancel_watch = None
                 watch.cancel()
 
     async def _look(self, runs: list[Run]) -> Watch:
-        """Have the handlers of canceled jobs end; return a watch that fires when one is canceled after this look."""
+        """Ask the handlers of canceled jobs to end; return a watch that fires when one is canceled after this read."""
         watches: list[Watch] = []
 
         async def look_at(part: Sequence[Run]) -> None:
@@ -223,10 +223,10 @@ class WorkerPool(Actor):
         return watches[0]
 
     async def _look_at(self, runs: Sequence[Run], *, watched: bool) -> list[Watch]:
-        """Have those of some handlers end whose jobs were canceled or are others'.
+        """Ask those of some handlers to end whose jobs were canceled or taken over.
 
         Returns:
-            A watch on the type's canceled jobs, older than what was read, unless there is one already.
+            A watch on the type's canceled jobs, made before they were read, unless there is one already.
         """
         places = [run.place(self._keys) for run in runs]
         data_keys = [place[0].data + place[2] for place in places]
@@ -253,7 +253,7 @@ class WorkerPool(Actor):
                 self._stop_excess()
 
     async def reschedule(self) -> None:
-        """Stop what is more than the slots; with all taken and others waiting, let continuous jobs take turns."""
+        """Stop the runs beyond the slots. When all slots are taken and jobs wait, have continuous jobs give way."""
         runs = self._active_runs
         if self._stop_excess() or runs.free > 0:
             return
@@ -267,18 +267,18 @@ class WorkerPool(Actor):
         due = {each: await self.count_due(len(running) + leaving, each) for each in priorities}
         turns: list[Run] = []
         for run, priority in continuous:
-            # The jobs that are leaving make room already.
+            # Handlers that are leaving make room already.
             if len(turns) < min(due[priority] - leaving, self.options.max_churn):
                 turns.append(run)
         self._stop(turns)
 
     def _stop_excess(self) -> bool:
-        """Stop what is more than the slots; return whether anything is."""
+        """Stop the runs beyond the slots; return whether there were any."""
         too_many = -self._active_runs.free - self._active_runs.leaving
         if too_many <= 0:
             return False
         running = self._active_runs.running()
-        # An abandoned handler keeps its slot.
+        # Handlers that were given up keep their slots, and cannot be stopped.
         self._stop(excess(running, max(len(running) - too_many, 0)))
         return True
 

@@ -1,0 +1,66 @@
+"""Turns of continuous jobs when all handlers together may run no more jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobs_service.runner.active_runs import ActiveRuns
+from jobs_service.runner.rotation import rotation
+from jobs_service.runner.run import StopReason
+from jobs_service.runner.slot_limit import SlotLimit
+from jobs_service.runner.worker_pool import WorkerPool, is_time
+from jobs_service.supervision import Actor
+
+
+class SlotSharing(Actor):
+    """Has continuous jobs take turns where the limit over all handlers is reached, but not that of a single one.
+
+    Where all slots of a handler are taken, its worker pool does this itself.
+
+    Args:
+        slot_limit: the limit over all handlers.
+        runs: the runs of each handler, by its packed type.
+        worker_pools: likewise, those that run now.
+        changed: set when options have changed.
+    """
+
+    def __init__(
+        self,
+        slot_limit: SlotLimit,
+        runs: dict[bytes, ActiveRuns],
+        worker_pools: dict[bytes, WorkerPool],
+        changed: asyncio.Event,
+    ) -> None:
+        super().__init__("sharing")
+        self._slot_limit = slot_limit
+        self._runs = runs
+        self._worker_pools = worker_pools
+        self._changed = changed
+
+    async def run(self) -> None:
+        last = self._loop.time()
+        while True:
+            interval = min(runs.options.interval for runs in self._runs.values())
+            if await is_time(last + interval, self._changed):
+                last = self._loop.time()
+                if self._slot_limit.is_full:
+                    await self._share()
+
+    async def _share(self) -> None:
+        """Stop as many continuous jobs, of all handlers together, as others are due."""
+        limit = self._slot_limit.limit
+        assert limit is not None
+        every = list(self._runs.values())
+        holders = {run: runs for runs in every for run in runs.running()}
+        continuous = rotation(holders)
+        if not continuous:
+            return
+        leaving = sum(runs.leaving for runs in every)
+        waiting = [self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0]
+        due = sum([await worker_pool.count_due(limit) for worker_pool in waiting])
+        churn = max(runs.options.max_churn for runs in every)
+        for run in continuous[: min(max(due - leaving, 0), churn)]:
+            runs = holders[run]
+            runs.stop_run(run, StopReason.STOPPED)
+            # Otherwise the same handler might get the slot again.
+            self._slot_limit.put_last(runs)
