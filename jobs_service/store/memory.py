@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 import fdb.tuple
 
 from jobs_service.errors import (
-    OTHER_LOOP,
     CommitUnknown,
     StoreError,
     StoreUnavailable,
@@ -25,6 +24,7 @@ from jobs_service.errors import (
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch, drive
+from jobs_service.store.calls import Calls, open_loop
 from jobs_service.store.checks import transaction_ended
 from jobs_service.store.mvcc import Versions, View
 from jobs_service.store.read_your_writes import BufferedTransaction, Reads
@@ -144,7 +144,6 @@ class MemoryStore(Store):
         self._sources = sources
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened = False
-        self._calls = 0
         # A mapping, not a set: watches fire in the order in which they were made, so that runs can be repeated.
         self._watches: dict[bytes, dict[Watch, None]] = {}
 
@@ -156,8 +155,7 @@ class MemoryStore(Store):
         if self._opened:
             raise StoreError(f"store {self.address} is open already")
         self._loop = asyncio.get_running_loop()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._calls = Calls()
         self._opened = True
 
     async def close(self) -> None:
@@ -166,7 +164,7 @@ class MemoryStore(Store):
         self._opened = False
         try:
             # Every call ends within its time limit.
-            await self._idle.wait()
+            await self._calls.ended()
         finally:
             self.lose_watches(f"store {self.address} was closed")
 
@@ -206,7 +204,7 @@ class MemoryStore(Store):
                 await asyncio.sleep(self._sources.uniform(0, pause))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
-            self._leave()
+            self._calls.leave()
 
     async def read(self, function: TransactionFunction[T]) -> T:
         loop = self._enter()
@@ -223,21 +221,20 @@ class MemoryStore(Store):
             finally:
                 transaction.end()
         finally:
-            self._leave()
+            self._calls.leave()
 
     def begin(self) -> MemoryTransaction:
         """Begin a transaction whose end is up to the caller: for `JobsService.within`, and tests that interleave."""
-        self._usable()
+        open_loop(self.address, self._opened, self._loop)
         return _LentTransaction(self)
 
     def adopt(self, transaction: object) -> Transaction:
         """Return a transaction that `begin` has begun: it is its own."""
-        if not issubclass(type(transaction), MemoryTransaction):
+        if not isinstance(transaction, MemoryTransaction):
             raise StoreError(
                 f"{shown(transaction)}: {a_kind_of(transaction)}; on a memory: store within() takes what its begin() "
                 "returned"
             )
-        assert isinstance(transaction, MemoryTransaction)
         if not transaction.belongs_to(self):
             raise StoreError("this transaction has ended, or another memory: store began it; begin() one on this store")
         return transaction
@@ -269,23 +266,10 @@ class MemoryStore(Store):
 
     # One call
 
-    def _usable(self) -> asyncio.AbstractEventLoop:
-        if not self._opened or self._loop is None:
-            raise StoreError(f"store {self.address} is not open")
-        if asyncio.get_running_loop() is not self._loop:
-            raise StoreError(f"store {self.address} {OTHER_LOOP}")
-        return self._loop
-
     def _enter(self) -> asyncio.AbstractEventLoop:
-        loop = self._usable()
-        self._calls += 1
-        self._idle.clear()
+        loop = open_loop(self.address, self._opened, self._loop)
+        self._calls.enter()
         return loop
-
-    def _leave(self) -> None:
-        self._calls -= 1
-        if not self._calls:
-            self._idle.set()
 
     def _run(self, function: TransactionFunction[T], own: MemoryTransaction, loop: asyncio.AbstractEventLoop) -> T:
         began = loop.time()

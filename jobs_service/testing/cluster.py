@@ -32,6 +32,7 @@ from jobs_service.store.base import (
     Watch,
     no_coroutine,
 )
+from jobs_service.store.calls import Calls, open_loop
 from jobs_service.store.commit_marks import HAPPENED, LIFETIME, Mark, Marks
 from jobs_service.store.fdb.errors import (
     COMMIT_UNKNOWN_RESULT,
@@ -612,7 +613,7 @@ class SimulatedStore(Store):
         self._sources = sources
         self.handle = Handle()
         self._opened = False
-        self._calls = 0
+        self._calls = Calls()
         self._marks = Marks(_MARKS, sources.token)
         self._behind: set[asyncio.Task[None]] = set()
 
@@ -623,8 +624,7 @@ class SimulatedStore(Store):
     async def open(self) -> None:
         if self._opened:
             raise StoreError(f"store {self.address} is open already")
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._calls = Calls()
         self.handle = Handle()
         self._marks = Marks(_MARKS, self._sources.token, lifetime=self.cluster.mark_lifetime)
         if self.cluster.connections and self.cluster.choices.fault("clone") is not None:
@@ -641,9 +641,9 @@ class SimulatedStore(Store):
         self._opened = False
         self.cluster.connections.remove(self)
         canceled = False
-        while self._calls:
+        while self._calls.number:
             try:
-                await self._idle.wait()
+                await self._calls.ended()
             except asyncio.CancelledError:
                 canceled = True  # As the other stores it is closed all the same, and leaves no commit under way behind.
         self.cluster.drop_watches(self, f"store {self.address} was closed")
@@ -669,13 +669,12 @@ class SimulatedStore(Store):
 
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a transaction within its time limit."""
-        if not self._opened:
+        try:
+            open_loop(self.address, self._opened, self.cluster.loop)
+        except StoreError:
             work.close()
-            raise StoreError(f"store {self.address} is not open")
-        if asyncio.get_running_loop() is not self.cluster.loop:
-            work.close()
-            raise StoreError(f"store {self.address} belongs to another event loop; use it there")
-        self._enter()
+            raise
+        self._calls.enter()
         limit = self._settings.transaction_timeout
         # Where nothing takes time there is no timer to be set; the cluster sets it when it goes away.
         at_once = self.cluster.answers_at_once
@@ -690,7 +689,7 @@ class SimulatedStore(Store):
             ) from error
         finally:
             timer.end()
-            self._leave()
+            self._calls.leave()
 
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
         pause = _FIRST_PAUSE
@@ -754,7 +753,7 @@ class SimulatedStore(Store):
             return await self._outcome(transaction, answer, mark)
         except asyncio.CancelledError:
             # It is under way all the same; whoever called has gone, and hears of it otherwise.
-            self._enter()
+            self._calls.enter()
             late = self._come_late(transaction, answer, mark, result, abandoned)
             task = asyncio.get_running_loop().create_task(late, name="a late commit")
             self._behind.add(task)
@@ -832,7 +831,7 @@ class SimulatedStore(Store):
         except StoreError:
             pass
         finally:
-            self._leave()
+            self._calls.leave()
 
     async def _sweep(self) -> None:
         """Remove the marks that are old, as a store does that is open for long."""
@@ -858,15 +857,6 @@ class SimulatedStore(Store):
             transaction.end()
             for watch in transaction.watches:
                 watch.fire(_lost_with_its_transaction())
-
-    def _enter(self) -> None:
-        self._calls += 1
-        self._idle.clear()
-
-    def _leave(self) -> None:
-        self._calls -= 1
-        if not self._calls:
-            self._idle.set()
 
 
 def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:

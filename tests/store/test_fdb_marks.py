@@ -157,7 +157,7 @@ class Hasty(FdbStore):
             transaction.native.options.set_timeout(1)
         commit = super()._submit(transaction)
         if isinstance(pause, float):
-            self._do_behind(self._abandon(transaction.native, pause))
+            self._run_in_background(self._abandon(transaction.native, pause))
         return commit
 
     @staticmethod

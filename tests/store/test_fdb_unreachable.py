@@ -253,6 +253,8 @@ async def test_a_store_in_use_whose_file_names_another_cluster_logs_an_error(
     file.write_text(named_cluster())
     store = open_address(f"fdb:{file}", Settings(), Sources())
     await store.open()
+    # The client reads the file some time after the store was opened, on its own thread: an answer says that it has.
+    await write(store, {b"own/key": b"0"})
     file.write_text(OTHER)
     with structlog.testing.capture_logs() as logs:
         async with patience():
@@ -285,8 +287,8 @@ async def test_closing_does_not_wait_for_who_looks_why_nothing_answers(
         loop.call_soon_threadsafe(begun.set)
         go_on.wait()
 
-    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
+    monkeypatch.setattr("jobs_service.store.fdb.silence._SILENT", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.silence.why_silent", look)
     file = tmp_path / "fdb.cluster"
     file.write_text("test:test@127.0.0.1:1")
     store = open_address(f"fdb:{file}", Settings(), Sources())
@@ -318,8 +320,8 @@ async def test_who_comes_while_it_is_looked_why_nothing_answers_is_told_what_is_
             asyncio.get_running_loop().call_soon(asking.cancel if self.asked == 1 else go_on.set)
             return await super()._reason(cluster)
 
-    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
+    monkeypatch.setattr("jobs_service.store.fdb.silence._SILENT", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.silence.why_silent", look)
     file = tmp_path / "fdb.cluster"
     file.write_text("test:test@127.0.0.1:1")
     store = Asked(str(file), settings=plain_settings(), sources=Sources())

@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import fdb.tuple
 import lmdb
 
-from jobs_service.errors import OTHER_LOOP, StoreError, StoreUnavailable
+from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (
@@ -28,6 +28,7 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
 )
+from jobs_service.store.calls import open_loop, outlast
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import copy_environment
 from jobs_service.store.lmdb.process_locks import ProcessLocks
@@ -118,7 +119,7 @@ class LmdbStore(Writer, Reader, Store):
     async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
         """Let the writer end, also when the caller is canceled again; it cannot be interrupted while it opens."""
         self._writes.put(None)
-        await _wait_though_canceled([opened], self._settings.transaction_timeout)
+        await outlast([opened], self._settings.transaction_timeout)
         if opened.done():
             opened.exception()
             self._writer.join()
@@ -130,10 +131,10 @@ class LmdbStore(Writer, Reader, Store):
         seconds = self._settings.transaction_timeout
         if os.getpid() != self._pid:
             return
-        canceled = await _wait_though_canceled(self._copying, seconds)
+        canceled = await outlast(self._copying, seconds)
         self._reads.put(None)
         self._writes.put(None)
-        canceled |= await _wait_though_canceled([self._ended], seconds)
+        canceled |= await outlast([self._ended], seconds)
         if self._ended.done():
             self._writer.join()
         self._write_deadlines.stop()
@@ -207,27 +208,10 @@ class LmdbStore(Writer, Reader, Store):
         return await asyncio.shield(copying)
 
     def _usable(self) -> asyncio.AbstractEventLoop:
-        if not self._opened or self._loop is None:
-            raise StoreError(f"store {self.address} is not open")
-        if os.getpid() != self._pid:
+        if self._opened and os.getpid() != self._pid:
             raise StoreError(
                 f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the "
                 "child: open it after forking, or start processes anew (multiprocessing: spawn)"
             )
         # Also what keeps a transaction function from calling transact(): its thread has no loop.
-        if asyncio.get_running_loop() is not self._loop:
-            raise StoreError(f"store {self.address} {OTHER_LOOP}")
-        return self._loop
-
-
-async def _wait_though_canceled(futures: Iterable[asyncio.Future[Any]], seconds: float) -> bool:
-    """Wait until all are done, but not for longer than so many seconds; return whether the caller was canceled."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    canceled = False
-    while (left := [future for future in futures if not future.done()]) and loop.time() < deadline:
-        try:
-            await asyncio.wait(left, timeout=deadline - loop.time())
-        except asyncio.CancelledError:
-            canceled = True
-    return canceled
+        return open_loop(self.address, self._opened, self._loop)

@@ -1,0 +1,73 @@
+"""The calls that a store is answering: whether they are allowed, and when the last of them has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from jobs_service.errors import OTHER_LOOP, StoreError
+
+
+class Calls:
+    """Counts the calls that have begun and not ended, so that closing a store can wait for them."""
+
+    __slots__ = ("_idle", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def enter(self) -> None:
+        """A call begins."""
+        self.number += 1
+        self._idle.clear()
+
+    def leave(self) -> None:
+        """A call has ended."""
+        self.number -= 1
+        if not self.number:
+            self._idle.set()
+
+    async def ended(self) -> None:
+        """Return when no call is left."""
+        await self._idle.wait()
+
+
+def not_open(address: str) -> StoreError:
+    """Return the error for a call of a store that is not open."""
+    return StoreError(f"store {address} is not open")
+
+
+def open_loop(address: str, is_open: bool, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+    """Return the event loop on which a store was opened.
+
+    Raises:
+        StoreError: the store is not open, or another loop runs on this thread.
+        RuntimeError: no loop runs on this thread.
+    """
+    if not is_open or loop is None:
+        raise not_open(address)
+    if asyncio.get_running_loop() is not loop:
+        raise StoreError(f"store {address} {OTHER_LOOP}")
+    return loop
+
+
+async def outlast(futures: Iterable[asyncio.Future[Any]], seconds: float = math.inf) -> bool:
+    """Wait for futures also through cancellations of the caller; return whether there was one, for it to be raised.
+
+    Args:
+        futures: to wait for.
+        seconds: the longest wait.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    canceled = False
+    while (left := [future for future in futures if not future.done()]) and loop.time() < deadline:
+        try:
+            await asyncio.wait(left, timeout=deadline - loop.time() if deadline < math.inf else None)
+        except asyncio.CancelledError:
+            canceled = True
+    return canceled

@@ -1,0 +1,64 @@
+"""What every part of a FoundationDB store works with: the client, the loop, settings, and tasks in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.commit_marks import Marks
+from jobs_service.store.fdb.attempts import Attempts
+from jobs_service.store.fdb.client import Bridge, Network
+from jobs_service.store.fdb.cluster_file import Cluster, FileWatch
+from jobs_service.store.fdb.counters import Counters
+
+
+class Connection:
+    """What the parts of a store have in common; the store sets the attributes when it is opened."""
+
+    address: str
+    _opened: bool
+    _settings: Settings
+    _sources: Sources
+    _counters: Counters
+    _loop: asyncio.AbstractEventLoop | None
+    _executor: ThreadPoolExecutor
+    _network: Network
+    _bridge: Bridge
+    _database: Any
+    # What the cluster file said when the store was opened, None if there was none; and whether it says so still.
+    _cluster: Cluster | None
+    _file: FileWatch
+    # Of this store's commits; None until the directory has been found.
+    _marks: Marks | None
+    _background: set[asyncio.Task[None]]
+
+    async def pause(self, longest: float) -> None:
+        """Wait for a random part of so many seconds."""
+        await asyncio.sleep(self._sources.uniform(0, longest))
+
+    def _attempts(self) -> Attempts:
+        return Attempts(self._settings.transaction_retries, self.pause, self._count_retry)
+
+    def _count_retry(self) -> None:
+        self._counters.retries += 1
+
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what no caller waits for; closing the store waits for it."""
+        assert self._loop is not None
+        task = self._loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _end_background(self) -> None:
+        """Wait for what runs in the background, and cancel what takes longer than a transaction may."""
+        if not self._background:
+            return
+        await asyncio.wait(set(self._background), timeout=self._settings.transaction_timeout)
+        for task in set(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(set(self._background))
