@@ -1,4 +1,4 @@
-"""What a person types: parses, calls the service, prints.
+"""The command line: parses what a person types, calls the service, prints the result.
 
 Nothing heavy is imported before a verb needs it, so that `jobs-service --help` answers at once.
 """
@@ -15,9 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None takes them from sys.argv.
 
     Returns:
-        The exit code: 0 done, 1 the answer is no, 2 wrong usage or bad input, 3 the store cannot be used; beyond
-        these 70 for a bug, 74 when the output cannot be written, 130 after Ctrl-C, 143 after SIGTERM, 141 when the
-        reader of the output went away.
+        The exit code: 0 done, 1 the answer is no, 2 wrong usage or bad input, 3 the store cannot be used, 70 a bug,
+        74 the output cannot be written, 130 after Ctrl-C, 141 the reader of the output went away, 143 after SIGTERM.
     """
     try:
         from jobs_service.cli.app import run

@@ -1,4 +1,4 @@
-"""The verbs put together, and the frame in which one of them runs."""
+"""Puts the verbs together into one program, and runs one command line."""
 
 from __future__ import annotations
 
@@ -53,13 +53,16 @@ def run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            # An old locale must not turn a sign it lacks into a failure.
+            # Under an old locale, a character that it cannot encode must not fail the verb.
             reconfigure(errors="backslashreplace")
     return exits.guard(lambda: _invoke(given))
 
 
 def _open_closed_streams() -> None:
-    """Put nothing where a shell has closed a stream: else a store's file would take its number, and be written to."""
+    """Open /dev/null in place of each standard stream that the shell has closed.
+
+    Otherwise the next file that is opened, such as the store's, would get that descriptor, and prints would go into it.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open for as long as the process runs
@@ -74,7 +77,7 @@ def _invoke(arguments: list[str]) -> None:
 
 
 def application() -> typer.Typer:
-    """Build the application; its help is plain text, quick and the same everywhere."""
+    """Build the program. Its help is plain text, because rich would take longer and look different elsewhere."""
     app = typer.Typer(
         help=HELP,
         add_completion=False,
@@ -85,7 +88,7 @@ def application() -> typer.Typer:
     app.add_typer(types_app(), name="types")
     app.command("add", cls=Verb)(add)
     app.command("add-many", cls=Verb)(add_many)
-    # What stands behind the command's name is the command's, also what looks like an option.
+    # Everything after the program's name belongs to that program, even words that look like options.
     app.command("submit", cls=Verb, context_settings={"allow_interspersed_args": False})(submit)
     app.command("list", cls=Verb)(list_jobs)
     app.command("show", cls=Verb)(show)

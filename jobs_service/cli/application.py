@@ -1,4 +1,4 @@
-"""MODULE:ATTR: the service that a program of the user's has made."""
+"""Loads the service that an application of the user has made, by its name MODULE:ATTR."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HINT = "MODULE:ATTR"
 
 
 def load(name: str) -> JobsService:
-    """Import a module, the working directory's before others, and return the service in it.
+    """Import a module, first looked for in the working directory, and return the service in it.
 
-    What the module itself raises is printed with the frames of the user's code, and named in one line.
+    If the module raises, the traceback is printed without frames of installed code, and the error names it in one line.
 
     Args:
         name: `package.module:attribute`, or `package.module:object.attribute`.
 
     Raises:
-        typer.BadParameter: there is no such thing, or it is no JobsService.
+        typer.BadParameter: there is no such module or attribute, or it is not a JobsService.
     """
     from jobs_service import JobsService
     from jobs_service.errors import a_kind_of
@@ -53,7 +53,7 @@ def _import(name: str) -> Any:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise typer.BadParameter(f"there is no module {name}", param_hint=HINT) from None
         raise _broken(name, error) from error
-    except (Exception, SystemExit) as error:  # Whatever the user's code raises is the user's to read.
+    except (Exception, SystemExit) as error:  # Any error in the user's code is shown to the user.
         raise _broken(name, error) from error
 
 

@@ -1,7 +1,6 @@
-"""What `add-many` reads: lines become jobs, and jobs go to the service in batches.
+"""Adds the jobs of many JSON lines in batches, for `add-many`.
 
-Every call of the service is given what fits into one transaction, so that "everything before the bad line, nothing
-from it on" holds exactly.
+A batch fits into one transaction. So exactly the jobs of the lines before a bad line are added.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ BATCH_BYTES = 1_000_000
 IfExists: TypeAlias = Literal["error", "resubmit"]
 
 
-class _Numbered(NamedTuple):
-    """A job and the line it was on."""
+class _NumberedJob(NamedTuple):
+    """A job and the number of its line."""
 
     line: int
     job: NewJob
@@ -37,28 +36,28 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
     """Add a job for every line from a file descriptor; return how many there were.
 
     Raises:
-        exits.Refused: a line describes no job; the jobs of the lines before it are added.
+        Refused: a line does not describe a job; the jobs of the lines before it are added.
         AnswerIsNo: a job was refused; the jobs of the lines before it are added.
         StoreError: the store failed; the message says how much was added.
     """
     with progress(os.fstat(descriptor)) as advance:
-        adding = _Adding(jobs, type, if_exists, advance)
+        adder = _BatchAdder(jobs, type, if_exists, advance)
         try:
             async with aclosing(lines(descriptor)) as source:
                 async for line in source:
-                    await adding.take(line)
-            await adding.flush()
+                    await adder.take(line)
+            await adder.flush()
         except Unreadable as error:
-            await adding.flush()
-            raise exits.Refused(f"{error}; {adding.so_far()}") from None
+            await adder.flush()
+            raise exits.Refused(f"{error}; {adder.so_far()}") from None
         except asyncio.CancelledError:
-            exits.say(f"interrupted; {adding.so_far()}")
+            exits.say(f"interrupted; {adder.so_far()}")
             raise
-    return adding.added
+    return adder.added
 
 
-class _Adding:
-    """Adds jobs in batches, and knows which line is to blame when one is refused."""
+class _BatchAdder:
+    """Adds jobs in batches, and finds the line to blame when a batch is refused."""
 
     def __init__(self, jobs: JobsService, type: Any, if_exists: IfExists, advance: Advance) -> None:
         self.added = 0
@@ -66,11 +65,11 @@ class _Adding:
         self._type = type
         self._if_exists = if_exists
         self._advance = advance
-        self._batch: list[_Numbered] = []
+        self._batch: list[_NumberedJob] = []
         self._bytes = 0
 
     async def take(self, line: Line) -> None:
-        """Take one line; add what has come together when it is enough, or when the next line may be long in coming."""
+        """Take one line; add the batch when it is full, or when the next line may take long to arrive."""
         self._bytes += line.size
         if line.text.strip():
             try:
@@ -78,12 +77,12 @@ class _Adding:
             except ValueError as error:
                 await self.flush()
                 raise exits.Refused(self._refusal(line.number, error)) from None
-            self._batch.append(_Numbered(line.number, job))
+            self._batch.append(_NumberedJob(line.number, job))
         if line.pause or len(self._batch) >= BATCH_JOBS or self._bytes >= BATCH_BYTES:
             await self.flush()
 
     async def flush(self) -> None:
-        """Add what has come together."""
+        """Add the batch."""
         batch, self._batch = self._batch, []
         size, self._bytes = self._bytes, 0
         try:
@@ -96,14 +95,14 @@ class _Adding:
         self._advance(size, self.added)
 
     def so_far(self) -> str:
-        """Return what has been done, for an error's end."""
+        """Return how many jobs were added, as the last words of an error message."""
         return f"{_count(self.added)} added before, which stay" if self.added else "nothing was added"
 
-    async def _add(self, batch: list[_Numbered]) -> None:
+    async def _add(self, batch: list[_NumberedJob]) -> None:
         await self._jobs.add_many(self._type, [numbered.job for numbered in batch], if_exists=self._if_exists)
         self.added += len(batch)
 
-    async def _add_up_to_the_culprit(self, batch: list[_Numbered]) -> None:
+    async def _add_up_to_the_culprit(self, batch: list[_NumberedJob]) -> None:
         """Add a refused batch's jobs one by one, up to the one that is refused again."""
         for numbered in batch:
             try:
@@ -123,7 +122,7 @@ def new_job(text: bytes) -> NewJob:
     """Return the job that a JSON line describes.
 
     Raises:
-        ValueError: the line describes none; the message says why.
+        ValueError: the line does not describe a job; the message says why.
     """
     fields = values.strict_json(text)
     if not isinstance(fields, dict):

@@ -1,4 +1,4 @@
-"""What `serve` runs: a service and its handlers until a signal comes."""
+"""The daemon that `serve` runs: a service and its handlers, until a signal comes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from jobs_service.cli import exits, signals
 from jobs_service.cli.names import shown
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
-"""The process is the service's alone, and jobs come and go by the thousand: collecting every 700 costs a fifth."""
+"""Jobs make and drop thousands of objects. With Python's own threshold of 700, collecting took a fifth of the time."""
 
 LAST_GRACE: Final = 1.0
-"""Seconds that whatever handlers have left behind may take to end when everything of ours is closed."""
+"""Seconds that threads and tasks left behind by handlers get to end, after the service is closed."""
 
 NO_HANDLERS: Final = (
     "no job is run here, jobs are only watched over; name the service that has your handlers, jobs-service serve "
@@ -34,8 +34,8 @@ log = structlog.get_logger("jobs_service.cli")
 def serve(service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
-    SIGHUP has it read the settings again. Logs `serving` (store, pid, types) when everything is ready, `draining`
-    (signal), `stopped`, and after a SIGHUP `reloaded` or `reload_failed`. Whatever goes wrong is said in one line.
+    On SIGHUP the settings are read again. Logs `serving` (store, pid, types) when everything is ready, `draining`
+    (signal), `stopped`, and after a SIGHUP `reloaded` or `reload_failed`. An error is one line on stderr.
 
     Args:
         service: not open yet.
@@ -43,7 +43,7 @@ def serve(service: JobsService, types: Sequence[JobType] | None, max_jobs: int |
         max_jobs: that run at the same time; None for as many as the handlers have slots.
 
     Returns:
-        The exit code. Where handlers have left something behind that does not end, the process ends with it meanwhile.
+        The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
@@ -106,14 +106,14 @@ class Daemon:
         log.info("stopped")
 
     def stop(self, number: signal.Signals) -> None:
-        """Have `run` end."""
+        """Let `run` end."""
         self._stop.set()
         log.info("draining", signal=number.name)
 
     def reload(self) -> None:
-        """Read the settings again; what cannot be read changes nothing."""
+        """Read the settings again; settings that cannot be read change nothing."""
         if self._on_terminal and not os.isatty(sys.stderr.fileno()):
-            # Nobody asked for settings: the terminal is gone, and with it whoever could end this with Ctrl-C.
+            # The signal means that the terminal was closed: nobody can press Ctrl-C any more, so end as for SIGTERM.
             exits.drop(sys.stderr)
             signal.raise_signal(signal.SIGTERM)
             return
@@ -132,7 +132,7 @@ class Daemon:
 
 
 def _end_within(seconds: float, code: int) -> None:
-    """End the process after so long if it has not ended by itself."""
+    """End the process after some seconds if it has not ended by itself."""
 
     def end() -> None:
         log.warning("exit_forced", seconds=seconds)

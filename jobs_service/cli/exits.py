@@ -1,4 +1,4 @@
-"""How a command line ends: every error is one line on stderr and an exit code."""
+"""Ends a command line: each error becomes one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ OUTPUT = 74
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
-_OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What a verb meets only where it prints: files have names, and a store says such things in its own words."""
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Without a file's name these come only from printing: errors of files have the name, and stores raise their own."""
 
 
 class AnswerIsNo(Exception):
-    """The verb did what it was asked, and the answer is no. The message says which."""
+    """The verb has done its work, and the answer is no; the message says why."""
 
 
 class Refused(Exception):
-    """What was asked cannot be done as it was given. The message says why."""
+    """The verb cannot do this with the given input; the message says why."""
 
 
 class Terminated(Exception):
-    """A signal other than Ctrl-C asked the verb to end; it has put things in order.
+    """A signal other than Ctrl-C has ended the verb, which has cleaned up.
 
     Attributes:
         code: the exit code, 128 plus the signal's number.
@@ -50,21 +50,21 @@ class Terminated(Exception):
         self.code = code
 
 
-class _OfTyper(Protocol):
-    """An error of typer's. In one release their common class is click's, in another its own, with or without a name."""
+class _TyperError(Protocol):
+    """An error that typer raises. Their common base class differs between typer's releases, and may be private."""
 
     def format_message(self) -> str: ...
 
 
 def say(message: str) -> None:
-    """Print one line on stderr, whatever the message holds."""
+    """Print a message as one line on stderr, its line feeds and control characters made harmless."""
     line = printable(re.sub(r"\s*\n\s*", " ", message.strip()))
-    with contextlib.suppress(OSError):  # Then nobody is left to be told.
+    with contextlib.suppress(OSError):  # Nobody reads stderr any more.
         print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
 
 
 def guard(invoke: Callable[[], None]) -> int:
-    """Run a command line; return its exit code, and say in one line what went wrong."""
+    """Run a command line and return its exit code; print an error as one line on stderr."""
     try:
         try:
             invoke()
@@ -82,7 +82,7 @@ def guard(invoke: Callable[[], None]) -> int:
     except BaseExceptionGroup as group:
         return _report(_leaf(group))
     except Exception as error:
-        if isinstance(error, OSError) and error.filename is None and error.errno in _OF_WRITING:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
             drop(sys.stdout)
             say(f"the output cannot be written: {error.strerror}")
             return OUTPUT
@@ -91,7 +91,7 @@ def guard(invoke: Callable[[], None]) -> int:
 
 
 def wording(error: BaseException) -> str:
-    """Return an error's message, with the command line's own means against it."""
+    """Return an error's message, with the command or option that helps."""
     from jobs_service.errors import JobExists, JobNotFound, NoTypeTimeout
 
     if isinstance(error, NoTypeTimeout):
@@ -112,8 +112,8 @@ def place(error: BaseException) -> str:
 
 def _report(error: BaseException) -> int:
     code = _code(error)
-    if _is_of_typer(error):
-        # The library that checks arguments says what kind of error it raised; that is of no use to anybody.
+    if _is_typer_error(error):
+        # Validation puts the words "Value error" before the message, which help nobody.
         say(error.format_message().replace(": Value error, ", ": ", 1) + _help_hint(error))
     elif code == BUG:
         say(f"internal error, please report it: {type(error).__name__}: {error} at {place(error)}")
@@ -125,7 +125,7 @@ def _report(error: BaseException) -> int:
 def _code(error: BaseException) -> int:
     from jobs_service import errors
 
-    if isinstance(error, Refused) or _is_of_typer(error):
+    if isinstance(error, Refused) or _is_typer_error(error):
         return USAGE
     if isinstance(error, AnswerIsNo | TimeoutError):
         return NO
@@ -142,7 +142,7 @@ def _code(error: BaseException) -> int:
     return BUG
 
 
-def _is_of_typer(error: BaseException) -> TypeGuard[_OfTyper]:
+def _is_typer_error(error: BaseException) -> TypeGuard[_TyperError]:
     return callable(getattr(error, "format_message", None))
 
 
@@ -152,7 +152,7 @@ def _help_hint(error: object) -> str:
 
 
 def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first exception in a group that is no group."""
+    """Return the first exception of a group, and of groups in it."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -160,7 +160,7 @@ def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def drop(stream: TextIO) -> None:
-    """Let what is still written to a stream go nowhere: nobody complains then, not even the interpreter at its end."""
+    """Send all further output of a stream to /dev/null, so that no write fails, not even the flush at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Lines of a file, pipe or terminal; the loop is never blocked, so that Ctrl-C works."""
+"""Reads lines from a file, pipe or terminal without blocking the event loop, so that Ctrl-C works."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import anyio
 
 CHUNK = 1 << 18
 MAX_LINE = 1_000_000
-"""Bytes of the longest line: more than any job can hold, so that no input can fill the memory."""
+"""Bytes of the longest line: more than any job can hold. Without a bound, input could fill the memory."""
 
 
 class Unreadable(Exception):
-    """A line that is too long, or input that cannot be read; the message says which."""
+    """A line is too long, or the input cannot be read; the message says which."""
 
 
 class Line(NamedTuple):
@@ -25,8 +25,8 @@ class Line(NamedTuple):
     Attributes:
         number: from 1.
         text: without its line feed.
-        size: bytes that it took, the line feed included.
-        pause: whether the next line may be long in coming.
+        size: its bytes in the input, the line feed included.
+        pause: whether the next line may take long to arrive.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 async def lines(descriptor: int) -> AsyncGenerator[Line, None]:
-    """Yield the lines from a file descriptor, the last one also without a line feed.
+    """Yield the lines from a file descriptor; the last one may have no line feed.
 
     Raises:
         Unreadable: a line is longer than MAX_LINE, or reading fails.
@@ -58,7 +58,7 @@ async def lines(descriptor: int) -> AsyncGenerator[Line, None]:
 async def _read(descriptor: int, is_file: bool) -> bytes:
     try:
         if not is_file:
-            # The selector takes pipes, terminals and sockets; what it refuses, such as /dev/null, never blocks.
+            # The selector accepts pipes, terminals and sockets. What it refuses, such as /dev/null, never blocks.
             with suppress(PermissionError):
                 await anyio.wait_readable(descriptor)
         return os.read(descriptor, CHUNK)

@@ -1,6 +1,6 @@
-"""What becomes of the library's log events: lines for people on a terminal, JSON elsewhere.
+"""Configures logging for the program: lines for people on a terminal, JSON elsewhere.
 
-The library configures nothing by itself; this is what the program `jobs-service` does.
+The library itself configures no logging.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def configure(level: Level) -> None:
-    """Send log events, the standard library's too, to stderr.
+    """Send log events to stderr, also those of the standard library's logging.
 
     On a terminal: time, level, event and its fields, in colour. Elsewhere: one JSON object per line with `timestamp`
     (ISO 8601, UTC), `level`, `event`, the event's fields and, after a failure, `exception`.
 
     Args:
-        level: what is less severe is dropped.
+        level: less severe events are dropped.
     """
     people = sys.stderr.isatty()
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -45,7 +45,7 @@ def configure(level: Level) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Lasting(sys.stderr))),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _LogStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -59,11 +59,11 @@ def configure(level: Level) -> None:
     logging.captureWarnings(True)
 
 
-class _Lasting:
-    """A stream that outlives its reader: what nobody can read any more must not fail whoever logs it.
+class _LogStream:
+    """A stream whose writes never fail: when its reader has gone, events are dropped, and the code that logs goes on.
 
-    No file of Python's own classes: those close themselves when they are collected, and with that flush a stream that
-    may be closed by then.
+    It does not inherit from Python's file classes: those close themselves when they are collected, which flushes a
+    stream that may be closed already.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -86,7 +86,7 @@ class _Lasting:
 
 
 def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Write types and ids as the command line takes them."""
+    """Write types and ids in the form that the command line accepts."""
     for field in ("type", "id"):
         if field in event:
             event[field] = shown(event[field])
@@ -94,7 +94,7 @@ def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Let nothing reach a terminal that it would act on."""
+    """Escape characters that a terminal would act on."""
     for field, value in event.items():
         if isinstance(value, str):
             event[field] = "\n".join(printable(line) for line in value.split("\n"))

@@ -1,9 +1,9 @@
-"""Types, ids and priorities as text: what a verb prints is what another takes.
+"""Converts types, ids and priorities to text and back: each verb accepts what another prints.
 
-A string is itself. Everything else, and a string that would not survive a terminal or a shell (empty, with spaces
-around it or control characters in it, starting with "-" or "json:"), is `json:` and a JSON value: `json:7`,
-`json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\\n"`. What else the tuple layer
-knows (a UUID, a number that is not finite) is `{"packed":"…"}`, its encoding in hexadecimal.
+A string is written as it is. All other values, and strings that would not survive a terminal or a shell (empty, with
+spaces around them, with control characters, starting with "-" or "json:"), are written as `json:` and a JSON value:
+`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\\n"`. Other values of
+the tuple layer (a UUID, a number that is not finite) are `{"packed":"…"}`, their encoding in hexadecimal.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def shown(value: Any) -> str:
-    """Return the text of a type, id or priority: `parsed` gives the value back."""
+    """Return a type, id or priority as text; `parsed` is the inverse."""
     if isinstance(value, str) and _is_plain(value):
         return value
     return PREFIX + compact(json_forms.name(value))
 
 
 def parsed(text: str) -> Any:
-    """Return what the text names.
+    """Return the value that a text stands for; the inverse of `shown`.
 
     Raises:
-        ValueError: the text begins with `json:` and what follows is no name; the message says why.
+        ValueError: the text begins with `json:`, and the rest is not a valid value; the message says why.
     """
     if not text.startswith(PREFIX):
         return _encodable(text)
@@ -45,30 +45,30 @@ def parsed(text: str) -> Any:
 
 
 def parse_type(text: str) -> Any:
-    """Return the job type that the text names.
+    """Return the job type that an argument stands for.
 
     Raises:
-        typer.BadParameter: it names none.
+        typer.BadParameter: it is not a type.
     """
     return _argument(text, "TYPE")
 
 
 def parse_id(text: str) -> Any:
-    """Return the job id that the text names.
+    """Return the job id that an argument stands for.
 
     Raises:
-        typer.BadParameter: it names none.
+        typer.BadParameter: it is not an id.
     """
     return _argument(text, "ID")
 
 
 def parse_priority(text: str) -> Any:
-    """Return the priority that the text names: an integer, or what JSON in quotes or behind `json:` says.
+    """Return the priority that an option stands for: an integer, a string in JSON's quotes, or `json:` and a value.
 
-    Strings come before all integers, so one has to be spelled as such: a mistyped number must not jump the queue.
+    Strings come before all integers. They need quotes, so that a mistyped number does not jump the queue.
 
     Raises:
-        typer.BadParameter: it names none.
+        typer.BadParameter: it is not a priority.
     """
     try:
         if _INTEGER.fullmatch(text):
@@ -83,24 +83,24 @@ def parse_priority(text: str) -> Any:
 
 
 def priority_text(priority: Any) -> str:
-    """Return a priority's text: `parse_priority` gives it back."""
+    """Return a priority as text; `parse_priority` is the inverse."""
     if isinstance(priority, int):
         return str(priority)
     return compact(priority) if isinstance(priority, str) else shown(priority)
 
 
 def priority_json(priority: Any) -> int | str:
-    """Return a priority for JSON output: integers as they are, everything else as text."""
+    """Return a priority for JSON output: an integer as it is, other values as text."""
     return priority if isinstance(priority, int) else shown(priority)
 
 
 def compact(value: Any) -> str:
-    """Return JSON on one line, readable, without anything that a terminal would act on."""
+    """Return a value as JSON on one line, without characters that a terminal would act on."""
     return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def printable(text: str) -> str:
-    """Return the text with everything that is not printable as \\uXXXX."""
+    """Return the text with \\uXXXX in place of characters that are not printable."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
@@ -157,7 +157,7 @@ def _unpacked(packed: bytes) -> Any:
 
     try:
         (value,) = fdb.tuple.unpack(packed)
-    except Exception:  # The tuple layer raises whatever its decoder ran into.
+    except Exception:  # The decoder of the tuple layer raises many kinds of errors.
         raise ValueError(f"{_brief(packed.hex())} is not one value in the tuple layer's encoding") from None
     return value
 

@@ -15,7 +15,7 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Verb(TyperCommand):
-    """A command whose usage is written as manuals write it: `TYPE [ID]`, where typer writes `{TYPE} [ID]`."""
+    """A verb whose usage line is as in manuals: `TYPE [ID]`, where typer would write `{TYPE} [ID]`."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words behind the command's name."""

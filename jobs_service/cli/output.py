@@ -1,4 +1,4 @@
-"""How verbs say what a job is: lines for people, JSON lines for programs."""
+"""Formats and prints jobs, events, times and durations: lines for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def line(text: str) -> None:
-    """Print one line that is already printable, at once."""
+    """Print one line, which must be printable, and flush."""
     print(text, flush=True)
 
 
 def styled_line(text: str, word: str) -> None:
-    """Print one line that is already printable, at once; on a terminal in the colour of what a job does."""
+    """Print one line, which must be printable, and flush; on a terminal in the colour of a status."""
     line(painted(text, word) if sys.stdout.isatty() and paints() else text)
 
 
 def json_line(value: Any) -> None:
-    """Print one JSON object on one line of ASCII, at once."""
+    """Print a JSON object on one line of ASCII, and flush."""
     print(json.dumps(value), flush=True)
 
 
@@ -40,14 +40,14 @@ def rows(
     as_json: bool,
     nothing: str,
 ) -> None:
-    """Print rows: a line of JSON for each, or a table for people.
+    """Print rows: as one line of JSON each, or as a table for people.
 
     Args:
         columns: of the table.
-        found: the rows, as JSON has them.
-        cells: returns those of a row, as the table has them.
-        as_json: whether lines of JSON are wanted.
-        nothing: what people are told where there are none.
+        found: the rows, as JSON objects.
+        cells: returns the table's cells of a row.
+        as_json: whether to print JSON.
+        nothing: the sentence that is printed for people when there are no rows.
     """
     if as_json:
         for row in found:
@@ -59,7 +59,7 @@ def rows(
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """Return a job as `--json` prints it."""
+    """Return a job for `--json`."""
     return {
         "type": shown(job.type),
         "id": shown(job.id),
@@ -72,19 +72,19 @@ def job_json(job: Job) -> dict[str, Any]:
         "cancel": job.cancel,
         "seq": job.seq.hex() if job.seq else None,
         "attempts": job.attempts,
-        **_told(job),
+        **_reported(job),
         "history": history_json(job),
         "status": status_text(job),
     }
 
 
 def history_json(job: Job) -> list[dict[str, Any]]:
-    """Return what happened to a job, as `--json` prints it."""
+    """Return a job's history for `--json`."""
     return [{"kind": event.kind.value, "at": timestamp(event.time), "detail": event.detail} for event in job.history]
 
 
 def event_json(event: Job | JobEvent) -> dict[str, Any]:
-    """Return an event as `--json` prints it, or what of a job is like one."""
+    """Return an event for `--json`; of a job, the same fields."""
     return {
         "type": shown(event.type),
         "id": shown(event.id),
@@ -92,15 +92,15 @@ def event_json(event: Job | JobEvent) -> dict[str, Any]:
         "outcome": event.outcome.value if event.outcome else None,
         "data": event.data,
         "seq": event.seq.hex() if event.seq else None,
-        **_told(event),
+        **_reported(event),
         "status": status_text(event),
         "attempts": event.attempts,
         "run_at": timestamp(event.run_at),
     }
 
 
-def _told(job: Job | JobEvent) -> dict[str, Any]:
-    """Return what a job's worker has said of it, as `--json` prints it."""
+def _reported(job: Job | JobEvent) -> dict[str, Any]:
+    """Return progress, result and error of a job for `--json`."""
     progress: Progress | None = job.progress
     error = job.error
     return {
@@ -113,12 +113,12 @@ def _told(job: Job | JobEvent) -> dict[str, Any]:
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Return how far a job has come, as `--json` prints it."""
+    """Return a job's progress for `--json`."""
     return {"done": progress.done, "total": progress.total, "message": progress.message}
 
 
 def status_text(job: Job | JobEvent) -> str:
-    """Return what a job does, in a word of the vocabulary; of an event perhaps that it was removed."""
+    """Return a job's status in one word; of an event also "removed"."""
     from jobs_service.sources import Sources
     from jobs_service.status import status_of
 
@@ -126,7 +126,7 @@ def status_text(job: Job | JobEvent) -> str:
 
 
 def progress_text(progress: Progress) -> str:
-    """Return how far a job has come, on one line."""
+    """Return a job's progress on one line."""
     total = "" if progress.total is None else f"/{progress.total:g}"
     return printable(f"{progress.done:g}{total} {progress.message}".rstrip())
 
@@ -137,7 +137,7 @@ def error_text(error: JobError) -> str:
 
 
 def note_text(job: Job | JobEvent) -> str:
-    """Return what is worth knowing of a job in its state, on one line: its progress, its result or its error."""
+    """Return a note about a job on one line: its progress while it runs, its result or its error at its end."""
     progress: Progress | None = job.progress
     if job.state == "running" and progress is not None:
         return progress_text(progress)
@@ -146,14 +146,14 @@ def note_text(job: Job | JobEvent) -> str:
     return "" if job.error is None or job.outcome == "canceled" else error_text(job.error)
 
 
-def told_text(job: Job | JobEvent, attempts: int = 1) -> str:
-    """Return what is to be said of a job beside its state, on one line: a note, and its data."""
+def detail_text(job: Job | JobEvent, attempts: int = 1) -> str:
+    """Return attempts, note and data of a job on one line, to stand beside its status."""
     tried = f"attempt {attempts}" if attempts > 1 else ""
     return GAP.join(filter(None, (tried, note_text(job), data_text(job.data))))
 
 
 def status_sentence(job: Job) -> str:
-    """Return what becomes of a job that somebody added or resubmitted."""
+    """Return the status of a job that was just added or resubmitted, as part of a sentence."""
     if job.resubmit:
         return "running; it runs again when it has finished"
     if job.run_at is not None and status_text(job) == "scheduled":
@@ -212,12 +212,12 @@ def many(number: int, noun: str) -> str:
 
 
 def name(type: Any, id: Any) -> str:
-    """Return how a sentence calls a job."""
+    """Return a job's name for a sentence."""
     return f"job {shown(id)} of type {shown(type)}"
 
 
 def console(*, stderr: bool = False) -> Any:
-    """Return a rich console that prints nothing but what it is given, without guessing at its meaning."""
+    """Return a rich console that prints text as it is: no markup, emoji or highlighting."""
     from rich.console import Console
 
     return Console(

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, when somebody sits at it."""
+"""Progress bars on stderr, shown only on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which store a verb means, and how it is opened for the verb's time."""
+"""Finds the store that a verb works on, and opens the service while the verb runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class GlobalOptions:
-    """What the options before the verb say.
+    """The options before the verb.
 
     Attributes:
-        store: the store's address, None when there was none.
+        store: the store's address, None if it was not given.
     """
 
     def __init__(self, store: str | None) -> None:
@@ -35,10 +35,10 @@ def chosen_store(context: typer.Context, store: str | None) -> str:
 
 
 def refuse_store(context: typer.Context, why: str, store: str | None = None) -> None:
-    """Refuse a store that the command line names and the verb would not use.
+    """Refuse `--store` for a verb that would not use it.
 
     Raises:
-        typer.BadParameter: there is one, before the verb or behind it.
+        typer.BadParameter: it was given, before the verb or after it.
     """
     if store is not None or context.obj.store is not None:
         raise typer.BadParameter(why, param_hint="--store")
@@ -52,18 +52,18 @@ def run(
     rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
     supervise: bool = False,
 ) -> T:
-    """Open the service, run a verb's body with it, close it, and return the body's result.
+    """Open the service, run a verb's body with it, close the service, and return the body's result.
 
     Args:
         context: the verb's.
         store: the verb's `--store`.
         body: called with the open service.
-        rehearsal: what is done first where an embedded store is not there, with a service in memory: what that refuses
-            leaves no empty store behind. None for a body that makes no store; that there is none is an error then.
-        supervise: whether the supervisor tree runs meanwhile, which subscriptions need.
+        rehearsal: run first on a memory store if the embedded store does not exist, so that an operation that is
+            refused leaves no empty store behind. None for a body that must not make a store: then it must exist.
+        supervise: whether to run the supervisor tree, which subscriptions need.
 
     Raises:
-        StoreError: there is no such store, or it cannot be opened.
+        StoreError: the store does not exist, or it cannot be opened.
     """
     return run_at(chosen_store(context, store), body, rehearsal=rehearsal, supervise=supervise)
 
@@ -75,7 +75,7 @@ def run_at(
     rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
     supervise: bool = False,
 ) -> T:
-    """Do what `run` does at the store with an address."""
+    """Do the same as `run`, given the address of the store."""
     import asyncio
 
     if rehearsal is None:
@@ -86,7 +86,7 @@ def run_at(
 
 
 def require_store(address: str) -> None:
-    """Raise StoreError if the address names an embedded store that is not there."""
+    """Raise StoreError if the address is that of an embedded store that does not exist."""
     from jobs_service.errors import StoreError
     from jobs_service.settings import STORE_VARIABLE
 
@@ -99,7 +99,7 @@ def require_store(address: str) -> None:
 
 
 def missing_store(address: str) -> str | None:
-    """Return the path of the embedded store that the address names, if there is none."""
+    """Return the path of an embedded store that does not exist; None if the store exists or is of another kind."""
     from pathlib import Path
 
     scheme, _, path = address.partition(":")
@@ -109,7 +109,7 @@ def missing_store(address: str) -> str | None:
 
 
 def _imitated(address: str) -> Store:
-    """Return a store in memory that takes what the one with an address takes."""
+    """Return a memory store with the limits of the store at an address."""
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import open_address

@@ -1,4 +1,4 @@
-"""What comes from outside while a verb waits: signals, and a reader who goes away."""
+"""Handles signals while a verb runs, and notices when nobody reads its output any more."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def handled(react: React, *signals: signal.Signals) -> Iterator[None]:
 
 @asynccontextmanager
 async def while_read() -> AsyncIterator[None]:
-    """End the block when nobody reads what a pipe on standard output is given, also while there is nothing to print.
+    """End the block when standard output is a pipe that nobody reads any more, even while there is nothing to print.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
+        BrokenPipeError: nobody reads the pipe any more.
     """
     try:
         output = sys.stdout.fileno()
         is_pipe = stat.S_ISFIFO(os.fstat(output).st_mode)
-    except (OSError, ValueError):  # It is no file.
+    except (OSError, ValueError):  # stdout has no descriptor, as in tests
         is_pipe = False
     if not is_pipe:
         yield
@@ -57,7 +57,7 @@ async def while_read() -> AsyncIterator[None]:
     scope = asyncio.timeout(None)
     try:
         async with scope:
-            # The end that is written to has nothing to be read, ever: what it tells is that the other end is closed.
+            # The writing end of a pipe never has data to read; it becomes readable when the reading end is closed.
             loop.add_reader(output, end)
             try:
                 yield
@@ -71,7 +71,7 @@ async def while_read() -> AsyncIterator[None]:
 
 @contextmanager
 def cursor_given_back(terminal: TextIO) -> Iterator[None]:
-    """While the block runs, which hides a terminal's cursor, have SIGTERM end the process with the cursor shown."""
+    """While the block hides a terminal's cursor, let SIGTERM show it again before the process ends."""
 
     def end(number: int, _: FrameType | None) -> None:
         os.write(terminal.fileno(), _SHOW_CURSOR)
@@ -89,14 +89,14 @@ def cursor_given_back(terminal: TextIO) -> Iterator[None]:
 def in_thread(react: React, *signals: signal.Signals) -> Iterator[None]:
     """While the block runs, call `react` with each of these signals that comes, in a thread of its own.
 
-    So it is called also while something blocks the loop: Python's own handlers would wait for the main thread, which
-    does not wake up when the system has given the signal to another one.
+    It is called even while something blocks the event loop. Python's own handlers run in the main thread, which does
+    not wake up if the system delivers the signal to another thread.
     """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     thread = threading.Thread(target=_heed, args=(ours, react, frozenset(signals)), name="signals", daemon=True)
     thread.start()
-    # Every signal with a handler, even one that does nothing, is written there at once.
+    # Python writes the number of each signal that has a handler to this descriptor at once.
     before_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in signals}
     try:

@@ -1,7 +1,7 @@
-"""Tables for people, page by page: laid out to the width of a terminal, plain and whole elsewhere.
+"""Prints tables page by page: fitted to the width of a terminal, uncut and without colours elsewhere.
 
-A table may have any number of rows, so it is written as its rows come and keeps none of them; a line costs some
-microseconds, which a general library of layouts does not offer.
+A table may have any number of rows, so rows are printed as they come and are not kept. A line takes some microseconds;
+rich, which also prints tables, needs all rows at once and takes much longer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 GAP: Final = "  "
 LEAST_CUT: Final = 16
-"""Columns that a value which may be cut gets at least."""
+"""Columns of the terminal that a cut value gets at least."""
 
 STYLES: Final = {
     "ready": "yellow",
@@ -39,8 +39,8 @@ class Column:
         name: its heading.
         right: whether its values are aligned to the right.
         cut: whether its values may be cut to a terminal's width; only the last column may.
-        nothing: a value that says nothing: the column is left out where no row has another one.
-        status: whether its values are what jobs do, and have colours.
+        nothing: its usual value: the column is left out if no row has another one.
+        status: whether its values are statuses of jobs, which have colours.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Table:
     """A table that is printed page by page.
 
     Args:
-        columns: what is not marked as cut is never cut, so that it can be copied; on a narrow terminal it is folded.
-            One in which no row says anything is left out, but for the first.
+        columns: values are never cut unless the column says so, because people copy them; on a narrow terminal they
+            are folded. A column other than the first is left out if it has only usual values.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -66,7 +66,7 @@ class Table:
         self._paints = self._terminal and paints()
 
     def print(self, rows: Sequence[Sequence[str]]) -> None:
-        """Print the next rows, of printable text; the heading comes first, and again where columns join."""
+        """Print the next rows, of printable text. The heading comes first, and again when a page has more columns."""
         for line in self.lines(rows):
             print(line)
         sys.stdout.flush()
@@ -88,7 +88,7 @@ class Table:
             yield from _row(row, columns, widths, paint=self._paints)
 
     def _fitted(self, places: Sequence[int], rows: Sequence[Sequence[str]]) -> list[int]:
-        """Return the widths of columns: what their cells take, as far as there is room."""
+        """Return the widths of columns: those of their cells, reduced to the width of the terminal."""
         for at, place in enumerate(places):
             self._widths[place] = max([self._widths[place], *(cells(row[at]) for row in rows)])
         widths = [self._widths[place] for place in places]
@@ -109,17 +109,17 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 
 def width() -> int:
-    """Return how many characters a terminal's line has; the variable COLUMNS overrides what it says itself."""
+    """Return the width of the terminal in characters; the variable COLUMNS overrides it."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
 def paints() -> bool:
-    """Whether a terminal is given colours: https://no-color.org."""
+    """Whether to print colours on a terminal: https://no-color.org."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def cells(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -137,7 +137,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def painted(text: str, word: str) -> str:
-    """Return a text in the colour of what a job does, for a terminal."""
+    """Return a text in the colour of a status, for a terminal."""
     style = STYLES.get(word)
     return text if style is None else f"\x1b[{_CODES[style]}m{text}{_END}"
 

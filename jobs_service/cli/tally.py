@@ -1,4 +1,4 @@
-"""Jobs counted by what they do, as all verbs that count tell it."""
+"""Counts jobs by status, for all verbs that show counts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The jobs of one type by what they do, and how long ago something happened to those that are unfinished.
+    """Counts the jobs of one type by status, with the time since the latest event of unfinished ones.
 
     Args:
-        wanted: how many unfinished jobs are summed up as well.
+        wanted: how many unfinished jobs to summarize as well.
     """
 
     def __init__(self, wanted: int = 0) -> None:
@@ -29,7 +29,7 @@ class Tally:
         self._gauges = Gauges()
 
     def add(self, job: Job, now: float) -> None:
-        """Count a job as it is at a time, seconds since the epoch."""
+        """Count a job by its status at a time, in seconds since the epoch."""
         self._gauges.add(job, now)
         status = status_of(job, now)
         if status in UNFINISHED:
@@ -39,25 +39,25 @@ class Tally:
                     self.summaries.append(_summary(job, now, status))
                 # The clock of the machine that wrote the event may be ahead.
                 self._ages[status] += max(now - history[0].at, 0.0) if history else 0.0  # type: ignore[assignment]
-            except RecordDamaged:  # of what is told of its runs
+            except RecordDamaged:  # the run data cannot be decoded
                 status = Status.UNREADABLE
         self.jobs[status] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs do what; unreadable ones are an exception, and told only where there are any."""
+        """Return the number of jobs by status; that of unreadable ones only if there are any."""
         return {
             status.value: self.jobs[status] for status in Status if status is not Status.UNREADABLE or self.jobs[status]
         }
 
     def average_seconds(self) -> dict[str, float]:
-        """Return how long ago, on average, something happened to unfinished jobs."""
+        """Return the average seconds since the latest event of unfinished jobs, by status."""
         return {
             status.value: round(self._ages[status] / self.jobs[status], 3) if self.jobs[status] else 0.0
             for status in UNFINISHED
         }
 
     def gauges(self) -> dict[str, Any]:
-        """Return what `JobsService.stats` tells of the type."""
+        """Return the type's figures as `JobsService.stats` has them."""
         return self._gauges.as_dict()
 
 

@@ -1,4 +1,4 @@
-"""What of an error in the user's own code the user is shown: the frames that are the user's."""
+"""Shows an error in the user's code with the frames of that code only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST = 200
 
 
 def print_traceback(error: BaseException) -> None:
-    """Print an error's traceback on stderr, without the frames of what is installed, of Python and of this package."""
+    """Print an error's traceback on stderr, without frames of installed packages, of Python and of this package."""
     described = traceback.TracebackException.from_exception(error)
     for each in _with_causes(described):
-        # Of what cannot be compiled nothing has run yet; where it is comes with the error.
+        # Code that cannot be compiled has not run; the error itself says in which line it is.
         each.stack[:] = [] if isinstance(error, SyntaxError) else _of_the_user(each.stack)
     for part in described.format():
         for line in part.rstrip("\n").split("\n"):
@@ -50,7 +50,7 @@ def _with_causes(described: traceback.TracebackException) -> Iterator[traceback.
 
 
 def _of_the_user(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Return the frames of the user's own files; of those that import and call them none, of libraries if need be."""
+    """Return the frames of the user's own files; if there are none, those of libraries."""
     paths = (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])
     called = [frame for frame in frames if not frame.filename.startswith(("<", _OURS))]
     return [frame for frame in called if not frame.filename.startswith(paths)] or called

@@ -1,7 +1,7 @@
-"""What happens to the jobs of a type, told by looking at all of them again and again.
+"""Finds the changes of all jobs of a type by listing them again and again, for `watch`.
 
-No index in a store leads to what has changed of a type, and a subscription to each of very many jobs costs more than a
-look at them. So the looks are as far apart as is needed for them to take a small share of a core.
+A store has no index that is made for this, and subscriptions to very many jobs would cost more than lists of them. A
+pause follows each list, so that together the lists take a small share of a core.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
 
 MOST_JOBS: Final = 100_000
-"""More are neither kept in memory nor read over and over."""
+"""With more jobs, the snapshots would take too much memory and the lists too much time."""
 
 LEAST_PAUSE: Final = 0.25
-PAUSE_PER_LOOK: Final = 9.0
-"""A pause is this many times as long as the look before it took."""
+"""Seconds between two lists, at least."""
+
+PAUSE_PER_LIST: Final = 9.0
+"""A pause takes this many times as long as the list before it: so lists take a tenth of a core."""
 
 
-class _Seen(NamedTuple):
-    """What is remembered of a job: enough to notice that it has changed."""
+class _JobSnapshot(NamedTuple):
+    """The part of a job that shows whether it has changed."""
 
     seq: bytes | None
     cancel: bool
@@ -33,7 +35,7 @@ class _Seen(NamedTuple):
 
 
 async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]:
-    """Yield the jobs of a type that run, then for ever those that have changed, and what was removed unfinished.
+    """Yield the running jobs of a type; then, without end, changed jobs, and unfinished jobs that were removed.
 
     Raises:
         AnswerIsNo: there are too many jobs.
@@ -41,21 +43,21 @@ async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]
     from jobs_service import JobEvent, JobState
 
     clock = asyncio.get_running_loop().time
-    before: dict[Any, _Seen] | None = None
+    before: dict[Any, _JobSnapshot] | None = None
     while True:
         began = clock()
-        present: dict[Any, _Seen] = {}
+        present: dict[Any, _JobSnapshot] = {}
         async for job in jobs.list(type):
-            seen = _Seen(job.seq, job.cancel, job.state is not JobState.FINISHED)
-            present[job.id] = seen
+            snapshot = _JobSnapshot(job.seq, job.cancel, job.state is not JobState.FINISHED)
+            present[job.id] = snapshot
             if len(present) > MOST_JOBS:
                 raise exits.AnswerIsNo(
                     f"type {shown(type)} has more than {MOST_JOBS} jobs: watch one of them, or see {exits.PROGRAM} top"
                 )
-            if job.state is JobState.RUNNING if before is None else before.get(job.id) != seen:
+            if job.state is JobState.RUNNING if before is None else before.get(job.id) != snapshot:
                 yield job
         for id in (before or {}).keys() - present.keys():
             if before is not None and before[id].unfinished:
                 yield JobEvent(type, id, JobState.REMOVED, data=None, outcome=None, seq=None)
         before = present
-        await asyncio.sleep(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LOOK))
+        await asyncio.sleep(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LIST))

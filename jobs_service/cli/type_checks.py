@@ -1,4 +1,4 @@
-"""Whether a type is there: a mistyped name changes nothing; a new type is made when asked for."""
+"""Checks that a type exists, so that a mistyped name changes nothing, and makes a new type when asked to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def change_type(jobs: JobsService, type: Any, change: Callable[[JobTransaction], Awaitable[None]]) -> None:
-    """Change a type in one transaction with the look whether it is there.
+    """Change a type, and check in the same transaction that it exists.
 
     Raises:
         AnswerIsNo: there is no such type.
@@ -37,7 +37,7 @@ async def require_type(jobs: JobsService, type: Any) -> None:
 
 
 async def ensure_type(tx: JobTransaction, type: Any, timeout: float) -> None:
-    """Give a type that has no activity timeout this one, in seconds."""
+    """Give a type this activity timeout, in seconds, unless it has one."""
     from jobs_service import NoTypeTimeout
 
     try:
@@ -47,7 +47,7 @@ async def ensure_type(tx: JobTransaction, type: Any, timeout: float) -> None:
 
 
 async def exists(tx: JobTransaction, type: Any) -> bool:
-    """Whether somebody has made the type; one without an activity timeout may still have jobs, or be paused."""
+    """Whether the type exists: it has an activity timeout or jobs, or it is paused."""
     from jobs_service import NoTypeTimeout
 
     try:

@@ -1,4 +1,4 @@
-"""Durations, times and data as a person writes them."""
+"""Parses durations, times and data as people type them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from jobs_service.sources import Sources
 
 MOST_BYTES: Final = 10_000_000
-"""Of a file or a pipe that is to become a part of a job, which takes much less; so no input can fill the memory."""
+"""Bytes of the largest input for a job, which holds far less. Without a bound, input could fill the memory."""
 
 _SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
@@ -29,15 +29,15 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def duration(text: str, name: str, *others: str) -> float:
-    """Return seconds.
+    """Return a duration in seconds.
 
     Args:
         text: a plain number of seconds, or numbers with the units d, h, m, s in that order: `1h30m`.
-        name: the argument's, for the error.
-        others: what may stand there besides, for the error.
+        name: the name of the argument, for the error.
+        others: other texts that the argument accepts, for the error.
 
     Raises:
-        typer.BadParameter: it is no duration.
+        typer.BadParameter: it is not a duration.
     """
     match = _DURATION.fullmatch(text)
     if _PLAIN_NUMBER.fullmatch(text):
@@ -55,7 +55,7 @@ def duration(text: str, name: str, *others: str) -> float:
 
 
 def positive_duration(text: str, name: str) -> float:
-    """Return seconds, more than 0; see `duration`."""
+    """Return a duration of more than 0 in seconds; see `duration`."""
     seconds = duration(text, name)
     if seconds <= 0:
         raise typer.BadParameter("it must be more than 0", param_hint=name)
@@ -66,7 +66,7 @@ def moment(text: str) -> datetime:
     """Return an aware time.
 
     Raises:
-        ValueError: it is no time, or one without an offset from UTC; the message says which.
+        ValueError: it is not a time, or it has no offset from UTC; the message says which.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -78,10 +78,10 @@ def moment(text: str) -> datetime:
 
 
 def run_at(after: str | None, at: str | None) -> datetime | float | None:
-    """Return the time that `--in` or `--at` names, None when neither is given.
+    """Return the time that `--in` or `--at` gives, None when neither is given.
 
     Raises:
-        typer.BadParameter: both are given, or one is no time.
+        typer.BadParameter: both are given, or the given one is not a time.
     """
     if after is not None and at is not None:
         raise typer.BadParameter("give one of them", param_hint="--in and --at")
@@ -96,7 +96,7 @@ def run_at(after: str | None, at: str | None) -> datetime | float | None:
 
 
 def data(text: str) -> Any:
-    """Return the JSON value that `--data` names.
+    """Return the JSON value that `--data` gives.
 
     Args:
         text: JSON, `@` and a file's name, or `-` for standard input.
@@ -114,10 +114,10 @@ def data(text: str) -> Any:
 
 
 def whole(file: BinaryIO) -> bytes:
-    """Return what is in a file.
+    """Return the content of a file.
 
     Raises:
-        ValueError: it is more than any job takes.
+        ValueError: it is larger than any job can be.
     """
     content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:

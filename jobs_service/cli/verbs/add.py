@@ -1,4 +1,4 @@
-"""`add`: one job."""
+"""`add`: adds one job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ ResubmitOption = Annotated[
 
 OptionalId = Annotated[
     str | None,
-    typer.Argument(metavar="ID", help="Names the job within its type; else it gets a random one, which is printed."),
+    typer.Argument(
+        metavar="ID", help="Names the job within its type. Without it the job gets a random one, which is printed."
+    ),
 ]
 
 
@@ -48,7 +50,7 @@ def add(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a job; without an id print the one that it gets.
+    """Add a job; without an id, print the one that it gets.
 
     Its type must have an activity timeout: give it with --timeout, or once with jobs-service types set TYPE SECONDS.
     """

@@ -1,4 +1,4 @@
-"""`add-many`: one job per JSON line."""
+"""`add-many`: adds one job per JSON line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from jobs_service.cli.verbs.add import ResubmitOption
 if TYPE_CHECKING:
     from jobs_service import JobsService
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE|-", help="JSON lines; - (and nothing) reads standard input.")
-]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - or no FILE reads standard input.")]
 
 
 def add_many(
@@ -33,9 +31,9 @@ def add_many(
 ) -> None:
     """Add one job per JSON line.
 
-    A line is {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id must be there.
+    A line is {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id is required.
     run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
-    line. A bad line ends it: the jobs of the lines before are added, and stay.
+    line. It stops at a bad line: the jobs of the lines before are added, and stay.
     """
     from jobs_service.cli.batches import IfExists, add_lines
 

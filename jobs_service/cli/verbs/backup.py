@@ -1,4 +1,4 @@
-"""`backup`: a copy of the embedded store."""
+"""`backup`: copies the embedded store into a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")
 def backup(context: typer.Context, file: FileArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Copy the store while it is in use.
 
-    The copy is consistent; it is the data.mdb of a store: put it under that name into a new directory to use it.
+    The copy is consistent. It is the data.mdb of a store: to use it, put it under that name into a new directory.
     """
     path = Path(file)
     if path.exists():

@@ -1,4 +1,4 @@
-"""Shell completion: of verbs, options, their values and the types in the store."""
+"""`completion`: completes verbs, options, their values and the types in the store, in a shell."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 VARIABLE = "_JOBS_SERVICE_COMPLETE"
-"""With it the shell asks for completions instead of running a verb."""
+"""Set by the shell when it asks for completions instead of running a verb."""
 
-ShellArgument = Annotated[
-    Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="The shell that it is for.")
-]
+ShellArgument = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="The shell.")]
 
 
 def completion(shell: ShellArgument) -> None:
-    """Print what makes a shell complete this program's words.
+    """Print a script that completes this program's words in a shell.
 
     For bash put this into ~/.bashrc: eval "$(jobs-service completion bash)"
     """
@@ -36,12 +34,12 @@ def completion(shell: ShellArgument) -> None:
 
 
 def is_asked() -> bool:
-    """Whether a shell wants to know how its user's words may go on."""
+    """Whether the shell asks for completions."""
     return VARIABLE in os.environ
 
 
 def answer(command: Any) -> None:
-    """Print how the words may go on that the shell has put into the environment.
+    """Print the completions of the words that the shell has put into the environment.
 
     Raises:
         typer.Exit: always.
@@ -53,13 +51,13 @@ def answer(command: Any) -> None:
 
 
 def types(context: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the types of the store that begin like this; none where they cannot be had: a shell is told no errors."""
+    """Return the types in the store that begin with some characters; none on any error, because a shell shows none."""
     import asyncio
 
     from jobs_service import JobsService, Settings
 
     async def look(address: str) -> list[Any]:
-        # Whoever has pressed a key does not wait for long.
+        # A person has pressed a key and waits.
         async with JobsService(address, settings=Settings(transaction_timeout=1), supervise=False) as jobs:
             return await jobs.types()
 

@@ -1,4 +1,4 @@
-"""`copy`: all jobs of one store into another."""
+"""`copy`: copies all jobs of one store into another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FromArgument = Annotated[str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH.")]
 ToArgument = Annotated[
-    str, typer.Argument(metavar="TO", help="The store that gets them, made when missing: lmdb:PATH, fdb:FILE.")
+    str, typer.Argument(metavar="TO", help="The store that gets them, made if it is missing: lmdb:PATH, fdb:FILE.")
 ]
 ForceOption = Annotated[
     bool,
@@ -57,9 +57,9 @@ def copy(
 ) -> None:
     """Copy all types and jobs into another store.
 
-    The copy has everything that is known of them, and the queues are in the same order. End the programs that use FROM
-    first; it is only read. TO must have no jobs. Until all is copied and compared, nobody gets one of the jobs in TO.
-    A copy that was interrupted goes on where it stopped when the command is run again.
+    The jobs keep all that is known of them, and the queues keep their order. End the programs that use FROM first; the
+    copy only reads it. TO must have no jobs. No worker gets a job of TO before all are copied and compared.
+    If a copy is interrupted, run the same command again: it goes on where it stopped.
     """
     session.refuse_store(context, "name both stores: copy FROM TO")
     import asyncio
@@ -77,13 +77,13 @@ def copy(
 
 
 def _absolute(address: str, name: str) -> str:
-    """Return an address that names the same store wherever the program is run."""
+    """Return an address that means the same store in every working directory."""
     from jobs_service.store import open_address
 
     settings, sources = _surroundings()
     if address == "memory:":
         raise typer.BadParameter("memory: is gone when the command has ended; name another store", param_hint=name)
-    open_address(address, settings, sources)  # refuses what is none
+    open_address(address, settings, sources)  # raises if it is not an address
     scheme, _, path = address.partition(":")
     return f"{scheme}:{os.path.realpath(path)}" if path else address
 
@@ -134,7 +134,7 @@ async def _opened(address: str) -> AsyncIterator[Store]:
 
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
-    """Show how far the copy is, while the block runs, when somebody sits at it."""
+    """Show the copy's progress on a terminal while the block runs."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -182,7 +182,7 @@ def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
 
 
 def _summary(source: str, target: str, copied: Copied) -> str:
-    """Return what was done, and what to do next, on one line."""
+    """Return one line: what was done, and what to do next."""
     if copied.complete_before:
         return f"{printable(target)} is a complete copy already: {output.many(copied.jobs, 'job')}; nothing was written"
     what = [f"{output.many(copied.jobs - copied.skipped, 'job')} of {output.many(len(copied.types), 'type')} copied"]

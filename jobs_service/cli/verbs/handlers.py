@@ -24,7 +24,7 @@ COLUMNS = (Column("type"), Column("function"), Column("comes"), Column("options"
 def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = False) -> None:
     """Show the handlers of an application with their options.
 
-    The options that differ from the defaults are shown, as the settings change them; with --json all.
+    Shown are the options that differ from the defaults, after the settings have been applied; with --json, all.
     """
     from jobs_service.cli.application import load
 
@@ -47,7 +47,7 @@ def _row(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any
 
 
 def _options(options: HandlerOptions) -> dict[str, Any]:
-    """Return options as JSON has them."""
+    """Return options as a JSON object."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return {name: "a function" if callable(value) else value for name, value in values.items()}
 

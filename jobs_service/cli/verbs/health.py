@@ -1,4 +1,4 @@
-"""`health`: whether jobs are run and watched over, in one line and an exit code."""
+"""`health`: says in one line and an exit code whether jobs are run, and lost ones found."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from jobs_service import JobsService, QueueState
 
 TOLERATED = 15.0
-"""Seconds by which a scheduled job may be late before nobody can be there to make it ready."""
-SECOND_LOOK = 1.5
-"""Seconds in which somebody who watches over jobs has taken those of a dead process back."""
+"""Seconds that a scheduled job may be late. After more, no activity monitor can be running."""
+RECOVERY_TIME = 1.5
+"""Seconds within which a running process monitor takes back the jobs of a dead process."""
 AT_ONCE = 100
+"""Types that are read at the same time."""
 
 MaxWaitOption = Annotated[
     str | None,
@@ -28,17 +29,18 @@ MaxWaitOption = Annotated[
 ]
 
 
-class _Found(NamedTuple):
-    """What a look at the store has found.
+class _StoreState(NamedTuple):
+    """The state of the store on which the verdict is based.
 
     Attributes:
-        types: how many there are.
-        paused: how many of them are paused.
-        running: how many jobs run.
-        oldest: seconds that a job of a type that is not paused has been ready, with type and id; None for none. The
-            seconds are None where no ready job has a record with room for them.
+        types: the number of types.
+        paused: the number of paused types.
+        running: the number of running jobs.
+        oldest: the job that has been ready for longest, of types that are not paused: seconds, type and id. None if no
+            job is ready; the seconds are None if its record had no room for the time.
         late: seconds by which the first scheduled job is late.
-        alive, dead: others that have the store open, and that died with it open; None where nobody can tell.
+        alive, dead: the number of other processes that have the store open, and of those that died with it open; None
+            if the store cannot tell.
     """
 
     types: int
@@ -60,17 +62,17 @@ def health(
     cannot be reached.
     """
     most = None if max_wait is None else values.duration(max_wait, "--max-wait")
-    found, location = session.run(context, store, _look)
-    problems = _problems(found, most)
+    state, location = session.run(context, store, _read_state)
+    problems = _problems(state, most)
     if as_json:
-        output.json_line({"healthy": not problems, "problems": problems, "store": location, **_as_json(found)})
+        output.json_line({"healthy": not problems, "problems": problems, "store": location, **_as_json(state)})
     if problems:
-        raise exits.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(found)}")
+        raise exits.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(state)}")
     if not as_json:
-        output.line(f"healthy: {location}: {_sentence(found)}")
+        output.line(f"healthy: {location}: {_sentence(state)}")
 
 
-async def _look(jobs: JobsService) -> tuple[_Found, str]:
+async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
     from jobs_service.sources import Sources
@@ -95,52 +97,52 @@ async def _look(jobs: JobsService) -> tuple[_Found, str]:
     due = min((state.next_scheduled for state in states if state.next_scheduled is not None), default=now)
     others = await jobs.store.other_processes()
     if others is not None and others[1]:
-        await asyncio.sleep(SECOND_LOOK)
+        await asyncio.sleep(RECOVERY_TIME)
         others = await jobs.store.other_processes()
     alive, dead = others or (None, None)
     paused = sum(state.paused for state in states)
-    return _Found(len(types), paused, running, oldest, max(now - due, 0.0), alive, dead), jobs.store.location
+    return _StoreState(len(types), paused, running, oldest, max(now - due, 0.0), alive, dead), jobs.store.location
 
 
-def _problems(found: _Found, max_wait: float | None) -> list[str]:
+def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
     problems = []
-    if found.alive == 0:
+    if state.alive == 0:
         problems.append("nobody runs jobs or watches over them: no other process has the store open")
-    elif found.dead:
-        problems.append(f"nobody watches over jobs: the jobs of dead processes ({found.dead}) are not taken back")
-    if found.late > TOLERATED:
-        problems.append(f"nobody watches over jobs: scheduled ones are late by {output.duration_text(found.late)}")
-    waited = None if found.oldest is None else found.oldest[0]
+    elif state.dead:
+        problems.append(f"nobody watches over jobs: the jobs of dead processes ({state.dead}) are not taken back")
+    if state.late > TOLERATED:
+        problems.append(f"nobody watches over jobs: scheduled ones are late by {output.duration_text(state.late)}")
+    waited = None if state.oldest is None else state.oldest[0]
     if max_wait is not None and waited is not None and waited > max_wait:
         problems.append(f"a job has been ready for {output.duration_text(waited)}")
     return problems
 
 
-def _sentence(found: _Found) -> str:
-    parts = [output.many(found.types, "type"), f"{output.many(found.running, 'job')} running"]
-    if found.paused:
-        parts[0] += f" ({found.paused} paused)"
-    if found.oldest is None:
+def _sentence(state: _StoreState) -> str:
+    parts = [output.many(state.types, "type"), f"{output.many(state.running, 'job')} running"]
+    if state.paused:
+        parts[0] += f" ({state.paused} paused)"
+    if state.oldest is None:
         parts.append("none ready")
     else:
-        seconds, type, id = found.oldest
+        seconds, type, id = state.oldest
         since = "its record tells no time" if seconds is None else output.duration_text(max(seconds, 0.0))
         parts.append(f"ready for longest: {output.name(type, id)}, {since}")
-    if found.alive:
-        parts.append(f"open in {found.alive} more process{'' if found.alive == 1 else 'es'}")
+    if state.alive:
+        parts.append(f"open in {state.alive} more process{'' if state.alive == 1 else 'es'}")
     return ", ".join(parts)
 
 
-def _as_json(found: _Found) -> dict[str, Any]:
-    seconds, type, id = found.oldest or (None, None, None)
+def _as_json(state: _StoreState) -> dict[str, Any]:
+    seconds, type, id = state.oldest or (None, None, None)
     waited = None if seconds is None else round(seconds, 3)
-    oldest = None if found.oldest is None else {"type": shown(type), "id": shown(id), "seconds": waited}
+    oldest = None if state.oldest is None else {"type": shown(type), "id": shown(id), "seconds": waited}
     return {
-        "types": found.types,
-        "paused": found.paused,
-        "running": found.running,
+        "types": state.types,
+        "paused": state.paused,
+        "running": state.running,
         "oldest_ready": oldest,
-        "scheduled_late_seconds": round(found.late, 3),
-        "other_processes": found.alive,
-        "dead_processes": found.dead,
+        "scheduled_late_seconds": round(state.late, 3),
+        "other_processes": state.alive,
+        "dead_processes": state.dead,
     }

@@ -1,4 +1,4 @@
-"""`list`: the jobs in the store, of one type or of all."""
+"""`list`: lists the jobs of one type or of all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobs_service import Job, JobsService
 
 PAGE = 500
-"""Jobs that are laid out as one table: listing needs memory for one page, however many jobs there are."""
+"""Jobs that are printed as one table. Only one page is in memory, however many jobs there are."""
 
 StateOption = Annotated[
     Literal["ready", "scheduled", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"]
@@ -52,8 +52,8 @@ def list_jobs(
 ) -> None:
     """List jobs, of one type or all.
 
-    A note before a job's data tells how often it has run, if more than once, and its progress, result or error. A
-    column in which no job says anything is left out.
+    Before a job's data stand its attempts, if more than one, and its progress, result or error. A column in
+    which all jobs have the usual value is left out.
     """
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _Printer(with_type=only is None)
@@ -117,6 +117,8 @@ class _Printer:
             shown(job.id),
             output.status_text(job),
             priority_text(job.priority),
-            output.time_text(job.run_at) if job.state == "pending" else "",  # else the time of a run that has been
-            output.told_text(job, job.attempts),
+            output.time_text(job.run_at)
+            if job.state == "pending"
+            else "",  # of other jobs it is the time of a past run
+            output.detail_text(job, job.attempts),
         ]

@@ -1,4 +1,4 @@
-"""`pause` and `resume`: whether anybody takes jobs of a type."""
+"""`pause` and `resume`: stop and restart the taking of a type's jobs, in all processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs_service.cli.type_checks import change_type
 
 
 def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Have nobody take jobs of a type until it is resumed.
+    """Let no worker take jobs of a type until it is resumed.
 
     This holds in all processes, also in those that are started later. Jobs that run go on; new ones may be added.
     """
@@ -24,7 +24,7 @@ def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None,
 
 
 def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Have jobs of a paused type taken again."""
+    """Let workers take the jobs of a paused type again."""
     name = parse_type(type)
     session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
     if as_json:

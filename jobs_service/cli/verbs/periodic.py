@@ -1,4 +1,4 @@
-"""`periodic`: the periodic types with their last and next tick."""
+"""`periodic`: shows the periodic types with their last and next tick."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def periodic(
 ) -> None:
     """Show periodic jobs with their last and next tick.
 
-    Without an application they are those that are in the store; the last tick of one that has not ticked yet is when
-    its handler was first run.
+    Without an application, those in the store are shown. For a type that has not ticked yet, the last tick is the time
+    when its handler was first run.
     """
     if application is None:
         rows = session.run(context, store, _ticks)
@@ -51,7 +51,7 @@ def periodic(
 
 
 async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
-    """Return the periodic types that are in the store."""
+    """Return the periodic types in the store."""
     return [
         {
             "type": shown(type),
@@ -66,7 +66,7 @@ async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
 
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the periodic types of an application, with what is in the store of them."""
+    """Return the periodic types of an application, with their last ticks from the store."""
     from jobs_service.sources import Sources
 
     now = Sources().wall_time()
@@ -75,7 +75,7 @@ def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]])
         schedule = periodic.schedule
         row = seen.get(shown(type), {"last": None, "paused": False})
         last = None if row["last"] is None else datetime.fromisoformat(row["last"]).timestamp()
-        # Before its first tick the store has when a process looked first.
+        # Until the first tick, the store has the time when a process first looked for one.
         ticked = last is not None and schedule.previous_at(last) == last
         rows.append(
             {

@@ -1,4 +1,4 @@
-"""`remove`: takes a job out of the store, and waits for its worker if asked to."""
+"""`remove`: removes a job, at once or when its worker has finished it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WaitOption = Annotated[
     typer.Option(
         "--wait",
         metavar="S",
-        help=f"If it runs: wait so long for its worker to finish, then remove it: {DURATION_HELP}.",
+        help=f"If it runs, wait so long for its worker to finish, then remove it: {DURATION_HELP}.",
     ),
 ]
 

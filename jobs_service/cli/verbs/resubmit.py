@@ -1,4 +1,4 @@
-"""`resubmit`: has a job run again."""
+"""`resubmit`: runs a job again."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def resubmit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a job run again.
+    """Run a job again.
 
-    A finished one is pending at once, a running one when it has finished. What is not given stays as it is.
+    A finished job is pending at once, a running one when it has finished. Options that are not given change nothing.
     """
     names = parse_type(type), parse_id(id)
     changes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`retention`: how long finished jobs of a type are kept."""
+"""`retention`: shows or changes how long finished jobs of a type are kept."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def retention(
 ) -> None:
     """Show or change how long finished jobs of a type are kept.
 
-    A change holds for jobs that finish from now on; what is not given stays. A handler's own options come in again
-    when they are changed in its program.
+    A change applies to jobs that finish from now on. Options that are not given change nothing. When a handler's own
+    options are changed in its program, they replace these.
     """
     name = parse_type(type)
     changes = {

@@ -1,4 +1,4 @@
-"""`serve`: the long-lived daemon."""
+"""`serve`: runs the daemon."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def serve(
 ) -> None:
     """Run handlers and the supervisor tree until SIGTERM.
 
-    The handlers are those of the application, or with --types some of them. While it runs, jobs of all types whose
-    workers are lost are put back, and scheduled ones are made ready; that is all it does without handlers.
+    It runs the handlers of the application, with --types only some of them. Jobs of all types whose workers are lost
+    are put back, and scheduled jobs are made ready; without handlers, that is all it does.
 
-    The first signal lets handlers and transactions that run end, gives back the jobs of those that do not, and exits
-    with 0; a second one exits at once. SIGHUP has it read the handlers' options again from the file that
-    JOBS_SERVICE_SETTINGS names. Log events go to stderr: lines for people on a terminal, JSON elsewhere; `serving`
-    says that it is ready.
+    After the first signal, running handlers and transactions may end; the jobs of those that do not are given back, and
+    the exit code is 0. A second signal exits at once. On SIGHUP the handlers' options are read again from the file that
+    JOBS_SERVICE_SETTINGS names. Log events go to stderr: lines for people on a terminal, JSON elsewhere. The event
+    `serving` says that it is ready.
     """
     if application is not None:
         session.refuse_store(context, f"{application} brings its own store", store)
@@ -69,14 +69,14 @@ def serve(
 
 
 def _handled(service: JobsService, names: list[str] | None) -> list[Any] | None:
-    """Return the types that are to be run; None for all.
+    """Return the types to run; None for all.
 
     Raises:
-        typer.BadParameter: one has no handler.
+        typer.BadParameter: a type has no handler.
     """
     if names is None:
         return None
-    # What is JSON may hold commas itself.
+    # JSON may contain commas.
     parts = [part for name in names for part in ([name] if name.startswith(PREFIX) else name.split(","))]
     types = [parse_type(part) for part in parts if part]
     missing = [type for type in types if type not in service.handlers]

@@ -1,4 +1,4 @@
-"""`show`: everything about one job."""
+"""`show`: shows everything about one job."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _description(job: Job) -> list[tuple[str, str]]:
 
 
 def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:
-    """Return the lines, the first of them with the label."""
+    """Return the lines with their labels: only the first line has one."""
     return [(label if at == 0 else "", printable(line)) for at, line in enumerate(lines)]
 
 

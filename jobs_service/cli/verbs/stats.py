@@ -1,4 +1,4 @@
-"""`stats`: how many jobs of each type are in which state, and for how long."""
+"""`stats`: counts the jobs of each type by status."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def stats(
 ) -> None:
     """Count jobs by state.
 
-    With each count comes the average time since something happened to these jobs. Ready ones could run now, scheduled
-    ones are not due; crashed says how many of them wait for another attempt. It reads all jobs, page by page.
+    Each count of unfinished jobs has the average time since their latest event. Ready jobs could run now, scheduled
+    ones are not due; crashed counts those that wait for another attempt. All jobs are read, page by page.
     """
     only = None if type is None else parse_type(type)
     rows = session.run(context, store, lambda service: gauges(service, only, jobs))
@@ -68,11 +68,12 @@ def stats(
 
 
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the figures of types, as JSON or as a table."""
     output.rows(COLUMNS, rows, cells, as_json, "no types; jobs-service types set TYPE SECONDS makes one")
 
 
 async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> list[dict[str, Any]]:
-    """Return what `--json` prints of each type, also of one that has no jobs."""
+    """Return the figures of each type for `--json`, also of types without jobs."""
     from jobs_service.sources import Sources
 
     wall_time = Sources().wall_time
@@ -99,6 +100,7 @@ async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> di
 
 
 def cells(row: dict[str, Any]) -> list[str]:
+    """Return a type's cells for COLUMNS."""
     counts = [_count(row, status) for status in Status]
     return [row["type"], *counts, str(row["crashed"]), "yes" if row["paused"] else "no"]
 

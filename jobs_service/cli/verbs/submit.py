@@ -1,4 +1,4 @@
-"""`submit`: a command as a job, and perhaps its end."""
+"""`submit`: adds a job that runs a program, and waits for its end if asked to."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
 
 CommandArgument = Annotated[list[str], typer.Argument(metavar="-- CMD ARGS...", help="A program and its arguments.")]
-IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="The job's id; else it gets a random one.")]
+IdOption = Annotated[
+    str | None, typer.Option("--id", metavar="ID", help="The job's id; without it the job gets a random one.")
+]
 DirectoryOption = Annotated[
-    str | None, typer.Option("--cwd", metavar="DIR", help="The directory to run in; else it is the daemon's.")
+    str | None, typer.Option("--cwd", metavar="DIR", help="The directory to run in; without it, the daemon's.")
 ]
 EnvOption = Annotated[
-    list[str] | None, typer.Option("--env", metavar="K=V", help="Set a variable, beside those of the daemon.")
+    list[str] | None, typer.Option("--env", metavar="K=V", help="Set a variable, in addition to those of the daemon.")
 ]
 InputOption = Annotated[
     str | None, typer.Option("--stdin", metavar="FILE|-", help="Its standard input: text, stored with the job.")
 ]
 TimeLimitOption = Annotated[
-    str | None, typer.Option("--time-limit", metavar="S", help=f"End it when it has run so long: {DURATION_HELP}.")
+    str | None, typer.Option("--time-limit", metavar="S", help=f"End it after this time: {DURATION_HELP}.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for its end; print what it prints, exit as it exits.")]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait for its end; print what it printed, and exit with its exit code.")
+]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
 ]
@@ -62,7 +66,7 @@ def submit(
     """Add a job that runs a program, and print its id.
 
     A daemon that was started with `serve --commands` runs it, without a shell. With --wait the exit code is the
-    command's, 128 + N if signal N ended it, and 1 if it did not run to an end.
+    program's, 128 + N if signal N ended it, and 1 if it did not run to its end.
     """
     from jobs_service import Job
     from jobs_service.runner.commands import Command
@@ -75,7 +79,7 @@ def submit(
     seconds = None if timeout is None else values.duration(timeout, "--timeout")
     described = Command(
         tuple(command),
-        # The daemon's own directory is another.
+        # The daemon may run in another directory.
         cwd=None if directory is None else os.path.abspath(directory),
         env=dict(map(_variable, env or [])),
         time_limit=None if time_limit is None else values.duration(time_limit, "--time-limit"),
@@ -140,7 +144,7 @@ async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> J
 
 
 async def _why_not(jobs: JobsService, job: Job) -> str:
-    """Return what helps when a job has not ended in time, for an error's end: often no daemon runs commands."""
+    """Return advice about a job that has not ended in time, as the last words of an error."""
     from jobs_service.errors import JobNotFound
 
     try:
@@ -167,7 +171,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEven
 
 
 def _print_output(event: JobEvent) -> None:
-    """Print what the command has printed, and what there is to say beyond that."""
+    """Print the output of the program, and a line if it did not run to its end."""
     result = _result(event)
     if result.get("cut"):
         exits.say("the beginning of what it printed was not kept")
@@ -195,11 +199,11 @@ def _signal_number(name: Any) -> int | None:
         return None
     if name in signal.Signals.__members__:
         return signal.Signals[name]
-    # One without a name is called by its number.
+    # A signal without a name is written as "signal 42".
     number = name.removeprefix("signal ")
     return int(number) if number.isdecimal() else None
 
 
 def _result(event: JobEvent) -> dict[str, Any]:
-    """Return how the command ended; nothing if it did not, or if it was no command's handler that ended the job."""
+    """Return how the program ended; empty if it did not end, or if another kind of handler has ended the job."""
     return event.result if isinstance(event.result, dict) else {}

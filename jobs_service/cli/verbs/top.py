@@ -1,4 +1,4 @@
-"""`top`: the counts of `stats`, shown live."""
+"""`top`: shows the counts of `stats` live."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jobs_service import JobsService
 
 IntervalOption = Annotated[
-    str, typer.Option("--interval", metavar="S", help=f"Look again after so long: {DURATION_HELP}.")
+    str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
 ]
-OnceOption = Annotated[bool, typer.Option("--once", help="Look once.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Show it once.")]
 
 
 def top(
@@ -28,9 +28,9 @@ def top(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what stats counts, live, until Ctrl-C.
+    """Show the counts of stats live, until Ctrl-C.
 
-    Where the output is no terminal, and with --json, it is shown once.
+    If the output is not a terminal, and with --json, they are shown once.
     """
     seconds = values.positive_duration(interval, "--interval")
     if once or as_json or not sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""`types`: shows or changes the kinds of jobs."""
+"""`types`: shows or changes the types of jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 def types_app() -> typer.Typer:
-    """Return the verb with its two sub-verbs."""
+    """Return the verb with its sub-verbs `set` and `clear`."""
     app = typer.Typer(rich_markup_mode=None)
     app.callback(invoke_without_command=True)(types)
     app.command("set", cls=Verb)(set_timeout)
@@ -45,8 +45,8 @@ def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption
 
     Shown are their activity timeouts, counts by state, and whether they are paused.
 
-    The activity timeout is how many seconds a running job may stay silent before it is taken for lost and becomes
-    pending again. A type without one (none) takes no new jobs.
+    The activity timeout is the time that a running job may be silent before it counts as lost and becomes pending
+    again. A type without one (none) accepts no new jobs.
     """
     if context.invoked_subcommand is not None:
         context.obj = session.GlobalOptions(session.chosen_store(context, store))
@@ -68,7 +68,7 @@ def set_timeout(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a type its activity timeout; this makes the type, and the store when there is none."""
+    """Set a type's activity timeout; this makes the type, and the store if it does not exist."""
     name = parse_type(type)
     timeout = values.positive_duration(seconds, "SECONDS")
 
@@ -85,7 +85,7 @@ def set_timeout(
 def clear_timeout(
     context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Take a type's activity timeout away: its jobs stay, new ones are refused."""
+    """Remove a type's activity timeout: its jobs stay, new ones are refused."""
     name = parse_type(type)
     session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
     if as_json:
@@ -94,8 +94,8 @@ def clear_timeout(
         output.line(f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused")
 
 
-class _Count:
-    """One type's jobs, counted by state."""
+class _TypeSummary:
+    """A type with its timeout, and its jobs counted by status."""
 
     def __init__(self, type: Any, timeout: float | None) -> None:
         self.type = type
@@ -104,36 +104,36 @@ class _Count:
         self.tally = Tally()
 
     def as_row(self) -> list[str]:
-        """Return the cells of COLUMNS."""
+        """Return the cells for COLUMNS."""
         timeout = "none" if self.timeout is None else f"{self.timeout:g} s"
         counts = [str(self.tally.jobs[status]) for status in Status]
         return [shown(self.type), timeout, *counts, "yes" if self.paused else "no"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
+        """Return the object for `--json`."""
         counts = self.tally.counts()
         ends = {end: counts.pop(end) for end in ("succeeded", "failed", "canceled")}
         more = {"finished": sum(ends.values()), "paused": self.paused, **ends}
         return {"type": shown(self.type), "timeout": self.timeout, **counts, **more}
 
 
-async def _count(jobs: JobsService) -> list[_Count]:
+async def _count(jobs: JobsService) -> list[_TypeSummary]:
     from jobs_service.errors import NoTypeTimeout
     from jobs_service.sources import Sources
 
     now = Sources().wall_time()
-    counts: dict[str, _Count] = {}
+    counts: dict[str, _TypeSummary] = {}
     for type in await jobs.types():
         try:
-            counts[shown(type)] = _Count(type, await jobs.get_type_timeout(type))
+            counts[shown(type)] = _TypeSummary(type, await jobs.get_type_timeout(type))
         except NoTypeTimeout:
-            continue  # Cleared since types() looked: listed below if it has jobs.
+            continue  # It was cleared since `types()`; it is added below if it has jobs.
     async for job in jobs.list():
         key = shown(job.type)
         count = counts.get(key)
         if count is None:
-            # A type that was cleared is no type any more, but its jobs are still there.
-            count = counts[key] = _Count(job.type, None)
+            # A cleared type is not among `types()`, but its jobs remain.
+            count = counts[key] = _TypeSummary(job.type, None)
         count.tally.add(job, now)
     for count in counts.values():
         count.paused = await jobs.paused(count.type)

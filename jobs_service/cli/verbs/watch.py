@@ -1,4 +1,4 @@
-"""`watch`: events as they happen, of one job or of all of a type."""
+"""`watch`: prints the events of one job, or of all jobs of a type, as they happen."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ def watch(
 ) -> None:
     """Print events live, of a job or of a whole type.
 
-    Those of a job are printed until it ends, its present state first; those of all jobs of a type until Ctrl-C, first
-    the ones that run, then each as it changes. Printed are the job's state, its progress, result or error, and its
-    data.
+    For one job: its present state, then each change until it ends. For a type: the running jobs, then each change of a
+    job, until Ctrl-C. Each event is printed with the job's state, its progress, result or error, and its data.
 
-    The exit code is 0 when it has finished, whatever its outcome unless --exit-status is given, and 1 when it is
-    removed before. Of a type all jobs are looked at again and again, which takes a tenth of a core at most; 100,000
-    are the most. What happens between two looks is told as one event.
+    The exit code is 0 when the job has finished, whatever its outcome unless --exit-status is given, and 1 when it is
+    removed before. To watch a type, all its jobs are listed again and again, which takes at most a tenth of a core; a
+    type of more than 100,000 jobs is refused. Changes between two lists are printed as one event.
     """
     job_type = parse_type(type)
     seconds = None if timeout is None else values.duration(timeout, "--timeout")
@@ -119,6 +118,6 @@ def _show_line(event: Job | JobEvent, name: str) -> None:
     time = output.time_text(datetime.fromtimestamp(Sources().wall_time(), UTC))
     head = f"{time}{GAP}{status:<9}{GAP}{name}"
     when = f"not before {output.time_text(event.run_at)}" if status == "scheduled" else ""
-    told = GAP.join(filter(None, (when, output.told_text(event, event.attempts))))
-    told = cut(told, max(width() - cells(head), LEAST_CUT)) if sys.stdout.isatty() else told
-    output.styled_line((head + told).rstrip(), status)
+    detail = GAP.join(filter(None, (when, output.detail_text(event, event.attempts))))
+    detail = cut(detail, max(width() - cells(head), LEAST_CUT)) if sys.stdout.isatty() else detail
+    output.styled_line((head + detail).rstrip(), status)

@@ -1,4 +1,4 @@
-"""`workers`: who holds which job."""
+"""`workers`: shows which worker runs which job."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ COLUMNS = (
 def workers(
     context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show which worker holds which job.
+    """Show which worker runs which job.
 
-    A worker is called by its host and process id, as it noted in the job's history when it began. One that has died is
+    A worker's name is its host and process id, from the event "started" in the job's history. A worker that has died is
     shown until its job is taken back.
     """
     only = None if type is None else parse_type(type)
@@ -49,7 +49,7 @@ async def _held(jobs: JobsService, only: Any) -> list[dict[str, Any]]:
         await require_type(jobs, only)
     rows = []
     for type in [only] if only is not None else await jobs.types():
-        # Not a list of all jobs: those that run are found by themselves.
+        # The running jobs of a type have an index of their own, so not all jobs are read.
         ids = await jobs.active_ids(type)
         for at in range(0, len(ids), AT_ONCE):
             found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
@@ -62,7 +62,7 @@ async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
 
     try:
         job = await jobs.get(type, id)
-    except JobNotFound:  # it ended meanwhile
+    except JobNotFound:  # it was removed meanwhile
         return None
     return job if job.state is JobState.RUNNING else None
 

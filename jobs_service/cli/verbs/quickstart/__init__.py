@@ -1,4 +1,4 @@
-"""`quickstart`: a guided demonstration of real work on a throw-away store."""
+"""`quickstart`: a guided demonstration of real work on a temporary store."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def quickstart(context: typer.Context) -> None:
 
     from jobs_service.cli.verbs.quickstart.demonstration import demonstrate
 
-    # A second Ctrl-C may cut the clean-up of the workers short: what they still write must not stop the removal.
+    # After a second Ctrl-C a worker may still write files, which must not make the removal fail.
     with tempfile.TemporaryDirectory(prefix="jobs-service-quickstart-", ignore_cleanup_errors=True) as directory:
         asyncio.run(demonstrate(Path(directory)))

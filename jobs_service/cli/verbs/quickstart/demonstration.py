@@ -1,4 +1,4 @@
-"""The quickstart's frame: its time limit, and what happens when somebody stops it."""
+"""Runs the demonstration with a time limit, and cleans up when it is stopped."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jobs_service.cli.verbs.quickstart.story import LIMIT, tell
 
 
 async def demonstrate(directory: Path) -> None:
-    """Tell the story on a store in this directory; when a signal asks for the end, put things in order first.
+    """Run the demonstration on a store in this directory; on a signal, clean up before the end.
 
     Raises:
         Terminated: SIGTERM or SIGHUP came.
-        exits.Refused: the story did not come to its end.
+        Refused: the demonstration did not come to its end.
     """
     configure("error")
     task = asyncio.current_task()

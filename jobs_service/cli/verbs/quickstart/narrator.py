@@ -1,4 +1,4 @@
-"""How the quickstart talks: plain sentences beside a clock, in colour on a terminal."""
+"""Prints the sentences of the demonstration beside a clock, in colour on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDENT = 9
 
 
 class Narrator:
-    """Prints sentences with the seconds since it was made. To be used on a running loop."""
+    """Prints sentences with the seconds since it was made, which must be on a running event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,7 +28,7 @@ class Narrator:
         self._print(text, "")
 
     def tell(self, text: str, style: str = "") -> None:
-        """Print a sentence beside the clock."""
+        """Print a sentence with the time."""
         clock = f"{self._loop.time() - self._begin:5.1f} s"
         lines = textwrap.wrap(text, width() - INDENT, break_long_words=False, break_on_hyphens=False)
         for at, line in enumerate(lines):

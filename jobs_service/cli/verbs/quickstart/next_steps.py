@@ -1,4 +1,4 @@
-"""The commands that the quickstart recommends, spelled so that they work where they are typed."""
+"""The commands that the demonstration recommends, written so that they work in the user's shell and directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def next_steps() -> list[str]:
 
 
 def _program() -> str:
-    """Return how this very program is called from the working directory."""
+    """Return the words that run this program from the working directory."""
     script = Path(sys.executable).with_name(PROGRAM)
     found = shutil.which(PROGRAM)
     if found is not None and script.exists() and Path(found).samefile(script):
@@ -31,6 +31,6 @@ def _program() -> str:
     here = Path.cwd()
     if not script.is_relative_to(here):
         return shlex.quote(str(script))
-    # A shell looks up a word without a slash in PATH, not here.
+    # A shell looks up a word without a slash in PATH, not in the working directory.
     below = script.relative_to(here)
     return shlex.quote(f"./{below}" if len(below.parts) == 1 else str(below))

@@ -1,4 +1,4 @@
-"""What happens in the quickstart, in order, and what is said about it."""
+"""The steps of the demonstration, in order, with the sentences about them; it uses the public interface only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT = 2.0
 """Seconds a job may be silent."""
 
 LIMIT = 60.0
-"""Seconds after which even the slowest machine should have come to the end."""
+"""Seconds after which even a slow machine should have ended."""
 
 HOLDOFF = 0.01
 LARGEST = 5
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 async def tell(directory: Path) -> None:
-    """Tell the whole story on a store in this directory."""
+    """Run all steps on a store in this directory."""
     narrator = Narrator()
     store = f"lmdb:{directory / 'store'}"
     narrator.title("A demonstration of jobs_service, in about ten seconds.")
@@ -73,7 +73,7 @@ async def _add_jobs(jobs: JobsService, narrator: Narrator) -> None:
 
 
 class _Watching:
-    """Follows the archive job through its life, and moves the story on as its state changes."""
+    """Follows the archive job through its life, and takes the next step when its state changes."""
 
     def __init__(self, jobs: JobsService, workers: Workers, narrator: Narrator) -> None:
         self._jobs = jobs
@@ -138,7 +138,7 @@ class _Watching:
 
 
 async def _summarize(jobs: JobsService) -> None:
-    """Print what the jobs say about their results."""
+    """Print the results of the jobs."""
     done = [job async for job in jobs.list("compress", state=JobState.FINISHED)]
     done.sort(key=lambda job: -job.data["before"])
     rows = [_row(str(job.id), [job]) for job in done[:LARGEST]]

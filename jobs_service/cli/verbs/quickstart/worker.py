@@ -1,4 +1,4 @@
-"""A worker process of the quickstart, written as anybody would write one.
+"""A worker process of the demonstration, written as a user would write one, with the public interface.
 
 Run as `python -m jobs_service.cli.verbs.quickstart.worker STORE TYPE NAME DIRECTORY`. It takes jobs of the type until
 none is left, and writes the compressed files into the directory.
@@ -39,7 +39,7 @@ async def work(store: str, type: str, name: str, directory: Path) -> None:
                     result = await run(job, name, directory)
                 await job.finish({**job.data, **result})
             except* WorkerConflict:
-                # It was taken for lost, because the machine is busy: it is somebody else's now.
+                # On a busy machine the job may have counted as lost; another worker has it now.
                 pass
 
 
@@ -54,14 +54,14 @@ async def compress_file(job: RunningJob, name: str, directory: Path) -> dict[str
 
 
 async def compress_package(job: RunningJob, name: str, directory: Path) -> dict[str, Any]:
-    """Compress all files into one archive, and make it as small as can be."""
+    """Compress all files into one archive, as small as possible."""
     progress, smallest = await _search(job, name)
     (directory / "package.tar.xz").write_bytes(smallest)
     return progress
 
 
 async def _search(job: RunningJob, name: str) -> tuple[dict[str, Any], bytes]:
-    """Try settings for a while, and say in the job's data how far it is."""
+    """Try settings for a while, and write the progress into the job's data."""
     loop = asyncio.get_running_loop()
     content = _archive(job.data["files"])
     progress: dict[str, Any] = {}
@@ -80,7 +80,7 @@ async def _search(job: RunningJob, name: str) -> tuple[dict[str, Any], bytes]:
 
 @asynccontextmanager
 async def _heartbeat(job: RunningJob) -> AsyncIterator[None]:
-    """Show that the job is alive while the block runs, however long one step of it takes."""
+    """Send heartbeats for the job while the block runs, however long one step takes."""
 
     async def beat() -> None:
         while True:
@@ -106,14 +106,14 @@ def _archive(files: list[str]) -> bytes:
 
 
 def _settings() -> Iterator[dict[str, int]]:
-    """Yield every way to model the bits of a byte that LZMA knows: lc + lp may not be over 4."""
+    """Yield all settings that LZMA allows: lc + lp is at most 4."""
     for lp, lc, pb in itertools.product(range(4, -1, -1), range(5), range(4, -1, -1)):
         if lc + lp <= 4:
             yield {"lc": lc, "lp": lp, "pb": pb}
 
 
 def main() -> None:
-    """Work as the arguments say."""
+    """Run the worker that the arguments describe."""
     configure("error")
     store, type, name, place = sys.argv[1:]
     directory = Path(place)

@@ -1,4 +1,4 @@
-"""The worker processes of the quickstart: none outlives it."""
+"""Starts and ends the worker processes of the demonstration; none outlives it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Workers:
 
     Args:
         store: the store's address.
-        directory: where they write what they have compressed.
+        directory: for the compressed files.
     """
 
     def __init__(self, store: str, directory: Path) -> None:
@@ -33,7 +33,7 @@ class Workers:
             *("-m", "jobs_service.cli.verbs.quickstart.worker"),
             *(self._store, type, name, str(self._directory)),
             stdin=asyncio.subprocess.DEVNULL,
-            # Ctrl-C is for the demonstration, which then ends its workers.
+            # Ctrl-C must reach only the demonstration, which then ends its workers.
             start_new_session=True,
         )
         self._processes[name] = process
@@ -48,10 +48,10 @@ class Workers:
         return process.pid
 
     async def ended(self, *names: str) -> None:
-        """Wait until these workers have found nothing more to do and ended by themselves.
+        """Wait until these workers have found no more jobs and ended by themselves.
 
         Raises:
-            exits.Refused: one has failed.
+            Refused: a worker has failed.
         """
         for name in names:
             code = await self._processes[name].wait()
@@ -59,7 +59,7 @@ class Workers:
                 raise exits.Refused(f"worker {name} of the demonstration ended with exit code {code}")
 
     async def kill_all(self) -> None:
-        """Let none outlive the caller."""
+        """Kill all workers that still run, and wait for their ends."""
         alive = [process for process in self._processes.values() if process.returncode is None]
         for process in alive:
             with contextlib.suppress(ProcessLookupError):
@@ -70,7 +70,7 @@ class Workers:
 
 @asynccontextmanager
 async def worker_processes(store: str, directory: Path) -> AsyncIterator[Workers]:
-    """Give the block workers, which are gone when it ends."""
+    """Give the block workers; when it ends, they are killed."""
     workers = Workers(store, directory)
     try:
         yield workers
