@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         WorkerConflict,
     )
     from jobs_service.layer.inspection import QueueState
+    from jobs_service.layer.retention import Retention
     from jobs_service.layer.transaction import JobTransaction
-    from jobs_service.layer.unit_of_work import Retention
     from jobs_service.model import (
         EndedJob,
         HistoryEvent,

@@ -59,12 +59,14 @@ from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import IfExists, Spec, check_if_exists
 from jobs_service.layer.enqueueing import Enqueueable, How, ResultT, Wanted, batches, handler_of, wanted
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.key_parts import exact_seconds, pack_id, pack_type, to_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.queue import EmptyQueue
 from jobs_service.layer.record import Record
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.transaction import (
     COUNT_PAGE,
@@ -84,7 +86,7 @@ from jobs_service.layer.transaction import (
     terms,
     told,
 )
-from jobs_service.layer.unit_of_work import Entry, Place, Retention, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.log import EventLog
 from jobs_service.model import (
     UNSET,

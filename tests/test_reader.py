@@ -18,7 +18,8 @@ from jobs_service import JobsService
 from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_mark
 from jobs_service.layer import awake_types, changes, declared_settings, keyspace
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork, run
+from jobs_service.layer.retention import Retention
+from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, open_address
 from tests import reader

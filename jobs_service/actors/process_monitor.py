@@ -13,7 +13,8 @@ from typing import Final
 from jobs_service.actors.context import Context, log
 from jobs_service.layer import dead_processes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
-from jobs_service.layer.unit_of_work import JobSnapshot, Place, UnitOfWork
+from jobs_service.layer.entry import JobSnapshot
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor

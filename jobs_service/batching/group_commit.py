@@ -19,8 +19,9 @@ from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import queue
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.batch_bounds import TOO_MUCH
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 
 T = TypeVar("T")
 

@@ -12,9 +12,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from jobs_service.layer import queue
 from jobs_service.layer.adaptive_spread import QueueReads
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.queue import EmptyQueue
-from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 
 _MOST_JOBS: Final = 1000
 Accepted: TypeAlias = list[Entry] | EmptyQueue

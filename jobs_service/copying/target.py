@@ -21,8 +21,10 @@ from jobs_service.layer.keyspace import COPYING, DATA, PERIODIC, Keyspace, TypeK
 from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
+from jobs_service.layer.record_limits import refuse_too_large
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import remove_damaged
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork, refuse_too_large, run
+from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import JobState, Outcome
 from jobs_service.run_values import HistoryKind
 from jobs_service.sources import Sources

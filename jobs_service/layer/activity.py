@@ -26,9 +26,10 @@ from jobs_service.layer.key_parts import (
     unpacked,
 )
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.store.base import Snapshot
 

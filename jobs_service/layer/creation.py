@@ -22,11 +22,12 @@ from jobs_service.errors import (
     shown,
 )
 from jobs_service.layer import declared_settings
+from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import pack_priority, to_seconds
 from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
-from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]

@@ -13,8 +13,8 @@ from jobs_service.layer import queue
 from jobs_service.layer.key_parts import AFTER, EARLIEST, LATEST, unpack_id, unpacked
 from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
+from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.strays import id_of_ready
-from jobs_service.layer.unit_of_work import FOR_EVER, Retention
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Snapshot
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from jobs_service import run_data
 from jobs_service.errors import JobCanceled, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer.creation import Spec
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import take_out
-from jobs_service.layer.unit_of_work import Entry, Place, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import Outcome
 from jobs_service.run_data import ERROR, PROGRESS, RESULT
 from jobs_service.run_values import HistoryKind

@@ -13,6 +13,7 @@ from typing import Final
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
+from jobs_service.layer.entry import write_index
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, is_priority, pack_seconds
 from jobs_service.layer.keyspace import TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
@@ -62,7 +63,7 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
             continue
         unit.transaction.clear(keys.set_aside + packed_id)
         if entry.record is not None:
-            unit.write_index(entry, entry.record)
+            write_index(unit.transaction, entry, entry.record)
             unit.watch_over(keys, entry.record)
             unit.wake(keys)
     return len(entries)

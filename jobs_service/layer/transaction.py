@@ -12,12 +12,14 @@ from jobs_service.layer import activity, creation, queue, queue_counts, running_
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.creation import IfExists, Spec
 from jobs_service.layer.enqueueing import Enqueueable, How, handler_of, wanted
+from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import exact_int, pack_priority, to_seconds
 from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.listing import list_page
 from jobs_service.layer.record import NewSeq
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
-from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, Retention, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import (
     UNSET,
     Job,

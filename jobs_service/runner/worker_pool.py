@@ -16,8 +16,9 @@ from jobs_service.layer import activity, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.queue import EmptyQueue
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.transaction import Spread, terms
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import RunningJob
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.options import HandlerOptions

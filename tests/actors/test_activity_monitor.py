@@ -19,7 +19,8 @@ from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork
+from jobs_service.layer.retention import Retention
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction

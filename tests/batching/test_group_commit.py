@@ -16,9 +16,10 @@ from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, queue_counts, running_jobs
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
+from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.unit_of_work import Entry, JobSnapshot, Place, UnitOfWork
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout
 from tests.checker import assert_sound

@@ -10,9 +10,10 @@ import pytest
 
 from jobs_service.layer import candidates, inspection, queue
 from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.listing import list_page
-from jobs_service.layer.unit_of_work import Entry, UnitOfWork, run
+from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.store.base import Snapshot, Transaction
 from tests.checker import assert_sound
 from tests.layer.support import Layer, Writes, add, layer

@@ -11,9 +11,10 @@ from jobs_service import JobTooLarge, Outcome, run_data
 from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import RunReport
-from jobs_service.layer.unit_of_work import Entry, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
 from jobs_service.run_values import JobError
 from jobs_service.store.base import LONGEST_STAMPED_KEY

@@ -13,8 +13,9 @@ from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.key_parts import pack_seconds
 from jobs_service.layer.record import Record
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import LockStatus, RunReport
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobError, JobState, Progress
 from jobs_service.run_values import HistoryKind
 from tests.layer.support import Layer, layer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from jobs_service.layer.unit_of_work import Retention
+from jobs_service.layer.retention import Retention
 from jobs_service.model import JobId, JobState, JobType, Outcome
 from tests import reader
 from tests.reader import Record, Undocumented

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 
 from jobs_service.layer import activity, creation, dead_processes, queue, running_jobs
 from jobs_service.layer.creation import Spec
+from jobs_service.layer.entry import Entry as Touched
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
-from jobs_service.layer.unit_of_work import Entry as Touched
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.runner import execution

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge, WorkerConflict
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.record import LOCK_BYTES, Record
+from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.layer.unit_of_work import FOR_EVER, Retention
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown, shown_terms

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs_service.layer import activity, candidates, creation, queue, running_jobs
+from jobs_service.layer.entry import Entry, clear_index
 from jobs_service.layer.key_parts import unpack_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit_of_work import Entry, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 
@@ -83,7 +84,7 @@ def records_are_read_by_snapshot() -> Defect:
 
 def activity_entry_is_not_cleared() -> Defect:
     """A job that is updated or ends leaves its old ACTIVITY entry behind."""
-    return changed(UnitOfWork._clear_index, ("self.transaction.clear(keys.activity_head + record.seq)", "pass"))
+    return changed(clear_index, ("transaction.clear(keys.activity_head + record.seq)", "pass"))
 
 
 def ready_entry_is_not_cleared_on_resubmit() -> Defect:
@@ -96,7 +97,7 @@ def ready_entry_is_not_cleared_on_resubmit() -> Defect:
 
 def scheduled_entry_is_not_cleared() -> Defect:
     """A job that is made ready, removed or resubmitted stays among the scheduled ones."""
-    return changed(UnitOfWork._clear_index, ("self.transaction.clear(scheduled_key(entry, record))", "pass"))
+    return changed(clear_index, ("transaction.clear(scheduled_key(entry, record))", "pass"))
 
 
 def update_is_no_activity() -> Defect:

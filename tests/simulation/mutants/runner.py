@@ -9,8 +9,10 @@ import fdb.tuple
 from jobs_service.actors.context import Context
 from jobs_service.batching.operations import ManyOperations
 from jobs_service.layer import activity, running_jobs
+from jobs_service.layer.entry import clear_index
 from jobs_service.layer.keyspace import PERIODIC
-from jobs_service.layer.unit_of_work import Retention, UnitOfWork
+from jobs_service.layer.retention import Retention
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner import retry_policy, schedule, ticker
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.heartbeat import Heartbeat
@@ -183,8 +185,8 @@ def a_missed_tick_is_not_made_up_for() -> Defect:
 def an_expired_entry_is_left() -> Defect:
     """A finished job that is resubmitted or removed stays among those that expire."""
     return changed(
-        UnitOfWork._clear_index,
-        ("self.transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)", "pass"),
+        clear_index,
+        ("transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)", "pass"),
     )
 
 

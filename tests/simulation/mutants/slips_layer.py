@@ -295,12 +295,12 @@ def whether_a_type_is_followed_is_read_by_snapshot() -> Defect:
 
 def a_removed_job_stays_in_the_queue() -> Defect:
     """The index entry of a job that is removed is left behind."""
-    return changed(UnitOfWork.remove, ("self._clear_index(entry, entry.record)", "pass"))
+    return changed(UnitOfWork.remove, ("clear_index(self.transaction, entry, entry.record)", "pass"))
 
 
 def what_is_undone_is_not_in_the_queue_any_more() -> Defect:
     """A job that is as before, because several were to be changed and one was refused, has lost its index entry."""
-    return changed(UnitOfWork._restore, ("self.write_index(entry, record)", "pass"))
+    return changed(UnitOfWork._restore, ("write_index(self.transaction, entry, record)", "pass"))
 
 
 def the_first_job_of_a_page_is_the_last_one_before() -> Defect:
@@ -370,7 +370,7 @@ def an_unreadable_job_is_taken_out_and_forgotten() -> Defect:
 
 def what_can_be_read_again_is_not_put_back() -> Defect:
     """A job that was set aside and can be read again is noted no more, but gets no index entry."""
-    return changed(strays.put_back, ("unit.write_index(entry, entry.record)", "pass"))
+    return changed(strays.put_back, ("write_index(unit.transaction, entry, entry.record)", "pass"))
 
 
 def an_unreadable_job_cannot_be_removed_by_force() -> Defect:

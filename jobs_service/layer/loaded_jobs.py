@@ -1,0 +1,203 @@
+"""The jobs that one transaction has read: each is read once, many of them together."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from jobs_service.errors import RecordDamaged, StoreDamaged, job_name
+from jobs_service.layer.batch_bounds import Room, most_rewritten_bytes, rewritten_bytes
+from jobs_service.layer.entry import Entry
+from jobs_service.layer.key_parts import is_id, unpack_id
+from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys
+from jobs_service.store.base import Limits, Transaction
+
+_PAGE_GROWTH: Final = 4
+
+
+class LoadedJobs:
+    """The jobs that a transaction has read, each read once.
+
+    Attributes:
+        transaction: the store's transaction.
+        keyspace: where the keys are.
+        entries: the jobs by their DATA keys.
+        damaged: those whose records were read and cannot be decoded: they are not among the entries.
+        is_full: whether so much is read or rewritten here that whatever is left should have a transaction of its own.
+    """
+
+    # All of them are set by the __init__ of UnitOfWork: there is one unit per transaction, and one call is enough.
+    __slots__ = (
+        "_followed",
+        "_is_followed",
+        "_limits",
+        "_most_written",
+        "_read",
+        "damaged",
+        "entries",
+        "is_full",
+        "keyspace",
+        "transaction",
+    )
+
+    transaction: Transaction
+    keyspace: Keyspace
+    entries: dict[bytes, Entry]
+    damaged: dict[bytes, RecordDamaged]
+    is_full: bool
+    _limits: Limits
+    _most_written: int
+    _read: int
+    _followed: dict[bytes, bool]
+    _is_followed: bool
+
+    async def load(self, place: Place) -> Entry:
+        """Return the job's entry, read from the store the first time.
+
+        Raises:
+            RecordDamaged: its record cannot be read.
+        """
+        data_key = place[0].data + place[2]
+        entry = self.entries.get(data_key)
+        if entry is None:
+            if data_key not in self.damaged:
+                entry = await self._read_one(data_key, place)
+            if entry is None:
+                raise copy.copy(self.damaged[data_key])
+        return entry
+
+    async def _read_one(self, data_key: bytes, place: Place) -> Entry | None:
+        """Return a job's entry as the store has it, None when its record cannot be read."""
+        keys, id, packed_id = place
+        try:
+            if keys.followed in self._followed:
+                raw = await self.transaction.get(data_key)
+            else:
+                raw, followed = await self.transaction.get_many((data_key, keys.followed))
+                self._note_followed(keys, followed)
+        except StoreDamaged as error:
+            self.damaged[data_key] = RecordDamaged(f"job {job_name(keys.type, id)}: {error}", type=keys.type, id=id)
+            if keys.followed not in self._followed:
+                with contextlib.suppress(StoreDamaged):
+                    self._note_followed(keys, await self.transaction.get(keys.followed))
+            return None
+        if raw is not None:
+            self._count_read(len(raw))
+        try:
+            entry = self.entries[data_key] = Entry(keys, id, packed_id, raw)
+        except RecordDamaged as error:
+            self.damaged[data_key] = error.of(keys.type, id)
+            return None
+        return entry
+
+    def _count_read(self, size: int) -> None:
+        self._read += size
+        if self._read > self._limits.transaction:
+            self.is_full = True
+
+    def _note_followed(self, keys: TypeKeys, followed: bytes | None) -> None:
+        self._followed[keys.followed] = is_followed = followed is not None
+        if is_followed:
+            self._is_followed = True
+
+    def condemn(self, entry: Entry, error: RecordDamaged) -> None:
+        """Note that a part of a job's record, of which nothing was changed here, turned out to be unreadable."""
+        data_key = entry.keys.data + entry.packed_id
+        del self.entries[data_key]
+        self.damaged[data_key] = error.of(entry.keys.type, entry.id)
+
+    async def prefetch(self, jobs: Sequence[Place]) -> None:
+        """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records."""
+        entries = self.entries
+        if len(jobs) == 1:
+            [place] = jobs
+            data_key = place[0].data + place[2]
+            if data_key not in entries and data_key not in self.damaged:
+                await self._read_one(data_key, place)
+            return
+        known: Collection[bytes] = {*entries, *self.damaged} if self.damaged else entries
+        missing: dict[bytes, Place] = {}
+        of_types: dict[bytes, TypeKeys] = {}
+        latest: TypeKeys | None = None
+        for place in jobs:
+            keys = place[0]
+            data_key = keys.data + place[2]
+            if data_key not in known:
+                missing[data_key] = place
+                if keys is not latest:  # those of one type come together
+                    latest = of_types[keys.followed] = keys
+        if missing:
+            types = [keys for followed, keys in of_types.items() if followed not in self._followed]
+            try:
+                raws = await self.transaction.get_many([*missing, *(keys.followed for keys in types)])
+            except StoreDamaged:  # of one of them, perhaps, and not of the others
+                for data_key, place in missing.items():
+                    await self._read_one(data_key, place)
+                return
+            for keys, followed in zip(types, raws[len(missing) :], strict=True):
+                self._note_followed(keys, followed)
+            for (data_key, (keys, id, packed_id)), raw in zip(missing.items(), raws, strict=False):
+                try:
+                    entries[data_key] = Entry(keys, id, packed_id, raw)
+                except RecordDamaged as error:
+                    self.damaged[data_key] = error.of(keys.type, id)
+            self._count_read(sum(map(len, filter(None, raws[: len(missing)]))))
+
+    def loaded(self, place: Place) -> Entry | None:
+        """Return the job's entry if it was read already."""
+        return self.entries.get(place[0].data + place[2])
+
+    async def load_many(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
+        """Return the jobs' entries in their order; the reads go out together.
+
+        What is no id, or names a job whose record cannot be read, gets an entry without a record that is not kept.
+        """
+        try:
+            jobs = [(keys, unpack_id(packed_id), packed_id) for packed_id in packed_ids]
+        except (IndexError, ValueError):
+            jobs = [(keys, unpack_id(packed_id), packed_id) for packed_id in packed_ids if is_id(packed_id)]
+        await self.prefetch(jobs)
+        entries = self.entries
+        data = keys.data
+        try:
+            return [entries[data + packed_id] for packed_id in packed_ids]
+        except KeyError:
+            return [entries.get(data + packed_id) or Entry(keys, b"", packed_id, None) for packed_id in packed_ids]
+
+    def fitting(self, entries: list[Entry]) -> list[Entry]:
+        """Return as many from the front, at least one, as can be rewritten beside what else a transaction may hold."""
+        room = Room(self._most_written)
+        for position, entry in enumerate(entries):
+            record = entry.record
+            if record is not None:
+                size = rewritten_bytes(record, len(entry.keys.ready) + len(entry.packed_id))
+                if not room.takes(size) and position:
+                    return entries[:position]
+        return entries
+
+    async def load_fitting(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
+        """Return the entries of as many jobs from the front, at least one, as `fitting` leaves of them.
+
+        Records are read in growing pages, the first of which is no more than a transaction may hold: of a thousand
+        large ones most are not even read.
+        """
+        entries: list[Entry] = []
+        page = max(1, self._limits.transaction // self._limits.value)
+        most, size = self._most_written, 0
+        while len(entries) < len(packed_ids):
+            ids = packed_ids[len(entries) : len(entries) + page]
+            known, read = len(self.entries), self._read
+            entries += await self.load_many(keys, ids)
+            # Mostly all of them were read just now, and are far from too much: then none is looked at.
+            if len(self.entries) - known == len(ids):
+                size += most_rewritten_bytes(len(ids), self._read - read, sum(map(len, ids)), len(keys.ready))
+            else:
+                most = -1
+            if size > most:
+                fit = self.fitting(entries)
+                if len(fit) < len(entries):
+                    return fit
+            page *= _PAGE_GROWTH
+        return entries

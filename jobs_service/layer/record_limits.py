@@ -1,0 +1,62 @@
+"""Whether a store takes a job's record and keys in every state until the job has ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobs_service.errors import JobTooLarge, job_name
+from jobs_service.layer.entry import Entry
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import Record
+from jobs_service.model import JobId
+from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, Limits
+
+_KEY_OVERHEAD: Final = 13
+
+
+def refuse_too_large(
+    limits: Limits, keys: TypeKeys, id: JobId, packed_id: bytes, record: Record, limit: str = "the store's limit"
+) -> None:
+    """Check that a store takes the record and the keys of a job in every state until it has ended.
+
+    Args:
+        limits: of the store.
+        keys, id, packed_id: the job.
+        record: of the job; what gives way is gone already.
+        limit: what messages call a limit of the store.
+
+    Raises:
+        JobTooLarge: it does not.
+    """
+    # FoundationDB adds an offset to what gets a versionstamp. What any store takes can be copied to a cluster.
+    size = record.size() + OFFSET_BYTES
+    if size > limits.value:
+        raise JobTooLarge(
+            f"job {job_name(keys.type, id)}: its record takes {size} bytes; {limit} is {limits.value}"
+        ).about(keys.type, id)
+    size = len(keys.ready) + len(packed_id) + _longest_priority(record) + _KEY_OVERHEAD
+    if limits.key > LONGEST_STAMPED_KEY:
+        size += OFFSET_BYTES
+    if size > limits.key:
+        raise JobTooLarge(
+            f"job {job_name(keys.type, id)}: type, priority and id make a key of {size} bytes; {limit} is {limits.key}"
+        ).about(keys.type, id)
+
+
+def _longest_priority(record: Record) -> int:
+    """Return the bytes of the longer priority of this run and the next."""
+    return len(record.priority) if record.next is None else max(len(record.priority), len(record.next[0]))
+
+
+def check_size(limits: Limits, entry: Entry, record: Record) -> None:
+    """Refuse a record that may not fit until its job has ended, or whose keys may not."""
+    before = entry.record
+    record.fit(limits.value - OFFSET_BYTES)
+    if (
+        before is not None
+        and record.size() <= before.size()
+        and record.encoded_size() <= limits.value
+        and _longest_priority(record) <= _longest_priority(before)
+    ):
+        return  # Nothing was added to it: what was accepted goes on to its end, whatever it was accepted by.
+    refuse_too_large(limits, entry.keys, entry.id, entry.packed_id, record)
