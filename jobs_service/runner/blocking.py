@@ -1,4 +1,4 @@
-"""The job that a plain function is given: its fields, and its operations as plain calls. Floor: runner."""
+"""The job that a plain function gets: its fields, and its operations as plain calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class BlockingProgress(ProgressReport):
-    """The `progress` of a job in the hands of a plain function: a value, and the operation as a plain call."""
+    """The `progress` of a BlockingJob: a value, and when called the operation, as a plain call."""
 
     __slots__ = ("_blocking",)
 
@@ -34,7 +34,7 @@ class BlockingProgress(ProgressReport):
 
 
 class BlockingResubmit(ResubmitFlag):
-    """The `resubmit` of a job in the hands of a plain function: a flag, and the operation as a plain call."""
+    """The `resubmit` of a BlockingJob: a flag, and when called the operation, as a plain call."""
 
     __slots__ = ("_blocking",)
 
@@ -50,13 +50,15 @@ class BlockingResubmit(ResubmitFlag):
 
 
 class BlockingJob(Job):
-    """A running job in the hands of a function that runs in a thread of its own.
+    """A running job, for a plain function, which runs in a thread of its own.
 
-    It has the operations of a RunningJob by the same names, as plain calls that wait until they are done. When the run
-    is to end - the process is stopping, or the job was canceled or lost - `stopping` turns true at once: a function
-    that computes for long looks at it, and returns None; its job is given back then. Where the process is stopping it
-    may also go on to its end within the handler's grace: what returns another value has ended its job, as has what
-    calls `finish`. After that, or when the job was canceled or lost, each operation raises JobCanceled.
+    It has the operations of a RunningJob by the same names, as plain calls that wait until they are done.
+
+    When the run is to end, because the process is stopping or the job was canceled or lost, `stopping` turns true at
+    once. A function that computes for long looks at it and returns None; then its job is given back. Where the process
+    is stopping, the function may also go on to its end within the handler's grace: if it returns another value, or has
+    called `finish`, its job has ended. After the grace, and when the job was canceled or lost, each operation raises
+    JobCanceled.
     """
 
     __slots__ = ("_announced", "_has_heeded", "_job", "_loop", "_stopped")
@@ -71,7 +73,7 @@ class BlockingJob(Job):
 
     @property
     def stopping(self) -> bool:
-        """Whether the function is to return soon, None where it has not come to its end: others do its work again."""
+        """Whether the function is to return soon; if it returns None, its job is given back and runs again."""
         return self._heeded(self._announced.is_set())
 
     def wait_for_stop(self, timeout: float) -> bool:
@@ -87,7 +89,7 @@ class BlockingJob(Job):
 
     @property
     def has_heeded(self) -> bool:
-        """Whether the function has been told, by one of these, that it is to return."""
+        """Whether the function has seen, by one of these, that it is to return."""
         return self._has_heeded
 
     def update(self, data: Any = UNSET) -> None:
@@ -96,7 +98,7 @@ class BlockingJob(Job):
 
     @property
     def lock(self) -> bytes:
-        """The bytes made at accept that prove whose job this is."""
+        """The random bytes in the record that make this worker the job's worker."""
         return self._job.lock
 
     @property
@@ -145,11 +147,11 @@ class BlockingJob(Job):
         return released
 
     def announce_stop(self) -> None:
-        """Have the function told that it is to return soon; its operations still work."""
+        """Let the function see that it is to return soon; its operations still work."""
         self._announced.set()
 
     def stop(self) -> None:
-        """Have the function told that it is to return now."""
+        """Let the function see that it is to return now; its operations fail from now on."""
         self._stopped.set()
         self._announced.set()
 

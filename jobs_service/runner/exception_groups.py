@@ -1,7 +1,4 @@
-"""What a group of exceptions says about a run: a handler may use task groups, and raise inside of them.
-
-Floor: runner.
-"""
+"""What a group of exceptions means for a run: a handler may use task groups, whose tasks raise."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _MOST_OF_ONE: Final = 200
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, or those that are in a group and in its groups."""
+    """Yield an exception, or those in a group and in the groups inside it."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from leaves(each)
@@ -25,11 +22,11 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def decisive(error: BaseException) -> BaseException:
-    """Return the exception that says what becomes of the job.
+    """Return the exception that decides what becomes of the job.
 
-    That is the only one in a group. Of several: a Discard, because what is wrong for good does not become right by
-    another attempt; else the errors that nobody has raised on purpose: one of them alone, or the group; else the Retry,
-    or the Snooze, that asks for the longest time.
+    That is the only one in a group. Of several it is, in this order: a Discard, because another attempt would be in
+    vain; the errors that are no requests to the runner, one of them alone or else the group; the Retry, or else the
+    Snooze, that asks for the longest time.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -50,18 +47,18 @@ def decisive(error: BaseException) -> BaseException:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an exception says; of a group what those say that are in it."""
+    """Return the message of an exception, or of a group the messages of those in it."""
     if not isinstance(error, BaseExceptionGroup):
         return _text(error)
     several = [*leaves(error)]
-    said = [in_one_line(f"{kind_of(each)}: {_text(each)}", _MOST_OF_ONE) for each in several[:_MOST_SHOWN]]
+    messages = [in_one_line(f"{kind_of(each)}: {_text(each)}", _MOST_OF_ONE) for each in several[:_MOST_SHOWN]]
     if len(several) > _MOST_SHOWN:
-        said.append("...")
-    return f"{len(several)} errors: {'; '.join(said)}"
+        messages.append("...")
+    return f"{len(several)} errors: {'; '.join(messages)}"
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # what an exception of the user's says of itself is the user's code
+    except Exception:  # __str__ of a user's exception is the user's code
         return "(its message cannot be shown)"

@@ -1,5 +1,5 @@
-"""How a handler's function is called: a coroutine step by step, with a look at how long each step takes, or a plain
-function in a thread of its own. Floor: runner.
+"""How a handler's function is called: a coroutine step by step, where the time of each step is measured, or a plain
+function in a thread of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
 BLOCKED: Final = 1.0
-"""Seconds of one step from which on a handler is said to block the loop."""
+"""Seconds of one step after which the log says that a handler blocks the loop."""
 
 
 class Steps:
-    """A coroutine, awaited: it is told when one of its steps took long, because nothing else ran meanwhile.
+    """A coroutine to be awaited, which reports each step that took long: nothing else on the loop ran meanwhile.
 
     Args:
         coroutine: the handler's.
@@ -57,8 +57,8 @@ class Steps:
 async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:
     """Run a function in a daemon thread, and return what it returns when it has ended.
 
-    Nobody can end a thread: cancelling the caller with a message, as lanes do, does not end the wait. A cancellation
-    without one is the end of the loop, which must not wait for a function that may never return.
+    A thread cannot be ended, so a cancellation of the caller with a message, as the runner's, does not end the wait.
+    One without a message comes from the end of the loop, which must not wait for a function that may never return.
 
     Args:
         function: what to run, in a copy of the caller's context.
@@ -85,7 +85,7 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
             loop.call_soon_threadsafe(tell, result, error)
 
-    # A daemon, so that a function that never returns does not keep the program from ending.
+    # A daemon thread: a function that never returns must not keep the program from ending.
     threading.Thread(target=work, name="jobs_service handler", daemon=True).start()
     while not ended.done():
         try:
@@ -103,12 +103,12 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
 
 
 def _raised(error: GeneratorExit) -> RuntimeError:
-    """Return what stands for an exception that, in a coroutine, says that it is closed."""
+    """Return the error for a handler that raised GeneratorExit, which in a coroutine means that it is being closed."""
     return RuntimeError(f"the handler raised {type(error).__name__}")
 
 
 def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Have the loop do something, and wait for the result; for a thread that is not the loop's."""
+    """Have the loop do something, and wait for the result; called in another thread than the loop's."""
 
     async def do() -> Any:
         return await work()

@@ -1,15 +1,14 @@
-"""How a handler's arguments become JSON data and back, checked on both ways. Floor: runner.
+"""How a handler's arguments become JSON data and back, with a check in both directions.
 
-A codec is built once, when its handler is registered. Most annotations are pydantic's, in its strict JSON mode: "3" is
-no int, and "2026-01-01T00:00:00Z" is a datetime. msgspec.Struct is msgspec's, which is used only where the program
-has imported it. Fields that the annotation does not know are ignored, unless it forbids them itself (pydantic's
-extra="forbid", msgspec's forbid_unknown_fields): producers may be upgraded before their consumers.
+A codec is built once, when its handler is registered. pydantic does most annotations, in its strict JSON mode: "3" is
+not an int, and "2026-01-01T00:00:00Z" is a datetime. msgspec does msgspec.Struct, where the program has imported it.
+Fields that the annotation does not have are ignored, unless it forbids them itself (extra="forbid" of pydantic,
+forbid_unknown_fields of msgspec), because producers may be upgraded before their consumers.
 """
 
 from __future__ import annotations
 
 import operator
-import re
 import sys
 import types
 import typing
@@ -19,28 +18,16 @@ from typing import Any, Final, Protocol
 
 import pydantic_core
 import typing_extensions
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import TypeAdapter
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, kind_of, shown
+from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, shown
+from jobs_service.runner.payload_complaints import LONGEST_REASON, msgspec_complaint, path_text, pydantic_complaint
 from jobs_service.runner.round_trip import difference, fields_of, in_order, is_declared
-
-_LONGEST: Final = 160
-_MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
-_UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
-_RAISED: Final = frozenset({"value_error", "assertion_error"})
-_MSGSPEC_TEXT: Final = re.compile(r"(?P<said>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_MSGSPEC_FIELD: Final = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
-_UNEXPECTED: Final = re.compile(
-    r"PydanticSerializationUnexpectedValue\(Expected (?P<expected>.*?) - serialized value may not be as expected "
-    r"\[(?:field_name='(?P<field>[^']*)', )?input_value=(?P<value>.*), input_type=\w+\]\)",
-    re.DOTALL,
-)
-
 
 _SETS: Final = frozenset({set, frozenset})
 _CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
+_CONTAINER_CLASSES: Final = (dict, list, tuple, set, frozenset)
 _LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -48,13 +35,13 @@ class Codec(Protocol):
     """Turns the arguments of one handler into JSON data and back."""
 
     def encode(self, args: Any) -> Any:
-        """Return arguments as JSON data, of which `decode` makes an equal value.
+        """Return arguments as JSON data, from which `decode` makes an equal value.
 
-        NaN and what else JSON cannot carry may be left to the check when the job is added.
+        NaN and other values that JSON does not have may pass here: they are refused when the job is added.
 
         Raises:
-            InvalidJob: the handler could not be given them, or not as they are; the message names the field.
-            JobTooLarge: more than any store takes.
+            InvalidJob: the handler could not get them, or would get something else; the message names the field.
+            JobTooLarge: they are more than any store takes.
         """
 
     def decode(self, data: Any) -> Any:
@@ -70,7 +57,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
 
     Args:
         annotation: a dataclass, TypedDict, pydantic model or msgspec.Struct, a JSON type, Any, or made up of these.
-        names: what forward references inside of the annotation's classes may mean beside their modules' names.
+        names: names for forward references inside the annotation's classes, beside those of their modules.
 
     Raises:
         InvalidSettings: it is none of these, has a forward reference that cannot be resolved, or is an alias that holds
@@ -90,7 +77,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
             return _of_msgspec(called, annotation)
         return _of_pydantic(called, annotation, names or {})
     except Exception as error:  # a class body's own code runs as well, and may raise whatever it likes
-        why = in_one_line(str(error).partition("\n\n")[0], _LONGEST)
+        why = in_one_line(str(error).partition("\n\n")[0], LONGEST_REASON)
         raise InvalidSettings(
             f"{called} is nothing that a job's data can be: {why}; allowed are dataclasses, TypedDict, pydantic "
             "models, msgspec.Struct, JSON types and Any"
@@ -104,7 +91,7 @@ def name_of(annotation: Any) -> str:
 
 
 class _Plain:
-    """JSON values as they are: no more than their class is looked at, the store's check does the rest."""
+    """JSON values as they are: only the class is checked here, the rest when the job is added."""
 
     __slots__ = ("_kind",)
 
@@ -134,7 +121,7 @@ _PLAIN: Final = (
 
 
 class _Typed:
-    """What a library checks: dumped by it to JSON values, loaded by it from JSON text."""
+    """Values that a library checks: it dumps them to JSON values, and loads them from JSON text."""
 
     __slots__ = ("_called", "_complaint", "_dump", "_load")
 
@@ -151,9 +138,10 @@ class _Typed:
         self._complaint = complaint
 
     def encode(self, args: Any) -> Any:
-        """Dump the arguments, and load them for a check: what the handler would refuse is refused to the producer.
+        """Dump the arguments, and load them again as a check.
 
-        So is what the handler would be given as something else.
+        So the producer gets the error that the handler's process would meet, and one if the handler would get something
+        else than was meant.
         """
         has_sets = _check_count(args)
         try:
@@ -169,23 +157,23 @@ class _Typed:
             raise InvalidJob(why) from None
         found = difference(args, back)
         if found is not None:
-            json_data.encode(data)  # says better what is no JSON at all
+            json_data.encode(data)  # for values that are no JSON at all, its error says more
             raise InvalidJob(f"the data does not fit {self._called}: {found}")
         return data
 
     def decode(self, data: Any) -> Any:
-        """Load the data as text: strictness is not the same for a str in JSON and for one in Python."""
+        """Load the data as text: in strict mode, a str in JSON may be a datetime, but one in Python may not."""
         try:
             return self._load(pydantic_core.to_json(data))
         except Exception as error:  # validators are the user's code
             raise InvalidJob(self._refused(error)) from None
 
     def _loaded(self, data: Any) -> Any:
-        """Return what a handler would be given."""
+        """Return what a handler would get."""
         try:
             return self._load(pydantic_core.to_json(data))
         except Exception:
-            json_data.encode(data)  # says better what is no JSON at all
+            json_data.encode(data)  # for values that are no JSON at all, its error says more
             raise
 
     def _refused(self, error: Exception) -> str:
@@ -193,10 +181,13 @@ class _Typed:
 
 
 def _check_count(args: Any) -> bool:
-    """Refuse what holds a value very many times over: to dump it, or to say what is wrong with it, takes for ever.
+    """Refuse arguments with very many values.
+
+    They may hold the same list many times over, and take little memory. To dump them, or to say what is wrong with
+    them, would take for ever.
 
     Returns:
-        Whether there is a set in it.
+        Whether there is a set in them.
     """
     left = json_data.MAX_VALUES
     values = [args]
@@ -207,7 +198,12 @@ def _check_count(args: Any) -> bool:
         if kind in _CONTAINERS:
             found = value.values() if kind is dict else value
             has_sets = has_sets or kind in _SETS
-        elif kind in _LEAVES or (fields := _fields(value)) is None:
+        elif kind in _LEAVES:
+            continue
+        elif isinstance(value, _CONTAINER_CLASSES):
+            found = value.values() if isinstance(value, dict) else value
+            has_sets = has_sets or isinstance(value, set | frozenset)
+        elif (fields := _fields(value)) is None:
             continue
         else:
             found = fields.values()
@@ -219,13 +215,13 @@ def _check_count(args: Any) -> bool:
 
 
 def _no_text(args: Any) -> str | None:
-    """Return which bytes in the arguments, whose number was checked, are no text; None where there are none."""
+    """Return which bytes in the arguments, whose number was checked, are not text; None where there are none."""
     values: list[tuple[Any, tuple[int | str, ...]]] = [(args, ())]
     while values:
         value, path = values.pop()
         kind = type(value)
         if kind is bytes and not _is_text(value):
-            where = f"field {_path(path)}: " if path else ""
+            where = f"field {path_text(path)}: " if path else ""
             return f"{where}the bytes are no UTF-8 text, which JSON needs; write them in base64, for instance"
         if kind is dict:
             values += [(each, (*path, str(key))) for key, each in value.items()]
@@ -245,7 +241,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _fields(value: Any) -> Mapping[str, Any] | None:
-    """Return what an object holds whose class declares its fields."""
+    """Return the fields of an object whose class declares them."""
     if not is_declared(type(value)):
         return None
     try:
@@ -256,7 +252,7 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
 
 
 def _unresolved(annotation: Any) -> str | None:
-    """Return what refers by name in an annotation whose names were resolved: back to an alias that holds itself."""
+    """Return a forward reference that is left in a resolved annotation: it refers to an alias that holds itself."""
     if isinstance(annotation, typing.ForwardRef):
         return annotation.__forward_arg__
     return next(filter(None, map(_unresolved, typing.get_args(annotation))), None)
@@ -265,10 +261,10 @@ def _unresolved(annotation: Any) -> str | None:
 def _of_pydantic(called: str, annotation: Any, names: Mapping[str, Any]) -> Codec:
     adapter: TypeAdapter[Any] = TypeAdapter(_for_pydantic(annotation, names, {}))
     adapter.rebuild(raise_errors=True, _types_namespace=names)
-    # By name and not by alias: an alias may be for one direction only.
+    # Dumped by name and not by alias, because an alias may be for one direction only.
     dump = partial(adapter.serializer.to_python, mode="json", warnings="error", by_alias=False, round_trip=True)
     load = partial(adapter.validator.validate_json, strict=True, by_alias=True, by_name=True)
-    return _Typed(called, dump, load, _pydantic_complaint)
+    return _Typed(called, dump, load, pydantic_complaint)
 
 
 def _for_pydantic(annotation: Any, names: Mapping[str, Any], known: dict[Any, Any]) -> Any:
@@ -325,54 +321,4 @@ def _of_msgspec(called: str, annotation: Any) -> Codec:
 
     dump = partial(msgspec.to_builtins, str_keys=True)
     load = msgspec.json.Decoder(annotation, strict=True).decode
-    return _Typed(called, dump, load, _msgspec_complaint)
-
-
-def _pydantic_complaint(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False)[0]
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        return _first_complaint(first["type"], _path(first["loc"]), first["msg"], first["input"]) + more
-    if isinstance(error, PydanticSerializationError) and (found := _UNEXPECTED.search(str(error))):
-        expected, field, value = found.group("expected", "field", "value")
-        where = f"field {in_one_line(field, 80)}: " if field else ""
-        return f"{where}expected {in_one_line(expected, 60)}; it is {in_one_line(value, 60)}"
-    return _foreign_complaint(error)
-
-
-def _first_complaint(kind: str, path: str, said: str, value: Any) -> str:
-    if kind in _MISSING:
-        return f"field {path} is missing"
-    if kind in _UNKNOWN:
-        return f"field {path} is unknown"
-    where = f"field {path}: " if path else ""
-    if kind in _RAISED:
-        said = said.partition(", ")[2] or said  # what was raised says enough, pydantic names its class before that
-    return f"{where}{in_one_line(said[:1].lower() + said[1:], _LONGEST)}; it is {shown(value)}"
-
-
-def _msgspec_complaint(error: Exception) -> str:
-    import msgspec
-
-    if not isinstance(error, msgspec.ValidationError):
-        return _foreign_complaint(error)
-    text = _MSGSPEC_TEXT.fullmatch(str(error))
-    assert text is not None
-    said, path = text["said"], text["path"] or ""
-    if field := _MSGSPEC_FIELD.fullmatch(said):
-        within = f"{path}.{field['name']}".removeprefix(".")
-        return f"field {in_one_line(within, 80)} is {'missing' if 'missing' in field['how'] else 'unknown'}"
-    where = f"field {in_one_line(path, 80)}: " if path else ""
-    return where + in_one_line(said[:1].lower() + said[1:], _LONGEST)
-
-
-def _foreign_complaint(error: Exception) -> str:
-    try:
-        return f"{kind_of(error)}: {in_one_line(str(error), _LONGEST)}"
-    except Exception:  # an error whose own text cannot be had
-        return kind_of(error)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return in_one_line(text.removeprefix("."), 80)
+    return _Typed(called, dump, load, msgspec_complaint)

@@ -1,10 +1,7 @@
-"""What `@jobs.handler(...)` is for a type checker: which arguments and which result the jobs of a function have.
+"""What `@jobs.handler(...)` is for a type checker: which arguments and which result the jobs of a function have."""
 
-Floor: runner.
-"""
-
-# The shapes of functions overlap: one that may be given a value may be called without as well. The first that fits is
-# meant, and what mypy takes for unreachable is reached by functions with keyword-only parameters.
+# The shapes of functions overlap: one with a default fits where a value is given, and where none is. The first shape
+# that fits is meant. Those that mypy takes for unreachable are reached by functions with keyword-only parameters.
 # mypy: disable-error-code="overload-overlap, overload-cannot-match"
 
 from __future__ import annotations
@@ -26,17 +23,17 @@ ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
 
 class TypedHandler(Handler[ArgsT, ResultT_co], TypedEnqueued[P, ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
-    """A Handler of which a type checker knows the function's parameters."""
+    """A Handler whose parameters a type checker knows."""
 
 
 class _Optional(Protocol[ArgsT_contra, ResultT_co]):
-    """A function that one value may be given to, or none."""
+    """A function that takes one value, or none."""
 
     def __call__(self, args: ArgsT_contra = ..., /) -> ResultT_co: ...
 
 
 class _OptionalWithJob(Protocol[JobT_contra, ArgsT_contra, ResultT_co]):
-    """A function that one value, or none, may be given to beside the job."""
+    """A function that takes the job, and one value or none."""
 
     def __call__(self, job: JobT_contra, args: ArgsT_contra = ..., /) -> ResultT_co: ...
 
@@ -51,7 +48,7 @@ class _Several(Protocol[P, ResultT_co]):
 
 
 class _SeveralWithJob(Protocol[P, JobT_contra, ResultT_co]):
-    """A function of several parameters beside the job."""
+    """A function that takes the job, and several parameters."""
 
     @overload
     def __call__(self, job: JobT_contra, first: Any, second: Any, /) -> ResultT_co: ...
@@ -60,10 +57,10 @@ class _SeveralWithJob(Protocol[P, JobT_contra, ResultT_co]):
 
 
 class Registration(Protocol):
-    """What `jobs.handler(type, ...)` returns: called with a function it gives the Handler, typed like the function.
+    """What `jobs.handler(type, ...)` returns: called with a function it returns the Handler, typed like the function.
 
     A handler without arguments of its own takes jobs with any data; one with several parameters, a mapping. The shapes
-    with more parameters come first, as a function with defaults has those with fewer as well.
+    with more parameters come first, because a function with defaults fits those with fewer as well.
     """
 
     @overload
@@ -140,10 +137,10 @@ def registration(
     Args:
         type: the type whose jobs it runs; None for the function's name.
         options: how they are run.
-        keep: called with the handler.
+        keep: called with the new handler.
 
     Raises:
-        InvalidSettings: a function in the type's place, as a decorator without parentheses gives it.
+        InvalidSettings: the type is a function, because the decorator was written without parentheses.
     """
     if callable(type):
         raise InvalidSettings(f"a handler's type is {shown(type)}; write @jobs.handler(TYPE) above the function")

@@ -1,7 +1,7 @@
-"""Whether a handler's annotation says already that its result can never be stored. Floor: runner.
+"""Whether the annotation of a handler's result says that no result can ever be stored.
 
-Only what is certain counts: a job whose handler returns something else than it says goes on as before, and so does one
-whose annotation leaves open what is returned, such as a Mapping, or a list of anything, which may be empty.
+Only certain cases are refused: not an annotation that leaves open what is returned, such as a Mapping, or a list of
+anything, which may be empty.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jobs_service.model import EndedJob, Job
 _JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
 _DEEPEST: Final = 20
 _ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
-"""What `type X = ...` makes, and its backport: newer versions of typing_extensions keep a class of their own."""
+"""The class of `type X = ...`, and its backport: newer versions of typing_extensions keep a class of their own."""
 
 
 def unfit_result(annotation: Any) -> Any:
-    """Return what of an annotation, that of a result, has no value that a store takes; None if there is nothing.
+    """Return the part of a result's annotation of which no value can be stored; None if there is none.
 
     Args:
         annotation: with its forward references resolved.
@@ -50,18 +50,18 @@ def _unfit(annotation: Any, depth: int) -> Any:
 
 
 def _has_no_json(kind: type) -> bool:
-    """Whether no object of a class can be JSON: nothing that is, is one, and none of its subclasses that are known."""
+    """Whether no object of a class can be JSON: neither do JSON's classes derive from it, nor do known subclasses."""
     if issubclass(kind, Job) or typing.is_typeddict(kind):
         return False
     if inspect.isabstract(kind) or getattr(kind, "_is_protocol", False):
         return False
     try:
         return not (_is_json(kind) or any(issubclass(each, kind) for each in _JSON))
-    except TypeError:  # a class with an opinion of its own on its subclasses
+    except TypeError:  # a class with a __subclasscheck__ of its own
         return False
 
 
 def _is_json(kind: type) -> bool:
-    """Whether the objects of a class are JSON, or those of some subclass."""
+    """Whether the objects of a class, or of one of its subclasses, are JSON."""
     subclasses: list[type] = type.__subclasses__(kind)
     return issubclass(kind, _JSON) or any(map(_is_json, subclasses))

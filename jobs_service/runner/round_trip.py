@@ -1,8 +1,8 @@
-"""Whether arguments come back from the store as they went in, and if not, what of them would be lost. Floor: runner.
+"""Whether arguments come back from the store as they went in, and if not, which part would be lost.
 
-Libraries write some values otherwise than they read them: pydantic's SecretStr as asterisks, Field(exclude=True) not at
-all, an object of a subclass as one of the class that a field is annotated with. Who enqueues is told so, and no handler
-is given something else than what was meant.
+Libraries do not read back all that they write: pydantic writes a SecretStr as asterisks, a Field(exclude=True) not at
+all, and an object of a subclass as one of the class that a field is annotated with. The caller of `enqueue` gets an
+error then, so that no handler gets something else than what was meant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEEPEST: Final = 200
 
 
 def difference(given: Any, back: Any) -> str | None:
-    """Return what of some arguments would come back as something else, in a few words; None when they are equal.
+    """Return which part of some arguments would come back as something else, in a few words; None when they are equal.
 
     A tuple may come back as a list, as in all JSON. Objects of classes that do not say when two of them are equal are
     compared by their attributes.
@@ -34,7 +34,7 @@ def _difference(given: Any, back: Any, path: str, depth: int) -> str | None:
         return None
     pairs = _pairs(given, back)
     if pairs is None or depth == 0:
-        return None if _cannot_be_compared(given, back) else _said(given, back, path)
+        return None if _cannot_be_compared(given, back) else _in_words(given, back, path)
     for name, one, other in pairs:
         if one is _MISSING or other is _MISSING:
             return f"field {(path + name).removeprefix('.')} would be lost"
@@ -54,7 +54,7 @@ def _equal(given: Any, back: Any) -> bool:
 def _same_time(given: Any, back: Any) -> bool:
     """Whether both are the same wall-clock time with the same offset.
 
-    Python takes times of two time zones for unequal in the hour that a clock that is put back shows twice.
+    In the hour that a clock shows twice, Python says of times in two time zones that they are not equal.
     """
     if not (isinstance(given, datetime) and isinstance(back, datetime)):
         return False
@@ -63,7 +63,7 @@ def _same_time(given: Any, back: Any) -> bool:
 
 
 def _pairs(given: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return what two values are made of, side by side, each with what leads to it; None when that cannot be told."""
+    """Return the parts of two values side by side, each with its path; None when they cannot be compared by parts."""
     if isinstance(given, list | tuple) and isinstance(back, list | tuple):
         if len(given) != len(back):
             return None
@@ -83,7 +83,7 @@ def _side_by_side(given: Mapping[Any, Any], back: Mapping[Any, Any]) -> list[tup
 
 def is_declared(kind: type) -> bool:
     """Whether a class declares its fields: a dataclass, a pydantic model, a msgspec.Struct."""
-    # One after the other: this is asked of every value that is enqueued, and a generator takes three times as long.
+    # Written out because this is called for every value that is enqueued: a generator takes three times as long.
     return (
         hasattr(kind, "__dataclass_fields__")
         or hasattr(kind, "__pydantic_fields__")
@@ -98,7 +98,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     if (declared := getattr(kind, "__dataclass_fields__", None)) is not None:
         names = [name for name, field in declared.items() if field.compare]
     elif (model := getattr(kind, "__pydantic_fields__", None)) is not None:
-        # Not what is private to a model: that is no part of its data.
+        # Private attributes of a model are no part of its data.
         names = [*model, *(getattr(value, "__pydantic_extra__", None) or {})]
     elif (struct := getattr(kind, "__struct_fields__", None)) is not None:
         names = [*struct]
@@ -108,7 +108,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _cannot_be_compared(given: Any, back: Any) -> bool:
-    """Whether nobody can say that two objects differ: their class does not say when they are equal, or fails to."""
+    """Whether two objects cannot be compared: their class does not define when they are equal, or that fails."""
     if type(given) is not type(back):
         return False
     if getattr(type(given), "__eq__", None) is _BY_IDENTITY:
@@ -119,7 +119,7 @@ def _cannot_be_compared(given: Any, back: Any) -> bool:
         return True
 
 
-def _said(given: Any, back: Any, path: str) -> str:
+def _in_words(given: Any, back: Any, path: str) -> str:
     where = f"field {path.removeprefix('.')}: " if path else ""
     if type(given) is not type(back):
         return f"{where}{_a(given)} would come back as {_a(back)}"
@@ -135,9 +135,9 @@ def _a(value: Any) -> str:
 
 
 def in_order(given: Any, data: Any) -> Any:
-    """Return data that were made of arguments with what was a set in the order of its members' JSON.
+    """Return data that were made of arguments, with the members of sets sorted by their JSON.
 
-    The order in which a set is iterated over is another one in each process.
+    The order in which a set is iterated over differs from process to process.
     """
     kind = type(data)
     if kind is list:
@@ -155,7 +155,7 @@ def _length(value: Any) -> int:
 
 
 def _members(given: Any, data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each name in the data with what it was made of; None where that cannot be told."""
+    """Yield each name in the data with the value that it was made of; None where that is not known."""
     if isinstance(given, Mapping) and len(given) == len(data):
         yield from zip(data, given.values(), strict=True)
         return

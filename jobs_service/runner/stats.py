@@ -1,6 +1,7 @@
-"""How many jobs of each type are in which state, for how long, and what becomes of each: as plain data. Floor: runner.
+"""How many jobs of each type are in which state and for how long, and what happened to each, as plain data.
 
-What CouchDB's scheduler gives as its gauges, `job_summary` and `jobs`, read from the store, whoever runs the jobs.
+These are the gauges, `job_summary` and `jobs` of CouchDB's scheduler, but read from the store, so that they cover the
+jobs of all processes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Gauges:
     """Counts the unfinished jobs of one type, and how long they have been in their state.
 
     Args:
-        jobs: how many of them are summed up as well.
+        jobs: of how many of them to make summaries as well.
     """
 
     def __init__(self, jobs: int = 0) -> None:
@@ -44,11 +45,11 @@ class Gauges:
             state = state_of(job, history, now)
             if len(self._summaries) < self._wanted:
                 self._summaries.append(summary(job, now))
-        except RecordDamaged:  # of what is told of its runs
+        except RecordDamaged:  # its run data
             self.unreadable += 1
             return
         self._count[state] += 1
-        # The clock of the machine that wrote the event may be ahead.
+        # The machine that wrote the event may have had a clock that was ahead.
         self._seconds[state] += max(now - history[0].at, 0.0) if history else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class Gauges:
 
 
 class ExactType(tuple[Any, ...]):
-    """A type that is a tuple, as a key: (1,), (True,) and (1.0,) are equal to Python, as are (0.0,) and (-0.0,)."""
+    """A tuple type as the key of a dict. In Python (1,), (True,) and (1.0,) are equal, as are (0.0,) and (-0.0,)."""
 
     __slots__ = ()
 
@@ -78,12 +79,12 @@ class ExactType(tuple[Any, ...]):
 
 
 def exact_type(type: JobType) -> JobType:
-    """Return a type as a key that only the same type is equal to."""
+    """Return a type as a key that is equal to the same type only."""
     return ExactType(type) if isinstance(type, tuple) else type
 
 
 def state_of(job: Job, history: Sequence[HistoryEvent], now: float) -> str:
-    """Return what an unfinished job does: pending, scheduled, running, or crashed and waiting for its next attempt."""
+    """Return the state of an unfinished job: pending, scheduled, running, or crashed and waiting to run again."""
     if job.state is JobState.RUNNING:
         return "running"
     if history and history[0].kind is HistoryKind.CRASHED:
@@ -93,7 +94,7 @@ def state_of(job: Job, history: Sequence[HistoryEvent], now: float) -> str:
 
 
 def summary(job: Job, now: float, health_threshold: float = HEALTH_THRESHOLD) -> dict[str, Any]:
-    """Return what an unfinished job does, and what happened to it, as plain data; times in seconds since the epoch."""
+    """Return the state and the history of an unfinished job as plain data; times are seconds since the epoch."""
     history = job.history
     added = next((event.at for event in history if event.kind is HistoryKind.ADDED), None)
     return {

@@ -1,6 +1,7 @@
-"""The ticker of one periodic handler: an actor that adds one job per tick, however many processes have it.
+"""The ticker of one periodic handler: an actor that adds one job per tick, however many processes run it.
 
-Floor: runner. The last tick is in the store, and read and written in the transaction that adds its jobs.
+The last tick is in the store. The transaction that adds a tick's job reads and writes it, so of all processes that try
+only one succeeds.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
 _CLOCK_CHECK: Final = 30.0
-"""Seconds after which the wall clock, which may have jumped, is looked at again."""
+"""Most seconds between two reads of the wall clock, which may have jumped."""
 
 _HOLDOFF: Final = 0.05
-"""Seconds to wait at least, so that rounding does not make it look in vain."""
+"""Least seconds to wait: with less, rounding could make it read the store in vain, just before the tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """A handler whose jobs come by themselves.
+    """A handler whose jobs are added by schedule.
 
     Attributes:
         handler: runs them.
-        schedule: when they come.
-        missed: what becomes of ticks at which no process was there.
-        overlap: whether a tick's job is added while that of the tick before it has not finished.
+        schedule: when they are added.
+        missed: what happens with ticks at which no process ran.
+        overlap: whether a tick's job is added while that of the tick before has not finished.
     """
 
     handler: Handler[Any, Any]
@@ -54,7 +55,7 @@ class Periodic:
 
 
 class Ticker(Actor):
-    """Adds the jobs of one periodic handler: whatever keeps those of another from being added concerns it not.
+    """Adds the jobs of one periodic handler, independent of the tickers of others.
 
     Args:
         context: the service's.
@@ -74,17 +75,17 @@ class Ticker(Actor):
             await _fired(watch, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
     async def _tick(self, periodic: Periodic) -> tuple[float, Watch | None]:
-        """Add what is due.
+        """Add the jobs that are due.
 
         Returns:
-            When the next tick is, seconds since the epoch; and a watch on what is in the way of ticks.
+            When the next tick is, seconds since the epoch; and, if something is in the way of ticks, a watch on that.
         """
         type = periodic.handler.type
         try:
             done = await self._pace.fitting(partial(self._add_due, periodic))
         except (NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
-            # Somebody has removed the type since its handler started, the tick's job is there and cannot be read, or
-            # is larger than the store takes: the ticks of others come all the same.
+            # The type was removed since its handler started, or the tick's job exists and cannot be read, or it is
+            # larger than the store takes. The ticker goes on with the next tick.
             log.warning("tick_refused", type=type, error=str(error))
             return periodic.schedule.next_after(self._context.sources.wall_time()), None
         if done.ids:
@@ -94,7 +95,7 @@ class Ticker(Actor):
         if done.in_the_way is not None:
             watch = await self._watch(periodic, done.in_the_way)
             return (math.inf if watch is not None else done.now), watch
-        # Ticks that were passed over are over; of all that are to be made up for there may be more.
+        # With Missed.ALL there may be more ticks between the last one and now; otherwise those are dropped.
         return periodic.schedule.next_after(
             done.last if periodic.missed is Missed.ALL else max(done.last, done.now)
         ), None
@@ -107,7 +108,7 @@ class Ticker(Actor):
         )
 
     async def _watch(self, periodic: Periodic, key: bytes) -> Watch | None:
-        """Return a watch on what is in the way of ticks; None when it is not there any more."""
+        """Return a watch on what is in the way of ticks; None when it is gone."""
 
         async def look(transaction: Transaction) -> tuple[Watch, bytes | None]:
             return transaction.watch(key), await transaction.get(key)
@@ -121,7 +122,7 @@ class Ticker(Actor):
 
 
 def _is_over(raw: bytes) -> bool:
-    """Whether a tick's job is in the way of no other: one whose record cannot be read would be for ever."""
+    """Whether a tick's job has finished; also one whose record cannot be read, which would be in the way for ever."""
     try:
         return Record.decode(raw).state is JobState.FINISHED
     except RecordDamaged:
@@ -134,24 +135,24 @@ async def _fired(watch: Watch | None, seconds: float) -> None:
         await asyncio.sleep(seconds)
         return
     try:
-        with contextlib.suppress(TimeoutError, StoreError):  # one that was lost: look again
+        with contextlib.suppress(TimeoutError, StoreError):  # after the loss of a watch, read again
             async with asyncio.timeout(seconds):
                 await watch.wait()
-        # A job's heartbeats are no reason to look again at once.
+        # The watch also fires for the job's heartbeats, which are no reason to read again at once.
         await asyncio.sleep(_HOLDOFF)
     finally:
         watch.cancel()
 
 
 class Done(NamedTuple):
-    """What a look at one periodic handler has come to; times in seconds since the epoch.
+    """What `add_due` has done; times are seconds since the epoch.
 
     Attributes:
         ids: of the jobs that were added.
-        last: the last tick; the time of the first look when there was none yet.
+        last: the last tick; the time of the first call when there was none yet.
         now: the present time.
         in_the_way: the key of what keeps ticks from being added: a job that has not finished, or a pause.
-        dropped: up to when ticks were given up, because there were more than are made up for.
+        dropped: the newest of the missed ticks that were given up because there were too many.
     """
 
     ids: list[JobId]
@@ -164,13 +165,13 @@ class Done(NamedTuple):
 async def add_due(unit: UnitOfWork, periodic: Periodic, most: int) -> Done:
     """Add the jobs of the ticks that are due, as many as a transaction can hold, and remember the last of them.
 
-    While the type is paused, and unless its jobs may overlap while the last of them has not finished, nothing is added:
-    ticks of that time are missed.
+    Nothing is added while the type is paused; nor, unless jobs may overlap, while the last of them has not finished.
+    Ticks of that time count as missed.
 
     Args:
-        unit: as everywhere.
-        periodic: whose ticks.
-        most: ticks.
+        unit: of the transaction.
+        periodic: the handler and its schedule.
+        most: ticks at most.
     """
     handler = periodic.handler
     keys = unit.keyspace.of(handler.type)
@@ -203,13 +204,13 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int) -> Done:
 
 
 def _last_tick(packed: bytes | None) -> float | None:
-    """Return the last tick that is remembered; None when there is none, or when it cannot be read: ticks begin anew."""
+    """Return the last tick; None when there was none yet, or when it cannot be read: then ticks begin anew."""
     found = unpacked(packed)
     return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
 
 
 async def _in_the_way(unit: UnitOfWork, keys: TypeKeys, last: float | None) -> bytes | None:
-    """Return the key of a pause, or of the job of the last tick if that is given and has not finished."""
+    """Return the key of the type's pause, or of the job of the last tick (if given) that has not finished."""
     if await unit.is_paused(keys):
         return keys.paused
     if last is None:

@@ -1,9 +1,10 @@
-"""Payloads: what goes through JSON and comes back equal, and what is told when something does not fit."""
+"""Payloads: what goes through JSON and comes back equal, and what is said when something does not fit."""
 
 import enum
 import subprocess
 import sys
 import typing
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, InvalidSettings, JobsError
+from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge
 from jobs_service.runner.payload import Codec, codec, name_of
 
 
@@ -543,3 +544,37 @@ def test_an_alias_that_holds_itself_is_refused_with_what_to_write() -> None:
         codec(dict[str, Nested])
     nested: Any = typing_extensions.TypeAliasType("nested", "str | list[nested]")
     assert codec(nested, {"nested": nested}).decode(["a", ["b"]]) == ["a", ["b"]]
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "args", "decoded"),
+    [
+        (dict, OrderedDict(a=Word.YES, b=Size.SMALL), {"a": "yes", "b": 1}),
+        (dict[str, int], OrderedDict(a=Size.SMALL), {"a": 1}),
+        (dict[str, int], defaultdict(int, a=1), {"a": 1}),
+        (dict[str, str], {Word.YES: Word.YES}, {"yes": "yes"}),
+        (str, Word.YES, "yes"),
+        (str | None, Word.YES, "yes"),
+        (int, Size.SMALL, 1),
+    ],
+)
+def test_subclasses_of_json_types_come_back_as_plain_values(annotation: Any, args: Any, decoded: Any) -> None:
+    made = codec(annotation)
+    data = json_data.decode(json_data.encode(made.encode(args)))
+    back = made.decode(data)
+    assert back == decoded
+    assert repr(back) == repr(decoded)
+
+
+def test_many_values_in_a_subclass_of_dict_are_too_many() -> None:
+    part: Any = [0] * 1000
+    with pytest.raises(JobTooLarge):
+        codec(dict[str, Any] | None).encode(OrderedDict((str(number), part) for number in range(10_000)))
