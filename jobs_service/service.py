@@ -118,7 +118,8 @@ from jobs_service.runner.ticker import Periodic
 from jobs_service.settings import STORE_VARIABLE, HandlerSettings, Settings, tell_of_unknown_variables
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
-from jobs_service.store.base import Transaction, Watch, foreign_await, no_coroutine
+from jobs_service.store.base import Transaction, Watch
+from jobs_service.store.driving import foreign_await, no_coroutine
 from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
 from jobs_service.within import Blocks, WithinTransaction
 

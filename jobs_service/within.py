@@ -18,7 +18,8 @@ from jobs_service.layer.transaction import JobTransaction, Listing
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
 from jobs_service.sources import Sources
-from jobs_service.store.base import Transaction, drive
+from jobs_service.store.base import Transaction
+from jobs_service.store.driving import drive
 from jobs_service.store.held_writes import HeldBack
 from jobs_service.store.sync_transaction import PlainTransaction
 

@@ -6,13 +6,13 @@ Floor: store. The promises are stated here and checked for every store by tests/
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from jobs_service.errors import StoreError, kind_of, shown
+from jobs_service.store.key_selector import KeySelector
 
 T = TypeVar("T")
 
@@ -47,44 +47,6 @@ OFFSET_BYTES = 4
 
 LONGEST_STAMPED_KEY = Limits.key - OFFSET_BYTES
 """Bytes of the longest key with a versionstamp that FoundationDB takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeySelector:
-    """Names a key by its place: the last key less than (or equal to) `key`, moved on by `offset` keys.
-
-    Source: FoundationDB, "Key selectors". Results beyond the ends are clamped to b"" and b"\\xff".
-    """
-
-    key: bytes
-    or_equal: bool
-    offset: int
-
-    @classmethod
-    def last_less_than(cls, key: bytes) -> KeySelector:
-        """Select the last key before `key`."""
-        return cls(key, False, 0)
-
-    @classmethod
-    def last_less_or_equal(cls, key: bytes) -> KeySelector:
-        """Select the last key up to and including `key`."""
-        return cls(key, True, 0)
-
-    @classmethod
-    def first_greater_than(cls, key: bytes) -> KeySelector:
-        """Select the first key after `key`."""
-        return cls(key, True, 1)
-
-    @classmethod
-    def first_greater_or_equal(cls, key: bytes) -> KeySelector:
-        """Select the first key from `key` on."""
-        return cls(key, False, 1)
-
-    def __add__(self, offset: int) -> KeySelector:
-        return KeySelector(self.key, self.or_equal, self.offset + offset)
-
-    def __sub__(self, offset: int) -> KeySelector:
-        return KeySelector(self.key, self.or_equal, self.offset - offset)
 
 
 Bound: TypeAlias = bytes | KeySelector
@@ -431,52 +393,3 @@ def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
     if size < 0 or offset + STAMP_BYTES > size:
         raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
     return operand[:offset], operand[offset + STAMP_BYTES : size]
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends to its end, and return its result.
-
-    Stores that answer every read at once run transaction functions with this, on whatever thread suits them.
-
-    Raises:
-        StoreError: the coroutine awaited something that is not its transaction, or is none.
-    """
-    try:
-        awaited = coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    except (RuntimeError, AttributeError) as error:
-        if not isinstance(coroutine, Coroutine):
-            raise no_coroutine(coroutine) from error
-        if _needs_a_loop(error):
-            raise foreign_await("something that needs the event loop") from error
-        raise
-    # It may await something else while it unwinds, or fail; what it did first is what must be told.
-    with contextlib.suppress(Exception):
-        coroutine.close()
-    raise foreign_await(shown(awaited, 150) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
-
-
-def no_coroutine(returned: object) -> StoreError:
-    """Return the error for a transaction function that returns something else than a coroutine."""
-    return StoreError(f"a transaction function must return a coroutine, as an async def does, not {shown(returned)}")
-
-
-def foreign_await(what: str) -> StoreError:
-    """Return the error for a transaction function that awaits what it must not."""
-    return StoreError(
-        f"a transaction function may await nothing but its transaction; this one awaited {what}. "
-        "Do it before or after transact()"
-    )
-
-
-def _needs_a_loop(error: Exception) -> bool:
-    """Return whether the error comes from asyncio, anyio or sniffio, called where no loop runs."""
-    if "event loop" in str(error):  # said by functions written in C, which leave no frame
-        return True
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    module = str(frame.tb_frame.f_globals.get("__name__")) if frame is not None else ""
-    return module.partition(".")[0] in ("asyncio", "anyio", "sniffio")

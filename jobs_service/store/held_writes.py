@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs_service.errors import StoreError
-from jobs_service.store.base import Bound, KeySelector, KeyValue, Snapshot, Transaction, Watch
+from jobs_service.store.base import Bound, KeyValue, Snapshot, Transaction, Watch
+from jobs_service.store.key_selector import KeySelector
 from jobs_service.store.ranges import LOWEST_STAMP
 
 

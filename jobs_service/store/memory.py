@@ -17,15 +17,15 @@ from jobs_service.errors import (
     StoreError,
     StoreUnavailable,
     TransactionConflict,
-    TransactionTooOld,
     a_kind_of,
     shown,
 )
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch, drive
+from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch
 from jobs_service.store.calls import Calls, open_loop
 from jobs_service.store.checks import transaction_ended
+from jobs_service.store.driving import drive, ran_too_long
 from jobs_service.store.mvcc import Versions, View
 from jobs_service.store.read_your_writes import BufferedTransaction, Reads
 from jobs_service.store.write_log import Write
@@ -276,10 +276,7 @@ class MemoryStore(Store):
         result = drive(function(own))
         took = loop.time() - began
         if took > self.limits.seconds:
-            raise TransactionTooOld(
-                f"transaction_too_old (1007): a transaction function ran for {took:.1f} s; "
-                f"the limit is {self.limits.seconds:g} s"
-            )
+            raise ran_too_long(took, self.limits)
         return result
 
     async def _commit(self, transaction: MemoryTransaction, deadline: float) -> StoreError | None:

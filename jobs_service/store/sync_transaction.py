@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jobs_service.store.base import Bound, KeyValue, Snapshot, Transaction, drive
+from jobs_service.store.base import Bound, KeyValue, Snapshot, Transaction
+from jobs_service.store.driving import drive
 
 
 class PlainReads:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from jobs_service import Job, JobsService, JobState, NewJob, Outcome
 from jobs_service.model import UNSET
-from jobs_service.store.base import KeySelector
+from jobs_service.store import KeySelector
 
 
 class Mischief(Exception):

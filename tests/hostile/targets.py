@@ -29,7 +29,7 @@ from jobs_service import (
 )
 from jobs_service.model import UNSET
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.store.base import KeySelector
+from jobs_service.store import KeySelector
 from tests.hostile.inputs import Mischief, dispose
 from tests.service.support import FAR_AWAY, TIMEOUT
 

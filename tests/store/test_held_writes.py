@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service.errors import StoreError, TransactionTooLarge
-from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction, drive
+from jobs_service.store.base import Limits, Snapshot, Transaction
+from jobs_service.store.driving import drive
 from jobs_service.store.held_writes import HeldBack
+from jobs_service.store.key_selector import KeySelector
 from jobs_service.store.mvcc import Versions, View
 from jobs_service.store.read_your_writes import BufferedTransaction, Reads
 from jobs_service.store.write_log import SET

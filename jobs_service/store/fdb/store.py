@@ -9,7 +9,6 @@ where the client does not know whether a commit happened, the mark is looked for
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,6 @@ from jobs_service.errors import (
     StoreError,
     StoreUnavailable,
     kind_of,
-    shown,
 )
 from jobs_service.log import EventLog
 from jobs_service.settings import Settings
@@ -33,10 +31,9 @@ from jobs_service.store.base import (
     Store,
     Transaction,
     TransactionFunction,
-    foreign_await,
-    no_coroutine,
 )
 from jobs_service.store.calls import Calls, not_open, open_loop, outlast
+from jobs_service.store.driving import no_coroutine, ran_too_long, stray_await
 from jobs_service.store.fdb.attempts import Attempts
 from jobs_service.store.fdb.client import Bridge, Network, translated
 from jobs_service.store.fdb.cluster_file import (
@@ -135,7 +132,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
             self._executor,
             limit=self._settings.fdb_max_watches,
             poll=self._settings.fdb_watch_poll,
-            look=self._look,
+            look=self._values_of,
             lost=self._watch_lost,
         )
         self._calls = Calls()
@@ -349,7 +346,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         result: T = await self._drive(coroutine, attempts)
         took = self._loop.time() - began
         if took > self.limits.seconds:
-            transaction.broken = transaction.too_long(took)
+            transaction.broken = ran_too_long(took, self.limits)
         return result
 
     async def _drive(self, coroutine: Coroutine[Any, Any, T], attempts: Attempts) -> T:
@@ -370,14 +367,13 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         except StopIteration as stop:
             result: T = stop.value
             return result
-        # It may await something else while it unwinds, or fail; what it did first is what must be told.
-        with contextlib.suppress(Exception):
-            coroutine.close()
-        raise foreign_await(shown(awaited, 150) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
+        raise stray_await(coroutine, awaited)
+
+    # What the watches ask for
+
+    async def _values_of(self, keys: list[bytes]) -> list[bytes | None]:
+        return await self.read(lambda transaction: transaction.get_many(keys))
 
     def _watch_lost(self, failure: StoreError) -> None:
         self._counters.watches_lost += 1
         log.debug("watch_lost", store=self.address, error=str(failure))
-
-    async def _look(self, keys: list[bytes]) -> list[bytes | None]:
-        return await self.read(lambda transaction: transaction.get_many(keys))

@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import fdb
 
-from jobs_service.errors import StoreError, TransactionTooOld
+from jobs_service.errors import StoreError
 from jobs_service.store.base import (
     STAMP_BYTES,
     SYSTEM_KEYS,
     Bound,
     CommitStamp,
-    KeySelector,
     KeyValue,
     Limits,
     Snapshot,
@@ -36,6 +35,7 @@ from jobs_service.store.checks import (
 )
 from jobs_service.store.fdb.client import translated
 from jobs_service.store.fdb.replies import Reply, pairs_of, values_of
+from jobs_service.store.key_selector import KeySelector
 from jobs_service.store.ranges import Ranges, Stamped
 
 _PLACEHOLDER: Final = bytes(STAMP_BYTES)
@@ -359,13 +359,6 @@ class FdbTransaction(CheckedTransaction):
             return None
         before, after = self._stamped_values[key]
         return before + self.stamp.value + after
-
-    def too_long(self, seconds: float) -> TransactionTooOld:
-        """Return the error for a transaction whose function ran for so long."""
-        return TransactionTooOld(
-            f"transaction_too_old (1007): a transaction function ran for {seconds:.1f} s; "
-            f"the limit is {self.limits.seconds:g} s"
-        )
 
 
 def _selector(bound: Bound) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import lmdb
 
-from jobs_service.errors import StoreError, TransactionTooOld
-from jobs_service.store.base import Limits, Watch, drive
+from jobs_service.errors import StoreError
+from jobs_service.store.base import Limits, Watch
+from jobs_service.store.driving import drive, ran_too_long
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.room import Room
@@ -42,10 +43,7 @@ class Responder:
                 self._room.admit(own)
             took = self._monotonic() - began
             if took > self.limits.seconds:
-                raise TransactionTooOld(
-                    f"transaction_too_old (1007): a transaction function ran for {took:.1f} s; "
-                    f"the limit is {self.limits.seconds:g} s"
-                )
+                raise ran_too_long(took, self.limits)
         except BaseException as error:
             answer.error = store_error(self.address, error) if isinstance(error, lmdb.Error) else error
             own.end()

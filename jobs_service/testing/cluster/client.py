@@ -1,0 +1,320 @@
+"""The client of the simulated cluster: the store of one simulated process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import fdb.tuple
+
+from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooOld
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.base import SYSTEM_KEYS, Store, Transaction, TransactionFunction
+from jobs_service.store.calls import Calls, open_loop
+from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
+from jobs_service.store.driving import no_coroutine
+from jobs_service.store.fdb.errors import error_of, may_have_committed
+from jobs_service.store.write_log import CLEAR, STAMPED_VALUE
+from jobs_service.testing.cluster.cluster import Cluster, Handle
+from jobs_service.testing.cluster.faults import SLOW, ClientError, lost_with_its_transaction
+from jobs_service.testing.cluster.timer import Timer
+from jobs_service.testing.cluster.transaction import SimulatedTransaction
+
+if TYPE_CHECKING:
+    from jobs_service.testing.world import Process
+
+T = TypeVar("T")
+
+_MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
+_SHORT_LIMIT: Final = 0.02
+_FIRST_PAUSE: Final = 0.002
+_LONGEST_PAUSE: Final = 0.5
+
+
+class SimulatedStore(Store):
+    """One process's connection to the cluster.
+
+    Args:
+        cluster: what it is connected to.
+        process: whose connection it is; None for the world's own.
+        settings: transaction_timeout.
+        sources: jitter of the pause between two runs of a function.
+        context: what its watches fire in; None for the cluster's.
+    """
+
+    overlaps = True
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        process: Process | None,
+        *,
+        settings: Settings,
+        sources: Sources,
+        context: Context | None = None,
+    ) -> None:
+        self.address = "simulated:"
+        self.limits = cluster.limits
+        self.cluster = cluster
+        self.process = process
+        self.context = context or cluster.context
+        self._settings = settings
+        self._sources = sources
+        self.handle = Handle()
+        self._opened = False
+        self._calls = Calls()
+        self._marks = Marks(_MARKS, sources.token)
+        self._behind: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened
+
+    async def open(self) -> None:
+        if self._opened:
+            raise StoreError(f"store {self.address} is open already")
+        self._calls = Calls()
+        self.handle = Handle()
+        self._marks = Marks(_MARKS, self._sources.token, lifetime=self.cluster.mark_lifetime)
+        if self.cluster.connections and self.cluster.choices.fault("clone") is not None:
+            self._marks = self.cluster.connections[-1]._marks.cloned(self._sources.token)
+        if self.cluster.choices.fault("options") is not None:
+            options = self.cluster.shared_handle(self.process)
+            options.time_limit, options.sees_own_writes = _SHORT_LIMIT, False
+        self.cluster.connections.append(self)
+        self._opened = True
+
+    async def close(self) -> None:
+        if not self._opened:
+            return
+        self._opened = False
+        self.cluster.connections.remove(self)
+        canceled = False
+        while self._calls.number:
+            try:
+                await self._calls.ended()
+            except asyncio.CancelledError:
+                canceled = True  # As the other stores it is closed all the same, and leaves no commit under way behind.
+        self.cluster.drop_watches(self, f"store {self.address} was closed")
+        if canceled:
+            raise asyncio.CancelledError
+
+    async def prefix(self) -> bytes:
+        packed: bytes = fdb.tuple.pack(("jobs_service",))
+        return packed
+
+    async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
+        return await self._call(self._transact(function, abandoned))
+
+    async def read(self, function: TransactionFunction[T]) -> T:
+        return await self._call(self._read(function))
+
+    def adopt(self, transaction: object) -> Transaction:
+        """Return the transaction that a function given to this store's `transact` has got, for plain code in it."""
+        if not isinstance(transaction, SimulatedTransaction) or transaction.store is not self or transaction.submitted:
+            raise StoreError(f"store {self.address}: within() takes the transaction of a function that transact runs")
+        transaction.blocking = True
+        return transaction
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for a transaction within its time limit."""
+        try:
+            open_loop(self.address, self._opened, self.cluster.loop)
+        except StoreError:
+            work.close()
+            raise
+        self._calls.enter()
+        limit = self._settings.transaction_timeout
+        # Where nothing takes time there is no timer to be set; the cluster sets it when it goes away.
+        at_once = self.cluster.answers_at_once
+        timer = Timer(self.cluster.loop, limit, self.cluster.untimed if at_once else None)
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if not timer.has_cancelled():
+                raise
+            raise StoreUnavailable(
+                f"store {self.address} did not answer within {limit:g} s; a write may still take effect"
+            ) from error
+        finally:
+            timer.end()
+            self._calls.leave()
+
+    async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
+        pause = _FIRST_PAUSE
+        self.cluster.calls = call = self.cluster.calls + 1
+        if self.cluster.choices.fault("sweep") is not None:
+            await self._sweep()
+        while True:
+            transaction = await self._begin(call, read_only=False)
+            try:
+                result = await _coroutine(function, transaction)
+                if not transaction.log:
+                    self.cluster.commit_reads(transaction)
+                    return result
+                if await self._commit(transaction, result, abandoned):
+                    return result
+            finally:
+                if not transaction.submitted:
+                    self._give_up(transaction)
+            await asyncio.sleep(self._sources.uniform(0, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _read(self, function: TransactionFunction[T]) -> T:
+        self.cluster.calls = call = self.cluster.calls + 1
+        transaction = await self._begin(call, read_only=True)
+        try:
+            result = await _coroutine(function, transaction)
+            self.cluster.commit_reads(transaction)
+            return result
+        finally:
+            self._give_up(transaction)
+
+    async def _begin(self, call: int, *, read_only: bool) -> SimulatedTransaction:
+        cluster = self.cluster
+        if cluster.takes_time:
+            await cluster.reach()
+        if cluster.choices.fault("too_old") is not None:
+            raise TransactionTooOld("transaction_too_old (1007): the simulated cluster says so")
+        transaction = SimulatedTransaction(self, call, read_only=read_only)
+        if (hard := cluster.choices.fault("stale")) is not None:
+            try:
+                await asyncio.sleep(SLOW * hard)
+            except BaseException:
+                self._give_up(transaction)
+                raise
+        return transaction
+
+    async def _commit(
+        self, transaction: SimulatedTransaction, result: T, abandoned: Callable[[T], None] | None
+    ) -> bool:
+        """Commit, and return whether that happened.
+
+        Raises:
+            StoreError: it did not happen; or, if StoreUnavailable, nobody can find out.
+        """
+        mark = self._marks.new()
+        transaction.conflicts.add(mark.key, mark.key + b"\x00")
+        transaction.log.append((STAMPED_VALUE, mark.key, b"", HAPPENED))
+        transaction.log += [(CLEAR, each, None, None) for each in mark.removed]
+        answer = self.cluster.submit(transaction)
+        try:
+            return await self._outcome(transaction, answer, mark)
+        except asyncio.CancelledError:
+            # It is under way all the same; whoever called has gone, and hears of it otherwise.
+            self._calls.enter()
+            late = self._come_late(transaction, answer, mark, result, abandoned)
+            task = asyncio.get_running_loop().create_task(late, name="a late commit")
+            self._behind.add(task)
+            task.add_done_callback(self._behind.discard)
+            raise
+
+    async def _outcome(self, transaction: SimulatedTransaction, answer: asyncio.Future[None], mark: Mark) -> bool:
+        """Wait for the answer to a commit, and return whether it happened."""
+        try:
+            await asyncio.shield(answer)
+        except ClientError as error:
+            failure = error_of(error.code, error.description)
+            if not may_have_committed(error.code):
+                self._marks.not_committed(mark)
+                if not failure.retryable or isinstance(failure, TransactionTooOld):
+                    raise failure from None
+                return False
+            try:
+                stamp = await self._find_out(mark, transaction.version)
+            except StoreError:
+                self._marks.not_committed(mark)
+                raise
+            if stamp is None:
+                self._marks.prevented(mark)
+                return False
+            transaction.stamp.value = stamp
+        self._marks.committed(mark)
+        return True
+
+    async def _find_out(self, mark: Mark, began: int) -> bytes | None:
+        """Return the versionstamp of a commit whose outcome was unknown; None if it did not happen, and never will."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                transaction = await self._begin(0, read_only=False)
+                try:
+                    await transaction.pause()
+                    value = self.cluster.versions.get_at(transaction.version, mark.key)
+                    stamp = self._marks.stamp_of(value, began, transaction.version)
+                    if stamp is not None:
+                        return stamp
+                    transaction.conflicts.add(mark.key, mark.key + b"\x00")
+                    transaction.log.append((STAMPED_VALUE, mark.key, b"", b""))
+                    await self._submit_own(transaction)
+                    return None
+                finally:
+                    if not transaction.submitted:
+                        self._give_up(transaction)
+            except (ClientError, TransactionTooOld):
+                await asyncio.sleep(self._sources.uniform(0, pause))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _submit_own(self, transaction: SimulatedTransaction) -> None:
+        """Commit a transaction of the connection's own.
+
+        Raises:
+            ClientError: it did not happen, or nobody knows.
+        """
+        answer = self.cluster.submit(transaction)
+        answer.add_done_callback(asyncio.Future.exception)  # Also if nobody waits any more.
+        await asyncio.shield(answer)
+
+    async def _come_late(
+        self,
+        transaction: SimulatedTransaction,
+        answer: asyncio.Future[None],
+        mark: Mark,
+        result: T,
+        abandoned: Callable[[T], None] | None,
+    ) -> None:
+        """Find out what became of a commit whose caller has gone, and tell of it if it happened."""
+        try:
+            if await self._outcome(transaction, answer, mark) and abandoned is not None:
+                abandoned(result)
+        except StoreError:
+            pass
+        finally:
+            self._calls.leave()
+
+    async def _sweep(self) -> None:
+        """Remove the marks that are old, as a store does that is open for long."""
+        try:
+            transaction = await self._begin(0, read_only=False)
+            try:
+                await transaction.pause()
+                pairs = self.cluster.versions.scan_at(transaction.version, _MARKS, self._marks.end, False)
+                for key in self._marks.stale(pairs, transaction.version)[0]:
+                    transaction.conflicts.add(key, key + b"\x00")
+                    transaction.log.append((CLEAR, key, None, None))
+                if transaction.log:
+                    await self._submit_own(transaction)
+            finally:
+                if not transaction.submitted:
+                    self._give_up(transaction)
+        except (ClientError, StoreError):
+            pass  # Then another one does it.
+
+    def _give_up(self, transaction: SimulatedTransaction) -> None:
+        """End a transaction that does not commit; its watches fail."""
+        if not transaction.ended:
+            transaction.end()
+            for watch in transaction.watches:
+                watch.fire(lost_with_its_transaction())
+
+
+def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:
+    """Begin a run of a transaction function."""
+    coroutine: object = function(transaction)
+    if coroutine.__class__ is not CoroutineType and not isinstance(coroutine, Coroutine):
+        raise no_coroutine(coroutine)
+    return cast("Coroutine[Any, Any, T]", coroutine)

@@ -1,0 +1,347 @@
+"""The simulated cluster: keys and values, commits, watches, and when it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from jobs_service.errors import StoreError
+from jobs_service.store.base import Limits, Watch
+from jobs_service.store.commit_marks import LIFETIME
+from jobs_service.store.fdb.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_TOO_OLD
+from jobs_service.store.mvcc import Versions
+from jobs_service.testing.choices import Choices
+from jobs_service.testing.cluster.faults import SLOW, ClientError, lost_with_its_transaction, timed_out
+
+if TYPE_CHECKING:
+    from jobs_service.testing.cluster.client import SimulatedStore
+    from jobs_service.testing.cluster.timer import Timer
+    from jobs_service.testing.cluster.transaction import SimulatedTransaction
+    from jobs_service.testing.world import Process
+
+_LOST: Final = 0.25
+_AT_ONCE: Final = 0.6
+"""Of the commits whose time is up so many are lost, and so many are lost or happen at once."""
+_VERY_SLOW: Final = 15.0
+_LATE: Final = 5.0
+_WATCH_LIFE: Final = 60.0
+
+
+class Observer(Protocol):
+    """Told of every run of a transaction function that took effect: for checks."""
+
+    def ended(self, transaction: SimulatedTransaction) -> None:
+        """Called at the very moment of the commit, in commit order, before anybody is told.
+
+        One that only reads has no commit version, and saw the state of its read version.
+        """
+
+
+class Handle:
+    """A handle of the cluster; its options hold for all transactions that are made with it.
+
+    Attributes:
+        time_limit: seconds that a transaction may take; None for no limit.
+        sees_own_writes: whether reads by snapshot see what the transaction itself has written.
+    """
+
+    def __init__(self) -> None:
+        self.time_limit: float | None = None
+        self.sees_own_writes = True
+
+
+class Cluster:
+    """The keys and values, the watches, and the weather.
+
+    Args:
+        loop: the simulated one.
+        choices: draws the faults.
+        limits: of transactions.
+
+    Attributes:
+        versions: the keys and values.
+        latency: seconds that a request to the cluster takes at most, drawn anew for each.
+        observers: told of commits.
+        commits: how many there were of transaction functions.
+        connections: those that are open, the latest last.
+        mark_lifetime: versions after which a connection removes the marks of others.
+        quiet_at: the virtual time, in seconds, at which the last delay that was drawn so far is over.
+        untimed: the timers of calls that are not set because nothing took time when the calls began.
+        calls: how often a transaction function was given to a connection.
+        on_too_large: called, in the context of whoever runs it, for a transaction that is refused for its size.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, choices: Choices, *, limits: Limits | None = None) -> None:
+        self.loop = loop
+        self.choices = choices
+        self.limits = limits or Limits()
+        self.versions = Versions()
+        self.latency = 0.0
+        self.observers: list[Observer] = []
+        self.commits = 0
+        self.calls = 0
+        self.connections: list[SimulatedStore] = []
+        self.mark_lifetime = LIFETIME
+        self.on_too_large: Callable[[SimulatedTransaction], object] = lambda transaction: None
+        self._handles: dict[Process | None, Handle] = {}
+        self.quiet_at = 0.0
+        # What the cluster does belongs to no process, and goes on when one dies.
+        self.context = Context()
+        self.untimed: dict[Timer, None] = {}
+        self._back_at = 0.0
+        self._back = asyncio.Event()
+        self._back.set()
+        self._latency = choices.stream("latency")
+        self._watches: dict[bytes, dict[Watch, SimulatedStore]] = {}
+        self._transactions: dict[SimulatedTransaction, None] = {}
+        self._arrived: list[tuple[SimulatedTransaction, asyncio.Future[None]]] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether it holds nothing for anybody: no open transaction, no watch, no past state."""
+        return not self._transactions and not self._watches and not self.versions.kept
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether nothing takes time just now."""
+        return not (self.latency or self._back_at or self.choices.rates)
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether a request takes time to get here just now."""
+        return bool(self.latency or self._back_at)
+
+    def shared_handle(self, process: Process | None) -> Handle:
+        """Return the handle that everybody in a process gets who opens the cluster as an application does."""
+        return self._handles.setdefault(process, Handle())
+
+    def go_away(self, seconds: float) -> None:
+        """Answer nobody for so long."""
+        until = self.loop.time() + seconds
+        if until > self._back_at:
+            self._back_at = until
+            self._back.clear()
+            self.loop.call_at(until, self._returns, until, context=self.context)
+            for timer in self.untimed:
+                timer.start()
+            self.untimed.clear()
+
+    def come_back(self) -> None:
+        """Answer again at once, also those who wait."""
+        self._back_at = 0.0
+        self._back.set()
+        arrived, self._arrived = self._arrived, []
+        for transaction, answer in arrived:
+            self.loop.call_soon(self._commit, transaction, answer, context=self.context)
+
+    def _returns(self, until: float) -> None:
+        if until == self._back_at:
+            self.come_back()
+
+    def disconnect(self, process: Process) -> None:
+        """Forget what a dead process had open; a commit that is under way may or may not happen."""
+        self._handles.pop(process, None)
+        self.connections = [each for each in self.connections if each.process is not process]
+        for transaction in [each for each in self._transactions if each.process is process]:
+            if not transaction.submitted or self.choices.fault("request_lost") is not None:
+                transaction.end()
+        for group in list(self._watches.values()):
+            for watch in [watch for watch, store in group.items() if store.process is process]:
+                self._forget(watch)
+
+    # Called by connections
+
+    async def reach(self) -> None:
+        """Wait as long as a request takes to get here."""
+        while self._back_at:
+            await self._back.wait()
+        if self.latency:
+            await asyncio.sleep(self._latency.uniform(0, self.latency))
+
+    async def read_pause(self) -> None:
+        """Suspend a read, or not."""
+        if not (self.choices.rates or self._back_at):
+            return
+        fault = self.choices.fault
+        if (hard := fault("slow_read")) is not None:
+            await asyncio.sleep(self._slow(hard))
+        elif fault("suspend") is not None:
+            await asyncio.sleep(0)
+        if self._back_at:
+            await self.reach()
+
+    def opened(self, transaction: SimulatedTransaction) -> None:
+        """Keep what the transaction sees until it ends."""
+        self._transactions[transaction] = None
+
+    def closed(self, transaction: SimulatedTransaction) -> None:
+        """Forget an ended transaction."""
+        self._transactions.pop(transaction, None)
+        self.versions.leave(transaction.version)
+
+    def submit(self, transaction: SimulatedTransaction) -> asyncio.Future[None]:
+        """Send a commit on its way, and return the future of its answer.
+
+        Raises from the future:
+            ClientError: what the client library would raise.
+        """
+        answer: asyncio.Future[None] = self.loop.create_future()
+        transaction.submitted = True
+        hard = self.choices.fault("slow_commit")
+        delay = 0.0 if hard is None else self._slow(hard)
+        if self.latency:
+            delay += self._latency.uniform(0, self.latency)
+        if (hard := self.choices.fault("commit_timed_out")) is not None or transaction.is_overdue:
+            transaction.timed_out = True
+            self.loop.call_soon(_answer, answer, timed_out(), context=self.context)
+            hard = hard or 0.0
+            if hard >= _AT_ONCE:
+                delay += self._slow((hard - _AT_ONCE) / (1 - _AT_ONCE))
+            elif hard < _LOST:
+                self.loop.call_later(delay, transaction.end, context=self.context)
+                return answer
+        if delay > 0:
+            self.loop.call_later(delay, self._commit, transaction, answer, context=self.context)
+        else:
+            self.loop.call_soon(self._commit, transaction, answer, context=self.context)
+        return answer
+
+    def commit_reads(self, transaction: SimulatedTransaction) -> None:
+        """End a transaction that has written nothing: that takes no request, but for its watches."""
+        transaction.settle_watches()
+        self._took_effect(transaction, {})
+        self._register(transaction, {})
+        transaction.end()
+
+    def drop_watches(self, store: SimulatedStore, why: str) -> None:
+        """Fail the watches of a connection."""
+        for group in list(self._watches.values()):
+            for watch in [watch for watch, owner in group.items() if owner is store]:
+                self._forget(watch)
+                watch.fire(StoreError(why))
+
+    # Commits
+
+    def _commit(self, transaction: SimulatedTransaction, answer: asyncio.Future[None]) -> None:
+        if transaction.ended:
+            return  # Its process has died.
+        if self._back_at:
+            self._arrived.append((transaction, answer))
+            return
+        fault = self.choices.fault
+        error: ClientError | None = None
+        written: dict[bytes, bytes | None] = {}
+        if transaction.too_long or fault("too_old") is not None:
+            error = ClientError(TRANSACTION_TOO_OLD, str(transaction.too_old()))
+        elif fault("conflict") is not None:
+            error = ClientError(NOT_COMMITTED, "Not committed for no reason")
+        elif self.versions.conflict(transaction.version, transaction.conflicts.ranges):
+            error = ClientError(NOT_COMMITTED, "Another transaction changed what this one had read")
+        elif fault("commit_lost") is not None:
+            error = ClientError(COMMIT_UNKNOWN_RESULT, "The outcome is unknown: it did not happen")
+        else:
+            transaction.settle_watches()
+            transaction.stamp.value, written = self.versions.apply(transaction.log)
+            transaction.commit_version = self.versions.version
+            self._took_effect(transaction, written)
+            self._wake(written)
+            if fault("commit_unknown") is not None:
+                error = ClientError(COMMIT_UNKNOWN_RESULT, "The outcome is unknown: it happened")
+            elif not transaction.timed_out:
+                self._register(transaction, written)
+        transaction.end()
+        if transaction.timed_out:
+            error = timed_out()
+        if error is not None:
+            # They are the run's whose outcome is an error, even if that run turns out to have committed.
+            for watch in transaction.watches:
+                self.loop.call_soon(watch.fire, lost_with_its_transaction(), context=transaction.store.context)
+        process = transaction.process
+        if process is not None and not process.alive:
+            return
+        if not transaction.timed_out and (hard := fault("slow_answer")) is not None:
+            self.loop.call_later(self._slow(hard), _answer, answer, error, context=self.context)
+        else:
+            _answer(answer, error)
+
+    def _took_effect(self, transaction: SimulatedTransaction, written: dict[bytes, bytes | None]) -> None:
+        if transaction.is_housekeeping:
+            return
+        if transaction.commit_version is not None:
+            self.commits += 1
+        if self.observers:
+            transaction.written = written
+            for observer in self.observers:
+                observer.ended(transaction)
+
+    def _slow(self, hard: float) -> float:
+        """Return seconds of delay: most are short, and one in fifty is longer than anybody waits."""
+        delay = _VERY_SLOW if hard > 0.98 else SLOW * hard
+        self.quiet_at = max(self.quiet_at, self.loop.time() + delay)
+        return delay
+
+    # Watches
+
+    def _register(self, transaction: SimulatedTransaction, written: dict[bytes, bytes | None]) -> None:
+        for watch in transaction.watches:
+            if transaction.process is not None and not transaction.process.alive:
+                continue  # Its commit came through, but nobody is there any more.
+            if not transaction.store.is_open:
+                watch.fire(StoreError("the watch was lost: its connection was closed"))
+                continue
+            if watch.key in written:
+                watch.baseline = written[watch.key]
+            self._watches.setdefault(watch.key, {})[watch] = transaction.store
+            watch.attach(self._forget)
+            if (hard := self.choices.fault("watch_lost")) is not None:
+                self.loop.call_later(_WATCH_LIFE * hard**3, self._lose, watch, context=self.context)
+            if (hard := self.choices.fault("watch_spurious")) is not None:
+                self.loop.call_later(_LATE * hard, self._fire, watch, None, context=self.context)
+        if transaction.watches:
+            self._wake(dict.fromkeys(watch.key for watch in transaction.watches))
+        transaction.watches = []
+
+    def _wake(self, keys: dict[bytes, Any]) -> None:
+        """Fire the watches on these keys that expect another value than there is."""
+        for key in keys:
+            group = self._watches.get(key)
+            if group is None:
+                continue
+            value = self.versions.get(key)
+            for watch in [watch for watch in group if watch.baseline != value]:
+                if (hard := self.choices.fault("watch_late")) is not None:
+                    self.loop.call_later(_LATE * hard, self._fire, watch, None, context=self.context)
+                else:
+                    self._fire(watch, None)
+
+    def _lose(self, watch: Watch) -> None:
+        self._fire(watch, StoreError("the watch was lost: the connection to the simulated cluster broke"))
+
+    def _fire(self, watch: Watch, error: StoreError | None) -> None:
+        store = self._watches.get(watch.key, {}).get(watch)
+        if store is not None:
+            self.loop.call_soon(self._deliver, watch, error, context=store.context)
+
+    def _deliver(self, watch: Watch, error: StoreError | None) -> None:
+        """Tell of a watch that has not been canceled on the way, and has not been told of."""
+        if watch in self._watches.get(watch.key, {}):
+            self._forget(watch)
+            watch.fire(error)
+
+    def _forget(self, watch: Watch) -> None:
+        group = self._watches.get(watch.key)
+        if group is not None:
+            group.pop(watch, None)
+            if not group:
+                del self._watches[watch.key]
+
+
+def _answer(answer: asyncio.Future[None], error: ClientError | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(None)
+    else:
+        answer.set_exception(error)
