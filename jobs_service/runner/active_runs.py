@@ -15,11 +15,12 @@ from jobs_service.actors.context import log
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
-from jobs_service.runner.execution import NO_END, Execution, RunEnd
+from jobs_service.runner.execution import Execution
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.job_worker import JobWorker
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.run import Run, StopReason
+from jobs_service.runner.run_end import NO_END, RunEnd
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit

@@ -9,106 +9,40 @@ import asyncio
 import dataclasses
 import functools
 import inspect
-import traceback
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from structlog.contextvars import bind_contextvars
 
 from jobs_service import run_data
 from jobs_service.errors import (
-    Discard,
     InvalidJob,
     JobCanceled,
     JobsError,
     JobTooLarge,
     RecordDamaged,
-    Retry,
     Snooze,
     WorkerConflict,
-    in_one_line,
-    kind_of,
     shown,
 )
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
-from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, Outcome, RunningJob
 from jobs_service.run_values import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed
-from jobs_service.runner.exception_groups import decisive, leaves, message_of
+from jobs_service.runner.error_description import brief, describe
+from jobs_service.runner.exception_groups import decisive, leaves
 from jobs_service.runner.function_calls import Steps, in_thread
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.retry_policy import decide, has_attempts_left
 from jobs_service.runner.run import Run, StopReason, error_of, history_of
+from jobs_service.runner.run_end import NO_END, RunEnd
 from jobs_service.sources import Sources
 
-_MOST_LOGGED: Final = 300
-_MOST_OF_A_MESSAGE: Final = 1000
 _MOST_OF_A_REASON: Final = 200
-_FRAMES: Final = 6
-_MOST_OF_A_TRACEBACK: Final = 3000
-_RUNNER: Final = "jobs_service.runner."
-
-
-class RunEnd(NamedTuple):
-    """What is to be written when a run has ended.
-
-    Attributes:
-        operation: of the layer, called with unit, place, lock and the arguments; None to write nothing.
-        arguments: see `operation`.
-        size: about how many bytes it adds to the record.
-        error: how the run failed, for the log; None when it did not.
-        raised: what `error` describes.
-        retry_in: seconds until the next attempt; None when there is none.
-        instead: whether it replaces an end that the store did not take.
-    """
-
-    operation: Callable[..., Any] | None
-    arguments: tuple[Any, ...] = ()
-    size: int = 0
-    error: JobError | None = None
-    raised: BaseException | None = None
-    retry_in: float | None = None
-    instead: bool = False
-
-    def log_to(self, log: EventLog, job: RunningJob, seconds: float = 0.0) -> None:
-        """Log how the run ended.
-
-        Args:
-            log: of the handler.
-            job: whose run it was.
-            seconds: how long it took.
-        """
-        if self.error is None:
-            if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
-                log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=round(seconds, 3))
-            return
-        fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": _brief(self.error, _MOST_LOGGED)}
-        if self.retry_in is not None:
-            fields["retry_in"] = round(self.retry_in, 3)
-        if self.operation is running_jobs.finish:
-            fields["attempt"] += self.arguments[2].attempts  # -1 where the job had no attempts left, and did not run
-            log.warning("job_failed", **fields)
-        elif isinstance(self.raised, Retry):  # the handler has asked for it, so it is no warning
-            log.info("job_retrying", **fields)
-        else:
-            log.warning("job_crashed", **fields)
-
-    def log_dropped(self, log: EventLog, job: RunningJob) -> None:
-        """Log an error or a result that is lost because the handler had ended its job before."""
-        if self.raised is not None and self.error is not None:
-            brief = _brief(self.error, _MOST_LOGGED)
-            log.error("handler_failed_after_end", id=job.id, error=brief, exc_info=self.raised)
-        elif self.operation is running_jobs.finish and self.size:
-            log.warning("result_not_stored", id=job.id)
-
-
-NO_END: Final = RunEnd(None)
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
@@ -224,7 +158,7 @@ class Execution:
             return NO_END
         if any(isinstance(each, WorkerConflict) for each in own):
             # Another worker has the job; or the handler has ended it itself, and goes on to use it.
-            return RunEnd(None, error=_described(raised), raised=raised) if run.written else NO_END
+            return RunEnd(None, error=describe(raised), raised=raised) if run.written else NO_END
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
         if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):
@@ -298,12 +232,12 @@ class Execution:
 
     def _report(self, job: RunningJob, error: BaseException) -> tuple[JobError, RunReport, int]:
         """Return an error as it is kept, what is to be stored of the failed run, and about how many bytes that has."""
-        described = _described(error)
+        described = describe(error)
         json = run_data.error_json(described)
         result = None
         if isinstance(error, CommandFailed) and error.result is not None:
             result = creation.json_of(job.type, job.id, error.result.within(MOST_KEPT).to_data())
-        report = RunReport(result, json, _brief(described, _MOST_OF_A_REASON), self._options.max_history)
+        report = RunReport(result, json, brief(described, _MOST_OF_A_REASON), self._options.max_history)
         return described, report, len(json) + len(result or b"")
 
 
@@ -325,7 +259,7 @@ def _how_used_up(job: RunningJob) -> str:
     if not crashed and error is None:
         return f"its worker was lost {_times(job.attempts - 1)}"
     lost = kinds.count(HistoryKind.LOST)
-    last = "" if error is None else f"; the last error was {_brief(error, _MOST_OF_A_REASON)}"
+    last = "" if error is None else f"; the last error was {brief(error, _MOST_OF_A_REASON)}"
     return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} lost with their worker{last}"
 
 
@@ -335,36 +269,6 @@ def _times(number: int) -> str:
 
 def _is_about(error: JobsError, job: RunningJob) -> bool:
     return (error.type, error.id) == (job.type, job.id)
-
-
-def _brief(error: JobError, most: int) -> str:
-    return in_one_line(f"{error.type}: {error.message}", most)
-
-
-def _described(error: BaseException) -> JobError:
-    """Return an error as it is stored: its class, its message and the end of its traceback."""
-    message = message_of(error)[:_MOST_OF_A_MESSAGE]
-    where = ""
-    if error.__traceback__ is not None and not isinstance(error, Retry | Discard | InvalidJob):
-        try:
-            frames = _from_the_handler_on(error.__traceback__)
-            lines = traceback.format_exception(type(error), error, frames, limit=-_FRAMES)
-            where = "".join(lines)[-_MOST_OF_A_TRACEBACK:]
-        except Exception:
-            where = ""
-    return JobError(kind_of(error), _encodable(message), _encodable(where))
-
-
-def _from_the_handler_on(frames: TracebackType) -> TracebackType:
-    """Return the frames without those of the runner in front; all of them if the handler has none."""
-    own: TracebackType | None = frames
-    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
-        own = own.tb_next
-    return own or frames
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="replace").decode()
 
 
 def _unfit(result: Any, error: Exception) -> JobsError:

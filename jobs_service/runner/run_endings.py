@@ -15,8 +15,9 @@ from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.log import EventLog
 from jobs_service.model import JobType
-from jobs_service.runner.execution import Execution, RunEnd
+from jobs_service.runner.execution import Execution
 from jobs_service.runner.run import Run
+from jobs_service.runner.run_end import RunEnd
 
 _MOST_BYTES: Final = 500_000
 """Bytes of the records that one transaction rewrites. It is far below what stores allow, so that the next transaction

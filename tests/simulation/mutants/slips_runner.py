@@ -111,7 +111,7 @@ def who_returns_after_the_time_limit_has_succeeded() -> Defect:
 
 def the_error_of_a_crash_is_not_stored() -> Defect:
     """A run that failed leaves no error with its job, only a line in its history."""
-    return changed(Execution._report, ("RunReport(result, json, _brief(", "RunReport(result, None, _brief("))
+    return changed(Execution._report, ("RunReport(result, json, brief(", "RunReport(result, None, brief("))
 
 
 def a_result_of_nothing_leaves_the_old_one() -> Defect:

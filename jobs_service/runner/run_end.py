@@ -1,0 +1,71 @@
+"""The end of a run: what is to be written, and what the log says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from jobs_service.errors import Retry
+from jobs_service.layer import running_jobs
+from jobs_service.log import EventLog
+from jobs_service.model import JobError, Outcome, RunningJob
+from jobs_service.runner.error_description import brief
+
+_MOST_LOGGED: Final = 300
+"""Characters of an error that a log event has."""
+
+
+class RunEnd(NamedTuple):
+    """What is to be written when a run has ended.
+
+    Attributes:
+        operation: of the layer, called with unit, place, lock and the arguments; None to write nothing.
+        arguments: see `operation`.
+        size: about how many bytes it adds to the record.
+        error: how the run failed, for the log; None when it did not.
+        raised: what `error` describes.
+        retry_in: seconds until the next attempt; None when there is none.
+        instead: whether it replaces an end that the store did not take.
+    """
+
+    operation: Callable[..., Any] | None
+    arguments: tuple[Any, ...] = ()
+    size: int = 0
+    error: JobError | None = None
+    raised: BaseException | None = None
+    retry_in: float | None = None
+    instead: bool = False
+
+    def log_to(self, log: EventLog, job: RunningJob, seconds: float = 0.0) -> None:
+        """Log how the run ended.
+
+        Args:
+            log: of the handler.
+            job: whose run it was.
+            seconds: how long it took.
+        """
+        if self.error is None:
+            if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
+                log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=round(seconds, 3))
+            return
+        fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": brief(self.error, _MOST_LOGGED)}
+        if self.retry_in is not None:
+            fields["retry_in"] = round(self.retry_in, 3)
+        if self.operation is running_jobs.finish:
+            fields["attempt"] += self.arguments[2].attempts  # -1 where the job had no attempts left, and did not run
+            log.warning("job_failed", **fields)
+        elif isinstance(self.raised, Retry):  # the handler has asked for it, so it is no warning
+            log.info("job_retrying", **fields)
+        else:
+            log.warning("job_crashed", **fields)
+
+    def log_dropped(self, log: EventLog, job: RunningJob) -> None:
+        """Log an error or a result that is lost because the handler had ended its job before."""
+        if self.raised is not None and self.error is not None:
+            error = brief(self.error, _MOST_LOGGED)
+            log.error("handler_failed_after_end", id=job.id, error=error, exc_info=self.raised)
+        elif self.operation is running_jobs.finish and self.size:
+            log.warning("result_not_stored", id=job.id)
+
+
+NO_END: Final = RunEnd(None)
