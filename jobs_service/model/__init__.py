@@ -1,0 +1,28 @@
+"""What an application sees of a job: frozen records and the enumerations in them."""
+
+from __future__ import annotations
+
+from jobs_service.model.job import EndedJob as EndedJob
+from jobs_service.model.job import Job as Job
+from jobs_service.model.job import JobEvent as JobEvent
+from jobs_service.model.job import JobRecord as JobRecord
+from jobs_service.model.job import NewJob as NewJob
+from jobs_service.model.job import next_run as next_run
+from jobs_service.model.running_job import ProgressReport as ProgressReport
+from jobs_service.model.running_job import ResubmitFlag as ResubmitFlag
+from jobs_service.model.running_job import RunningJob as RunningJob
+from jobs_service.model.running_job import Worker as Worker
+from jobs_service.model.terms import UNSET as UNSET
+from jobs_service.model.terms import JobId as JobId
+from jobs_service.model.terms import JobState as JobState
+from jobs_service.model.terms import JobType as JobType
+from jobs_service.model.terms import Outcome as Outcome
+from jobs_service.model.terms import Priority as Priority
+from jobs_service.model.terms import Removal as Removal
+from jobs_service.model.terms import RunAt as RunAt
+from jobs_service.model.terms import Unset as Unset
+from jobs_service.model.terms import unpack_priority as unpack_priority
+from jobs_service.run_values import HistoryEvent as HistoryEvent
+from jobs_service.run_values import HistoryKind as HistoryKind
+from jobs_service.run_values import JobError as JobError
+from jobs_service.run_values import Progress as Progress

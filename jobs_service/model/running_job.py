@@ -1,0 +1,229 @@
+"""A job whose lock the caller holds, and what its worker can do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+from jobs_service import run_data
+from jobs_service.errors import InvalidJob
+from jobs_service.model.job import EndedJob, Job, JobRecord
+from jobs_service.model.terms import UNSET, JobId, JobType, Outcome
+from jobs_service.run_values import JobError, Progress
+
+T = TypeVar("T")
+
+
+class Worker(Protocol):
+    """What a running job's own methods call: the service that accepted it."""
+
+    async def _update(self, job: RunningJob, data: Any) -> RunningJob: ...
+    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob: ...
+    async def _finish(
+        self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None
+    ) -> Job: ...
+    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]: ...
+    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
+    async def _release(self, job: RunningJob) -> Job: ...
+    def _ending(self, job: RunningJob, whether: bool) -> None: ...
+
+
+class ResubmitFlag:
+    """A running job's `resubmit`: true or false as a value, the operation when it is called.
+
+    The interface gives both the same name: `if job.resubmit:` tells whether the job runs again after this run,
+    `await job.resubmit()` asks for it.
+    """
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
+
+    def __bool__(self) -> bool:
+        return self._job._record.resubmit
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self) == other if isinstance(other, bool | ResubmitFlag) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(bool(self))
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    async def __call__(self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET) -> RunningJob:
+        """Ask for another run after this one; also shows that the job is alive.
+
+        Args:
+            data: the job's new JSON value; left out, the data stays.
+            priority, run_at: of the next run; left out, they stay.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob, JobTooLarge: arguments that cannot be stored.
+        """
+        return await self._job._service()._resubmit(self._job, data, priority, run_at)
+
+
+class ProgressReport(Progress):
+    """A running job's `progress`: how far it has come as a value, the operation that says so when it is called.
+
+    As a value it is what was said last before the job was read; when nothing was, it is false, and 0 is done.
+    """
+
+    __slots__ = ("_is_said", "_job")
+
+    def __init__(self, job: RunningJob) -> None:
+        said = run_data.progress_of(job._record.run_data)
+        value = said or Progress(0)
+        super().__init__(value.done, value.total, value.message, value.attempt)
+        object.__setattr__(self, "_job", job)
+        object.__setattr__(self, "_is_said", said is not None)
+
+    if TYPE_CHECKING:
+        _job: RunningJob
+        _is_said: bool
+
+    @property
+    def value(self) -> Progress | None:
+        """What was said last before the job was read; None for nothing."""
+        return Progress(self.done, self.total, self.message, self.attempt) if self._is_said else None
+
+    def __bool__(self) -> bool:
+        return self._is_said
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, ProgressReport) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    async def __call__(self, done: float, total: float | None = None, message: str = "") -> RunningJob:
+        """Say how far the job has come; also shows that it is alive.
+
+        Args:
+            done: so much, in whatever unit.
+            total: of so much; None when nobody knows.
+            message: what it is doing.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob: no numbers, or no text.
+        """
+        try:
+            progress = run_data.progress_of_values(done, total, message, self._job.attempts)
+        except InvalidJob as error:
+            raise error.about(self._job.type, self._job.id) from None
+        return await self._job._service()._progress(self._job, progress)
+
+
+class RunningJob(Job):
+    """A job whose lock the caller holds: it alone may update, finish, resubmit and release it."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, type: JobType, id: JobId, record: JobRecord, worker: Worker | None) -> None:
+        super().__init__(type, id, record)
+        self._worker = worker
+
+    @property
+    def lock(self) -> bytes:
+        """The 16 random bytes made at accept that prove whose job this is."""
+        lock = self._record.lock
+        assert lock is not None
+        return lock
+
+    async def update(self, data: Any = UNSET) -> RunningJob:
+        """Show that the job is alive, and store new data if given.
+
+        Args:
+            data: the job's new JSON value; left out, the data stays.
+
+        Returns:
+            The job as it is now; its `resubmit` tells whether a creator asked for another run.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            JobCanceled: a creator asked for the job's removal; finish it.
+            InvalidJob, JobTooLarge: data that cannot be stored.
+        """
+        return await self._service()._update(self, data)
+
+    async def finish(
+        self,
+        data: Any = UNSET,
+        *,
+        outcome: Outcome = Outcome.SUCCEEDED,
+        result: Any = UNSET,
+        error: JobError | None = None,
+    ) -> Job:
+        """End this run: the job is finished, or pending again when somebody resubmitted it and nobody canceled it.
+
+        Args:
+            data: the job's last JSON value; left out, the data stays.
+            outcome: how it ended; a canceled job that reports success is kept as canceled.
+            result: a JSON value for those who wait for the job; left out, what an earlier run returned stays.
+            error: how it failed.
+
+        Returns:
+            The job as it is now.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+            InvalidJob, JobTooLarge: data that cannot be stored.
+        """
+        return await self._service()._finish(self, data, outcome, result, error)
+
+    @overload
+    async def finish_with(self, function: Callable[[Any], Awaitable[Job] | Job]) -> EndedJob[None]: ...
+
+    @overload
+    async def finish_with(self, function: Callable[[Any], Awaitable[T]]) -> EndedJob[T]: ...
+
+    @overload
+    async def finish_with(self, function: Callable[[Any], T]) -> EndedJob[T]: ...
+
+    async def finish_with(self, function: Callable[[Any], Any]) -> EndedJob[Any]:
+        """Run a function and finish the job in one transaction: its effects are there exactly once, or not at all.
+
+        Args:
+            function: takes a JobTransaction, as for `JobsService.transact`; what it returns is the job's result, unless
+                it is a Job, as operations return them.
+
+        Returns:
+            The job as it is now. A handler may return it, and is annotated `-> EndedJob[...]` of the result then.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's; nothing was written.
+            Exception: what the function raised; nothing was written.
+        """
+        return await self._service()._finish_with(self, function)
+
+    @property
+    def resubmit(self) -> ResubmitFlag:  # type: ignore[override]
+        """Whether another run was asked for; called, asks for one: see ResubmitFlag."""
+        return ResubmitFlag(self)
+
+    @property
+    def progress(self) -> ProgressReport:
+        """How far it has come; called, says so: see ProgressReport."""
+        return ProgressReport(self)
+
+    async def release(self) -> Job:
+        """Give the job back unfinished: pending at once with the same priority (a canceled one is finished).
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+        """
+        return await self._service()._release(self)
+
+    def _service(self) -> Worker:
+        if self._worker is None:
+            raise RuntimeError("this job was accepted outside of a JobsService: use the transaction's own operations")
+        return self._worker
