@@ -22,7 +22,8 @@ from jobs_service import (
     StoreError,
     run_data,
 )
-from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import NewSeq, Record
+from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.model import (
     UNSET,
     HistoryEvent,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from jobs_service.errors import JobsError
-from jobs_service.layer.record import READY, Record
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY
 from jobs_service.model import JobState, JobType
 
 

@@ -33,8 +33,8 @@ from jobs_service.layer.keyspace import (
     end_of_priority,
 )
 from jobs_service.layer.listing import FIRST_CHUNK, LARGEST_CHUNK, read_rows
-from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY as IS_READY
 from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import JobId, JobState
 from jobs_service.store.base import Snapshot, Store, Transaction

@@ -19,8 +19,8 @@ from jobs_service.layer.batch_bounds import Batch, Pace
 from jobs_service.layer.key_parts import AFTER, unpack_id
 from jobs_service.layer.keyspace import COPYING, DATA, PERIODIC, Keyspace, TypeKeys
 from jobs_service.layer.listing import read_rows
-from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY as IS_READY
 from jobs_service.layer.record_limits import refuse_too_large
 from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import remove_damaged

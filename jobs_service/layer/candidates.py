@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service.layer.key_parts import AFTER, pack_seconds, unpack_seconds
 from jobs_service.layer.keyspace import TypeKeys, end_of_priority
-from jobs_service.layer.record import READY, SCHEDULED, NewSeq
+from jobs_service.layer.record import NewSeq
+from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.layer.strays import id_of_ready, take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import KeyValue

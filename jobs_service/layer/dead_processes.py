@@ -12,7 +12,7 @@ from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, unpack_id
 from jobs_service.layer.keyspace import ACTIVITY, DATA, Keyspace, TypeFinder
-from jobs_service.layer.record import lock_in
+from jobs_service.layer.record_format import lock_in
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from jobs_service import run_data
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import READY, SCHEDULED, Record
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.model import JobId
 from jobs_service.store.base import Transaction
 

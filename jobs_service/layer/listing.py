@@ -11,7 +11,8 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.layer.batch_bounds import SHARE
 from jobs_service.layer.key_parts import AFTER, is_id, unpack_id
 from jobs_service.layer.keyspace import DATA, Keyspace, TypeFinder, TypeKeys
-from jobs_service.layer.record import Record, Unreadable
+from jobs_service.layer.record import Record
+from jobs_service.layer.unreadable_record import Unreadable
 from jobs_service.model import Job
 from jobs_service.store.base import KeyValue, Limits, Snapshot
 

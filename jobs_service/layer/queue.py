@@ -22,7 +22,8 @@ from jobs_service.layer.candidates import AcceptTerms as AcceptTerms
 from jobs_service.layer.entry import Entry, ready_key, scheduled_key
 from jobs_service.layer.key_parts import AFTER, TIME_CODE, next_time, pack_seconds, unpack_seconds
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import NewSeq, Record
+from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.layer.strays import id_of_ready, take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.run_values import HistoryKind

@@ -11,7 +11,8 @@ from jobs_service import run_data
 from jobs_service.layer import awake_types
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.loaded_jobs import LoadedJobs
-from jobs_service.layer.record import SCHEDULED, Record
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import SCHEDULED
 from jobs_service.layer.retention import FOR_EVER, Retention
 
 

@@ -19,7 +19,8 @@ from jobs_service.layer.entry import Entry, clear_index, scheduled_key, write_in
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.keyspace import Place as Place
-from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import NewSeq, Record
+from jobs_service.layer.record_format import LOCK_BYTES, READY, SCHEDULED
 from jobs_service.layer.record_limits import check_size
 from jobs_service.layer.touched_types import TouchedTypes
 from jobs_service.sources import Sources

@@ -14,7 +14,8 @@ from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import AFTER, pack_id
-from jobs_service.layer.record import READY, Record
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import UNSET
 from tests.layer.support import Layer, Writes, add, layer

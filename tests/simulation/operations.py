@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, StoreError, TransactionTooLarge, WorkerConflict
 from jobs_service.layer.candidates import AcceptTerms
-from jobs_service.layer.record import LOCK_BYTES, Record
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import LOCK_BYTES
 from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import UNSET, JobId, JobType, Outcome

@@ -19,7 +19,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 _LOOKED_AT = "            if version != VERSION:\n"
 """What follows in Record._decode when the head was taken apart."""
 
-_RUN_AT = "_NAN if run_at is None else run_at"
+_RUN_AT = "NAN if run_at is None else run_at"
 
 # Written and read alike
 
@@ -27,11 +27,11 @@ _RUN_AT = "_NAN if run_at is None else run_at"
 def _with_flags(stored: Callable[[int], int]) -> Defect:
     """Have the flags of a record stored as others; what makes others of them must make them of the others as well."""
     return together(
-        changed(Record._around_stamp, ("_BEFORE_STAMP[flags]", "_BEFORE_STAMP[stored(flags)]"), stored=stored),
+        changed(Record._around_stamp, ("BEFORE_STAMP[flags]", "BEFORE_STAMP[stored(flags)]"), stored=stored),
         changed(
             Record.around_stamp,
-            ("return _BEFORE_STAMP[flags]", "return _BEFORE_STAMP[stored(flags)]"),
-            ("return _USUAL_RUNNING,", "return _BEFORE_STAMP[stored(_USUAL_RUNNING[1])],"),
+            ("return BEFORE_STAMP[flags]", "return BEFORE_STAMP[stored(flags)]"),
+            ("return USUAL_RUNNING,", "return BEFORE_STAMP[stored(USUAL_RUNNING[1])],"),
         ),
         changed(
             Record.decode.__func__,  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def a_jobs_time_is_stored_in_32_bits() -> Defect:
     """The record has run_at with the precision of a float, which is that of two minutes."""
     return changed(
         Record._around_stamp,
-        (_RUN_AT, "_NAN if run_at is None else narrow(run_at)"),
+        (_RUN_AT, "NAN if run_at is None else narrow(run_at)"),
         narrow=lambda seconds: struct.unpack(">f", struct.pack(">f", seconds))[0],
     )
 
