@@ -1,4 +1,4 @@
-"""A type's options: whoever said something new last is heard, the program or an operator."""
+"""Options that a handler declares for its type: the last change counts, be it the program's or an operator's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers do that declare nothing: what is kept, what is said of it, and of runs that do not end."""
+"""Handlers without options: which jobs are kept, and what the log says about that and about runs that do not end."""
 
 from __future__ import annotations
 

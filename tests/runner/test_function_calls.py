@@ -84,20 +84,20 @@ async def test_steps_of_a_loop_that_is_gone_end_quietly() -> None:
 
 async def test_a_thread_is_waited_for_although_its_caller_is_canceled_with_a_reason() -> None:
     signals = Signals()
-    told: list[str] = []
+    cancellations: list[str] = []
 
     def work() -> str:
         signals.begin()
         signals.go.wait(PATIENCE_OF_THREADS)
         return "done"
 
-    task = asyncio.create_task(in_thread(work, lambda: told.append("canceled")))
+    task = asyncio.create_task(in_thread(work, lambda: cancellations.append("canceled")))
     await signals.begun.wait()
     for _ in range(2):
         task.cancel("stopped")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert (told, task.done()) == (["canceled", "canceled"], False)
+    assert (cancellations, task.done()) == (["canceled", "canceled"], False)
     signals.go.set()
     assert await task == "done"
 

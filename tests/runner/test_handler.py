@@ -1,4 +1,4 @@
-"""Handlers: what of a function is told, what is refused at registration, and how its annotations are resolved."""
+"""Handlers: what is found out from a function, what is refused at registration, how annotations are resolved."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def refusal(function: Any) -> str:
         (functools.lru_cache(lambda: 7), "thread", False, False, 7),
     ],
 )
-def test_kind_and_parameters_are_told_from_the_function(
+def test_kind_and_parameters_are_found_out_from_the_function(
     function: Any, kind: str, takes_job: bool, takes_args: bool, result: Any
 ) -> None:
     handler: Handler[Any, Any] = Handler("type", function)
@@ -258,7 +258,7 @@ def test_several_parameters_are_given_by_keyword(
         ("ada", "arguments by keyword, or a dict of them, should be given; it is 'ada'"),
     ],
 )
-def test_arguments_by_keyword_that_do_not_fit_are_told_by_their_name(args: Any, said: str) -> None:
+def test_arguments_by_keyword_that_do_not_fit_are_named(args: Any, said: str) -> None:
     handler: Handler[Any, Any] = Handler("type", mail)
     with pytest.raises(InvalidJob) as caught:
         handler.data(args)
@@ -455,7 +455,7 @@ def test_a_class_that_the_function_uses_is_found_after_the_function_around_has_r
     assert called(Handler("type", make()), {"n": 1}) is True
 
 
-def test_a_class_that_is_gone_is_told_by_its_name() -> None:
+def test_a_class_that_is_gone_is_named() -> None:
     def make() -> Callable[..., Any]:
         @dataclass
         class Gone:

@@ -249,8 +249,8 @@ async def test_of_a_job_that_is_anothers_it_is_told_once_however_long_its_handle
                 await jobs.remove(TYPE, "a", force=True)
                 await over.wait()
                 await asyncio.sleep(1)
-            told = [event["event"] for event in events if event["log_level"] != "debug"]
-            assert told == ["handler_ignores_cancellation", "job_taken_over"]
+            logged = [event["event"] for event in events if event["log_level"] != "debug"]
+            assert logged == ["handler_ignores_cancellation", "job_taken_over"]
 
 
 @in_virtual_time

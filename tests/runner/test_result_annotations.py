@@ -1,4 +1,4 @@
-"""What a handler says that it returns: refused when it is registered where no store could ever take it."""
+"""The annotation of a handler's result: it is refused at registration if no such result could ever be stored."""
 
 from __future__ import annotations
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import HistoryKind, JobsService, JobTransaction, NewJob, Outcome, RunningJob, Snooze, WorkerConflict
+from jobs_service import HistoryKind, JobsService, NewJob, Outcome, RunningJob, Snooze, WorkerConflict
 from jobs_service.model import HistoryEvent
-from jobs_service.runner.options import Options
 from jobs_service.runner.rotation import excess, rotation
 from tests.runner.support import TYPE, add, moments, now, opened, running, stopped, story
 from tests.virtual_time import in_virtual_time
@@ -32,7 +31,7 @@ SETUP = 20.0
 
 
 class Stage:
-    """Jobs that run until they are told to end, and a record of when each did.
+    """Jobs that run until a test ends them, and a record of when each did.
 
     Attributes:
         jobs: the service.
@@ -286,7 +285,7 @@ async def test_if_pending_less_than_running_start_all_pending() -> None:
     jobs = [continuous(1), continuous_running(2), continuous(3), continuous_running(4), continuous_running(5)]
     async with table(*jobs) as stage:
         await stage.rotate()
-        # In the seed 2 takes its slot again before 3, which was started later but waits for longer.
+        # In CouchDB 2 takes its slot again before 3, which was started later but waits for longer.
         assert stage.running() == ["1", "3", "5"]
 
 
@@ -668,124 +667,3 @@ async def test_more_slots_than_jobs_end_the_turns_and_fewer_bring_them_back() ->
             await stage.rotate()
             ran |= {*stage.running()}
         assert len(ran) == 6
-
-
-# The cap over all handlers
-
-
-class Capped:
-    """Handlers of two types whose continuous jobs share places.
-
-    Attributes:
-        jobs: the service.
-        inside: jobs whose handlers run, as type and id.
-        ran: how often each has.
-    """
-
-    def __init__(self, jobs: JobsService, first: Options, second: Options) -> None:
-        self.jobs = jobs
-        self.inside: set[tuple[str, str]] = set()
-        self.ran: Counter[tuple[str, str]] = Counter()
-        self._register("first", first)
-        self._register("second", second)
-
-    def _register(self, type: str, options: Options) -> None:
-        @self.jobs.handler(type, **options)
-        async def work(job: RunningJob) -> None:
-            name = (type, str(job.id))
-            self.ran[name] += 1
-            self.inside.add(name)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.inside.remove(name)
-
-    def of(self, type: str) -> int:
-        """Return how many jobs of a type run."""
-        return sum(name[0] == type for name in self.inside)
-
-
-CONTINUOUS = Options(slots=10, continuous=True, interval=INTERVAL)
-
-
-@asynccontextmanager
-async def capped(
-    max_jobs: int, first: int, second: int, options: Options = CONTINUOUS, other: Options = CONTINUOUS
-) -> AsyncIterator[Capped]:
-    """Have so many jobs of either type run under one cap, those of the first come first."""
-    async with opened() as jobs:
-        stage = Capped(jobs, options, other)
-        async with running(jobs, max_jobs=max_jobs):
-            await add(jobs, *map(str, range(first)), type="first")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, *map(str, range(second)), type="second")
-            await asyncio.sleep(SETTLED)
-            yield stage
-
-
-@in_virtual_time
-async def test_jobs_of_all_types_take_turns_in_the_places_of_the_cap() -> None:
-    async with capped(4, 6, 3) as stage:
-        assert (stage.of("first"), stage.of("second")) == (4, 0)
-        for _ in range(30):
-            await asyncio.sleep(INTERVAL)
-            assert len(stage.inside) == 4
-        # 30 rotations of 4 places among 9 jobs: 13 turns each if types were of no account.
-        assert len(stage.ran) == 9
-        assert min(stage.ran.values()) >= 6
-
-
-@in_virtual_time
-async def test_a_handler_whose_slots_are_all_taken_leaves_places_of_the_cap_to_others() -> None:
-    async with capped(3, 9, 2, Options(slots=3, continuous=True, interval=INTERVAL)) as stage:
-        await asyncio.sleep(12 * INTERVAL)
-        assert len(stage.ran) == 11
-        assert len(stage.inside) == 3
-
-
-@in_virtual_time
-async def test_one_rotation_of_the_cap_stops_no_more_jobs_than_wait() -> None:
-    async with capped(5, 5, 2, Options(slots=5, continuous=True, interval=INTERVAL)) as stage:
-        await asyncio.sleep(INTERVAL)
-        assert (stage.of("first"), stage.of("second")) == (3, 2)
-        assert stage.ran.total() == 7
-
-
-@in_virtual_time
-async def test_the_cap_takes_no_place_from_one_shot_jobs() -> None:
-    async with capped(2, 2, 2, Options(slots=5, interval=INTERVAL)) as stage:
-        await asyncio.sleep(10 * INTERVAL)
-        assert stage.of("first") == 2
-
-
-@in_virtual_time
-async def test_jobs_with_one_id_in_several_types_are_told_apart() -> None:
-    async with opened() as jobs:
-        stage = Capped(jobs, CONTINUOUS, CONTINUOUS)
-        async with running(jobs, max_jobs=2):
-            await asyncio.sleep(SETTLED)
-
-            async def add_both(tx: JobTransaction) -> None:
-                # One transaction, one time: their histories are equal as well.
-                await tx.add("first", "same")
-                await tx.add("second", "same")
-
-            await jobs.transact(add_both)
-            await asyncio.sleep(SETTLED)
-            assert len(stage.inside) == 2
-            await add(jobs, "a", "b", type="first")
-            for _ in range(4):
-                await asyncio.sleep(INTERVAL)
-            assert min(stage.ran[name] for name in [("first", "same"), ("second", "same"), ("first", "a")]) >= 1
-            assert stage.ran["second", "same"] >= 2
-
-
-@in_virtual_time
-async def test_another_interval_of_one_handler_is_one_of_the_cap_at_once() -> None:
-    slow = Options(slots=10, continuous=True, interval=3600)
-    async with capped(1, 1, 1, slow, slow) as stage:
-        await asyncio.sleep(300)
-        assert stage.of("first") == 1
-        stage.jobs.configure("second", interval=100)
-        await asyncio.sleep(SETTLED)
-        assert stage.of("second") == 1

@@ -1,4 +1,4 @@
-"""The cap over all handlers of a process: never exceeded, always used, and shared; and its line by itself."""
+"""The limit over all handlers of a process: never exceeded, always used, and shared; and its line by itself."""
 
 from __future__ import annotations
 

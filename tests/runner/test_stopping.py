@@ -1,4 +1,4 @@
-"""The end of a runner in virtual time: who gets how long, what becomes of the jobs, and that nothing is left behind."""
+"""The end of a runner in virtual time: graces, what becomes of the jobs, and that nothing is left behind."""
 
 from __future__ import annotations
 

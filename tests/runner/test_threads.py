@@ -314,7 +314,7 @@ async def test_what_a_function_returns_after_it_was_stopped_is_its_end_as_a_coro
     await add(jobs, "a")
     await signals.begun.wait()
     jobs.configure(TYPE, slots=0)
-    for _ in range(10):  # turns of the loop, in which it is told
+    for _ in range(10):  # turns of the loop, in which it learns of it
         await asyncio.sleep(0)
     signals.go.set()
     await jobs.wait(TYPE, "a", state)
@@ -460,7 +460,7 @@ async def test_a_plain_function_that_returns_a_value_within_its_grace_has_ended_
     await add(jobs, "a")
     await signals.begun.wait()
     run.cancel()
-    for _ in range(10):  # turns of the loop, in which it is told
+    for _ in range(10):  # turns of the loop, in which it learns of it
         await asyncio.sleep(0)
     signals.go.set()
     await asyncio.wait([run])

@@ -41,7 +41,7 @@ SPAN = 103.4
 Register = Callable[[JobsService], object]
 
 
-class JobSnapshot:
+class RunRecord:
     """What the jobs of one world did.
 
     Attributes:
@@ -61,7 +61,7 @@ class JobSnapshot:
         self.ran.append((str(job.id), asyncio.get_running_loop().time()))
 
 
-def every_minute(seen: JobSnapshot, **options: Any) -> Register:
+def every_minute(seen: RunRecord, **options: Any) -> Register:
     """Return what registers a handler that ticks every minute, and notes its runs."""
 
     def register(jobs: JobsService) -> object:
@@ -137,7 +137,7 @@ class Observer:
 
 
 def test_however_many_services_run_there_is_one_job_per_tick() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         for number in range(5):
@@ -150,7 +150,7 @@ def test_however_many_services_run_there_is_one_job_per_tick() -> None:
 
 
 def test_clocks_that_differ_bring_no_tick_twice() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         for ahead in (-20.0, -1.0, 0.0, 3.0, 25.0):
@@ -164,7 +164,7 @@ def test_clocks_that_differ_bring_no_tick_twice() -> None:
 
 
 def test_services_that_come_and_go_miss_no_tick_as_long_as_one_is_there() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         program = serving(every_minute(seen))
@@ -185,7 +185,7 @@ def test_services_that_come_and_go_miss_no_tick_as_long_as_one_is_there() -> Non
 
 @pytest.mark.unmeasured
 def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
-    seen: dict[int, JobSnapshot] = {period: JobSnapshot() for period in range(5, 45, 3)}
+    seen: dict[int, RunRecord] = {period: RunRecord() for period in range(5, 45, 3)}
 
     def register(jobs: JobsService) -> None:
         for period, those in seen.items():
@@ -206,7 +206,7 @@ def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
 class Noting:
     """A handler that notes its runs."""
 
-    def __init__(self, seen: JobSnapshot) -> None:
+    def __init__(self, seen: RunRecord) -> None:
         self._seen = seen
 
     async def __call__(self, job: Any) -> None:
@@ -226,7 +226,7 @@ class Noting:
     ],
 )
 def test_ticks_that_were_missed_are_made_up_for_as_the_policy_says(missed: str, expected: list[str]) -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         program = serving(every_minute(seen, missed=missed))
@@ -245,7 +245,7 @@ def test_ticks_that_were_missed_are_made_up_for_as_the_policy_says(missed: str, 
 
 @pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("skip", 0), ("all", 3)])
 def test_a_tick_that_is_long_over_is_skipped_where_it_is_to_be(missed: str, made_up: int) -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     def register(jobs: JobsService) -> None:
         jobs.every("10m", type="rare", missed=missed)(Noting(seen))
@@ -272,7 +272,7 @@ def missed_seconds(missed: Missed, overlap: bool, seconds: float) -> Callable[[W
 
     async def main(world: World) -> list[str]:
         def register(jobs: JobsService) -> None:
-            jobs.every(1, type="second", missed=missed, overlap=overlap, slots=0)(Noting(JobSnapshot()))
+            jobs.every(1, type="second", missed=missed, overlap=overlap, slots=0)(Noting(RunRecord()))
 
         first = world.start("p", serving(register))
         await asyncio.sleep(1.5)
@@ -303,7 +303,7 @@ def test_fewer_missed_ticks_are_all_made_up_for() -> None:
 
 
 def test_jobs_that_must_not_overlap_are_made_up_for_one_after_the_other() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         def register(jobs: JobsService) -> None:
@@ -329,7 +329,7 @@ def test_jobs_that_must_not_overlap_are_made_up_for_one_after_the_other() -> Non
 
 
 def test_a_schedule_that_is_seen_for_the_first_time_makes_up_for_nothing() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
@@ -345,7 +345,7 @@ def test_a_schedule_that_is_seen_for_the_first_time_makes_up_for_nothing() -> No
 
 
 def test_a_clock_that_is_set_back_brings_nothing_twice() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> None:
         process = world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
@@ -360,7 +360,7 @@ def test_a_clock_that_is_set_back_brings_nothing_twice() -> None:
 
 
 def test_a_clock_that_is_set_forward_is_noticed_within_half_a_minute() -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     def register(jobs: JobsService) -> None:
         jobs.every("1d", type="daily")(Noting(seen))
@@ -393,7 +393,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
     ],
 )
 def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, day: str, expected: list[str]) -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
     midnight = datetime.fromisoformat(day).replace(tzinfo=BERLIN)
 
     def register(jobs: JobsService) -> None:
@@ -415,7 +415,7 @@ def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, d
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 3), ("skip", 1)])
 def test_ticks_of_a_paused_type_are_missed_until_it_is_resumed(missed: str, made_up: int, overlap: bool) -> None:
-    seen = JobSnapshot()
+    seen = RunRecord()
 
     async def main(world: World) -> int:
         async with Observer(world) as jobs:
@@ -436,7 +436,7 @@ def test_ticks_of_a_paused_type_are_missed_until_it_is_resumed(missed: str, made
 def test_a_paused_cron_that_makes_up_for_all_does_not_flood() -> None:
     async def main(world: World) -> int:
         def register(jobs: JobsService) -> None:
-            jobs.every(1, type="second", missed="all", overlap=True, slots=0)(Noting(JobSnapshot()))
+            jobs.every(1, type="second", missed="all", overlap=True, slots=0)(Noting(RunRecord()))
 
         async with Observer(world) as jobs:
             await jobs.pause("second")
@@ -510,7 +510,7 @@ def test_whether_jobs_overlap_is_yes_or_no() -> None:
 
 def test_ticks_expire_as_their_handler_says() -> None:
     async def main(world: World) -> list[tuple[str, JobState]]:
-        world.start("p", serving(every_minute(JobSnapshot(), keep=90)))
+        world.start("p", serving(every_minute(RunRecord(), keep=90)))
         await asyncio.sleep(FIRST + 10 * MINUTE + 5)
         async with Observer(world) as jobs:
             return [(str(job.id), job.state) async for job in jobs.list("minute")]
@@ -577,9 +577,9 @@ def test_a_schedule_that_cannot_be_is_refused_in_one_line(
 
 def test_a_type_has_one_schedule() -> None:
     jobs = JobsService("memory:")
-    jobs.every(5, type="t")(Noting(JobSnapshot()))
+    jobs.every(5, type="t")(Noting(RunRecord()))
     with pytest.raises(InvalidSettings, match="type 't' has a handler already"):
-        jobs.cron("0 3 * * *", type="t")(Noting(JobSnapshot()))
+        jobs.cron("0 3 * * *", type="t")(Noting(RunRecord()))
     assert [*jobs.handlers] == ["t"]
 
 

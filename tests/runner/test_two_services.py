@@ -1,4 +1,4 @@
-"""Runners on stores that last, in real time: two services on one store, which know of each other by it alone."""
+"""Runners on durable stores, in real time: two services on one store, which know of each other by it alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of types that look alike, or are equal to Python, and are different types to the store."""
+"""Handlers of types that look alike, or are equal in Python, but are different types in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of jobs when a part of the runner dies: nothing, in virtual time. It is started again, after a pause."""
+"""A part of the runner dies, in virtual time: jobs are not affected, and it is started again after a pause."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SHORT = 0.05
 
 PAUSE = "import signal; signal.pause()"
 
-# Says that it is there, says so when it gets SIGTERM, goes on when it is told to, and leaves a file.
+# Says that it is there, says so when it gets SIGTERM, goes on when the test says so, and leaves a file.
 CHECKPOINT = """
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -145,7 +145,7 @@ def fifo(tmp_path: Path) -> Iterator[Fifo]:
 
 @dataclasses.dataclass
 class Stopping:
-    """A command that waits, having been told to stop."""
+    """A command that got SIGTERM, and waits."""
 
     task: asyncio.Task[Any]
     checkpoint: Path

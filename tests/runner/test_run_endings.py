@@ -68,8 +68,8 @@ async def test_progress_reaches_subscribers_and_stays_in_the_job() -> None:
         async with running(jobs):
             await add(jobs, "a")
             seen = [event async for event in jobs.subscribe(TYPE, "a")]
-            told = [(event.progress.done, event.progress.message) for event in seen if event.progress]
-            assert list(dict.fromkeys(told)) == [(1, "step 1"), (2, "step 2"), (3, "step 3")]
+            reported = [(event.progress.done, event.progress.message) for event in seen if event.progress]
+            assert list(dict.fromkeys(reported)) == [(1, "step 1"), (2, "step 2"), (3, "step 3")]
             assert (seen[-1].state, seen[-1].result) == (JobState.FINISHED, "done")
             progress = (await jobs.get(TYPE, "a")).progress
             assert progress is not None
@@ -99,13 +99,13 @@ async def test_a_handler_may_finish_its_job_itself_and_what_comes_after_changes_
                     assert (job.outcome, job.result, job.data, job.error) == expected
                     assert story(job) == ["added", "started", "finished"]
                 await asyncio.sleep(1)
-            told = warned(events)
-            assert [(event["event"], event["id"]) for event in told] == [
+            warnings = warned(events)
+            assert [(event["event"], event["id"]) for event in warnings] == [
                 ("result_not_stored", "returns"),
                 ("handler_failed_after_end", "raises"),
             ]
-            assert told[1]["error"] == "ValueError: afterwards"
-            assert isinstance(told[1]["exc_info"], ValueError)
+            assert warnings[1]["error"] == "ValueError: afterwards"
+            assert isinstance(warnings[1]["exc_info"], ValueError)
 
 
 @in_virtual_time
@@ -123,9 +123,9 @@ async def test_a_handler_that_goes_on_with_a_job_that_it_has_ended_is_named_in_t
                 job = await ended(jobs, "a")
                 await asyncio.sleep(1)
             assert (job.outcome, job.error) == (Outcome.SUCCEEDED, None)
-            [told] = warned(events)
-            assert (told["event"], told["id"]) == ("handler_failed_after_end", "a")
-            assert "is no longer this worker's" in told["error"]
+            [warnings] = warned(events)
+            assert (warnings["event"], warnings["id"]) == ("handler_failed_after_end", "a")
+            assert "is no longer this worker's" in warnings["error"]
 
 
 @in_virtual_time

@@ -1,4 +1,4 @@
-"""What becomes of runs that end in unusual ways, in virtual time: attempts, groups, ignored limits, own ends."""
+"""Runs that end in unusual ways, in virtual time: attempts, groups, ignored limits, ends of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.virtual_time import in_virtual_time
 DAY = 86_400.0
 
 
-def told(events: list[Any], *names: str) -> list[Any]:
+def logged(events: list[Any], *names: str) -> list[Any]:
     """Return the events that are called so."""
     return [event for event in events if event["event"] in names]
 
@@ -343,7 +343,7 @@ async def test_starts_and_successes_are_details_and_crashes_say_when_the_job_run
                 await add(jobs, "a")
                 await ended(jobs, "a")
                 await asyncio.sleep(1)
-    lines = told(events, "job_started", "job_succeeded", "job_crashed", "job_retrying", "job_failed")
+    lines = logged(events, "job_started", "job_succeeded", "job_crashed", "job_retrying", "job_failed")
     names = ("event", "log_level", "id", "attempt", "retry_in", "seconds", "error")
     assert [tuple(line.get(name) for name in names) for line in lines] == [
         ("job_started", "debug", "a", 1, None, None, None),
@@ -368,7 +368,7 @@ async def test_a_retry_for_which_there_are_no_more_attempts_is_a_failure() -> No
             with capture_logs() as events:
                 await add(jobs, "a")
                 assert (await ended(jobs, "a")).outcome is Outcome.FAILED
-    [line] = told(events, "job_retrying", "job_failed", "job_crashed")
+    [line] = logged(events, "job_retrying", "job_failed", "job_crashed")
     assert (line["event"], line["log_level"]) == ("job_failed", "warning")
 
 
@@ -410,5 +410,5 @@ async def test_a_job_can_be_told_from_the_log_when_it_ends_itself() -> None:
             with capture_logs() as events:
                 await add(jobs, "a")
                 await ended(jobs, "a")
-            assert [event["id"] for event in told(events, "job_succeeded")] == ["a"]
+            assert [event["id"] for event in logged(events, "job_succeeded")] == ["a"]
             assert (await jobs.get(TYPE, "a")).state is JobState.FINISHED

@@ -1,0 +1,135 @@
+"""Continuous jobs of several handlers take turns when all handlers together may run no more jobs: in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from jobs_service import JobsService, JobTransaction, RunningJob
+from jobs_service.runner.options import Options
+from tests.runner.support import add, opened, running
+from tests.virtual_time import in_virtual_time
+
+INTERVAL = 60.0
+SETTLED = 1.0
+"""Seconds after which a change has had its effects, apart from those of the next rotation."""
+
+
+class Shared:
+    """Handlers of two types whose continuous jobs share slots.
+
+    Attributes:
+        jobs: the service.
+        inside: jobs whose handlers run, as type and id.
+        ran: how often each has.
+    """
+
+    def __init__(self, jobs: JobsService, first: Options, second: Options) -> None:
+        self.jobs = jobs
+        self.inside: set[tuple[str, str]] = set()
+        self.ran: Counter[tuple[str, str]] = Counter()
+        self._register("first", first)
+        self._register("second", second)
+
+    def _register(self, type: str, options: Options) -> None:
+        @self.jobs.handler(type, **options)
+        async def work(job: RunningJob) -> None:
+            name = (type, str(job.id))
+            self.ran[name] += 1
+            self.inside.add(name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.inside.remove(name)
+
+    def of(self, type: str) -> int:
+        """Return how many jobs of a type run."""
+        return sum(name[0] == type for name in self.inside)
+
+
+CONTINUOUS = Options(slots=10, continuous=True, interval=INTERVAL)
+
+
+@asynccontextmanager
+async def sharing(
+    max_jobs: int, first: int, second: int, options: Options = CONTINUOUS, other: Options = CONTINUOUS
+) -> AsyncIterator[Shared]:
+    """Have so many jobs of either type run under one limit; those of the first type come first."""
+    async with opened() as jobs:
+        stage = Shared(jobs, options, other)
+        async with running(jobs, max_jobs=max_jobs):
+            await add(jobs, *map(str, range(first)), type="first")
+            await asyncio.sleep(SETTLED)
+            await add(jobs, *map(str, range(second)), type="second")
+            await asyncio.sleep(SETTLED)
+            yield stage
+
+
+@in_virtual_time
+async def test_jobs_of_all_types_take_turns_in_the_slots_of_the_common_limit() -> None:
+    async with sharing(4, 6, 3) as stage:
+        assert (stage.of("first"), stage.of("second")) == (4, 0)
+        for _ in range(30):
+            await asyncio.sleep(INTERVAL)
+            assert len(stage.inside) == 4
+        # 30 rotations of 4 slots among 9 jobs: 13 turns each if types did not matter.
+        assert len(stage.ran) == 9
+        assert min(stage.ran.values()) >= 6
+
+
+@in_virtual_time
+async def test_a_handler_whose_slots_are_all_taken_leaves_slots_of_the_common_limit_to_others() -> None:
+    async with sharing(3, 9, 2, Options(slots=3, continuous=True, interval=INTERVAL)) as stage:
+        await asyncio.sleep(12 * INTERVAL)
+        assert len(stage.ran) == 11
+        assert len(stage.inside) == 3
+
+
+@in_virtual_time
+async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_wait() -> None:
+    async with sharing(5, 5, 2, Options(slots=5, continuous=True, interval=INTERVAL)) as stage:
+        await asyncio.sleep(INTERVAL)
+        assert (stage.of("first"), stage.of("second")) == (3, 2)
+        assert stage.ran.total() == 7
+
+
+@in_virtual_time
+async def test_the_common_limit_takes_no_slot_from_one_shot_jobs() -> None:
+    async with sharing(2, 2, 2, Options(slots=5, interval=INTERVAL)) as stage:
+        await asyncio.sleep(10 * INTERVAL)
+        assert stage.of("first") == 2
+
+
+@in_virtual_time
+async def test_jobs_with_one_id_in_several_types_are_kept_apart() -> None:
+    async with opened() as jobs:
+        stage = Shared(jobs, CONTINUOUS, CONTINUOUS)
+        async with running(jobs, max_jobs=2):
+            await asyncio.sleep(SETTLED)
+
+            async def add_both(tx: JobTransaction) -> None:
+                # One transaction, one time: their histories are equal as well.
+                await tx.add("first", "same")
+                await tx.add("second", "same")
+
+            await jobs.transact(add_both)
+            await asyncio.sleep(SETTLED)
+            assert len(stage.inside) == 2
+            await add(jobs, "a", "b", type="first")
+            for _ in range(4):
+                await asyncio.sleep(INTERVAL)
+            assert min(stage.ran[name] for name in [("first", "same"), ("second", "same"), ("first", "a")]) >= 1
+            assert stage.ran["second", "same"] >= 2
+
+
+@in_virtual_time
+async def test_another_interval_of_one_handler_is_one_of_the_common_limit_at_once() -> None:
+    slow = Options(slots=10, continuous=True, interval=3600)
+    async with sharing(1, 1, 1, slow, slow) as stage:
+        await asyncio.sleep(300)
+        assert stage.of("first") == 1
+        stage.jobs.configure("second", interval=100)
+        await asyncio.sleep(SETTLED)
+        assert stage.of("second") == 1
