@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from typing import (
@@ -19,10 +19,8 @@ from typing import (
 
 from jobs_service import json_data, run_data
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
-from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import exact_int, exact_seconds, pack_type, unpacked_type
-from jobs_service.layer.keyspace import Place
 from jobs_service.model import UNSET, JobId, JobType, RunAt
 from jobs_service.sources import Sources
 
@@ -218,31 +216,6 @@ def is_unique(unique: Any) -> bool:
             f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
         )
     return True
-
-
-def batches(
-    jobs: Iterable[Wanted], place_of: Callable[[JobId], Place], most: int, budget: int
-) -> Iterator[list[tuple[Place, Wanted]]]:
-    """Yield jobs with their places for one transaction after the other.
-
-    Args:
-        jobs: read as they are written.
-        place_of: returns the place of an id.
-        most: jobs of one transaction.
-        budget: bytes of one transaction.
-    """
-    batch: list[tuple[Place, Wanted]] = []
-    size = 0
-    for job in jobs:
-        place = place_of(job.id)
-        takes = job.spec.size() + KEYS_OF_A_JOB * (len(place[2]) + len(place[0].ready) + 64)
-        if batch and (len(batch) == most or size + takes > budget):
-            yield batch
-            batch, size = [], 0
-        batch.append((place, job))
-        size += takes
-    if batch:
-        yield batch
 
 
 def _one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:

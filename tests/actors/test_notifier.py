@@ -197,7 +197,7 @@ async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_so
             await job.finish()
         generation, count = await rows(jobs)
         assert (generation is not None, count) == (True, 99)
-        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
         await asyncio.sleep(30)
         assert await rows(jobs) == (generation, 0)
         follower.stop()
@@ -207,7 +207,7 @@ async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_so
             await job.finish()
         await asyncio.sleep(150)
         assert await rows(jobs) == (None, 0)
-        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
 
 
 @in_virtual_time

@@ -12,7 +12,7 @@ import typer
 import jobs_service
 from jobs_service import BlockingJob, JobsService, JobTransaction, RunningJob
 from jobs_service.cli.app import application
-from jobs_service.within import WithinTransaction
+from jobs_service.service.sync_transaction import WithinTransaction
 from tests.docs.pages import PAGES, read
 
 TEXT = "\n\n".join(map(read, PAGES))

@@ -21,7 +21,7 @@ import msgspec
 from pydantic import BaseModel
 
 from jobs_service import BlockingJob, EndedJob, Handler, Job, JobsService, JobTransaction, RunningJob
-from jobs_service.within import WithinTransaction
+from jobs_service.service.sync_transaction import WithinTransaction
 
 jobs = JobsService("memory:")
 

@@ -17,7 +17,7 @@ TYPE = "work"
 
 async def run_with(jobs: JobsService, **options: Any) -> list[dict[str, Any]]:
     """Start a program with these options of a handler, stop it, and return what it logged of them."""
-    program = JobsService(jobs.store, settings=jobs.settings, sources=jobs._sources)
+    program = JobsService(jobs.store, settings=jobs.settings, sources=jobs._context.sources)
 
     @program.handler(TYPE, **options)
     async def work() -> None:
@@ -35,8 +35,8 @@ async def run_with(jobs: JobsService, **options: Any) -> list[dict[str, Any]]:
 
 async def state(jobs: JobsService) -> tuple[float, Retention]:
     """Return what the type has."""
-    keys = jobs._keys(TYPE)
-    return await jobs.get_type_timeout(TYPE), await jobs._transact(lambda unit: unit.retention(keys))
+    keys = jobs._access.keys(TYPE)
+    return await jobs.get_type_timeout(TYPE), await jobs._access.transact(lambda unit: unit.retention(keys))
 
 
 @in_virtual_time

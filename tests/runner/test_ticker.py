@@ -697,7 +697,7 @@ async def test_ticks_that_are_made_up_for_take_as_many_transactions_as_they_need
         async def tick(given: str = "x" * 200) -> None:
             """Nothing."""
 
-        newest = Every(60).previous_at(jobs._sources.wall_time())
+        newest = Every(60).previous_at(jobs._context.sources.wall_time())
         assert newest is not None
         ids = [tick_id(newest - 60 * back) for back in reversed(range(MOST_MADE_UP))]
         if before:  # they have run, and run again: what they returned is rewritten

@@ -274,7 +274,7 @@ async def test_a_job_that_comes_to_an_idle_runner_or_comes_due_is_run_at_once() 
         async with running(jobs):
             await asyncio.sleep(10 * HOUR)
             await add(jobs, "now")
-            await jobs.add(TYPE, "later", run_at=jobs._sources.wall_time() + 5000)
+            await jobs.add(TYPE, "later", run_at=jobs._context.sources.wall_time() + 5000)
             await asyncio.sleep(6000)
             assert (await jobs.get(TYPE, "now")).result == 10 * HOUR
             assert (await jobs.get(TYPE, "later")).result == pytest.approx(10 * HOUR + 5000, abs=0.001)

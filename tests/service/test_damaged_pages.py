@@ -168,7 +168,7 @@ def no_second_half(page: bytes) -> bytes:
 async def test_a_queue_with_a_page_of_noise_stops_no_other_type(tmp_path: Path) -> None:
     content = await made(tmp_path, 10)
     async with JobsService(f"lmdb:{tmp_path / 'made'}", supervise=False) as jobs:
-        ready = jobs._keys(A).ready
+        ready = jobs._access.keys(A).ready
     # In the middle of the queue, far from what else is there.
     places = [place for place in range(len(content)) if content.startswith(ready, place)]
     address = damaged(tmp_path, content, places[len(places) // 2], no_second_half)

@@ -484,22 +484,22 @@ async def test_a_type_counts_as_one_that_was_enqueued_for_only_when_that_was_com
         await tx.enqueue_many(PICTURE, [CAT])
         if runs == 1:
             await tx.clear_type_timeout("picture")
-        assert "picture" not in quiet._enqueued
+        assert "picture" not in quiet._tree._enqueued
         if runs == 0:
             raise LookupError
 
     with pytest.raises(LookupError):
         await quiet.transact(work)
-    assert "picture" not in quiet._enqueued
+    assert "picture" not in quiet._tree._enqueued
     runs = 1
     await quiet.transact(work)
-    assert "picture" not in quiet._enqueued
+    assert "picture" not in quiet._tree._enqueued
     await quiet.set_type_timeout("picture", 60)
     await quiet.enqueue(PICTURE, CAT)
-    assert "picture" in quiet._enqueued
+    assert "picture" in quiet._tree._enqueued
     with pytest.raises(LookupError):
         await quiet.transact(refuse_to_clear)
-    assert "picture" in quiet._enqueued
+    assert "picture" in quiet._tree._enqueued
 
 
 async def refuse_to_clear(tx: JobTransaction) -> None:

@@ -87,8 +87,8 @@ async def test_a_type_that_nobody_has_made_is_not_made_by_its_name(quiet: JobsSe
 
 
 async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the_type(quiet: JobsService) -> None:
-    quiet._register(picture)
-    quiet._register(mail)
+    quiet._registry.register(picture)
+    quiet._registry.register(mail)
     for enqueue in (quiet.enqueue, lambda *args: quiet.transact(lambda tx: tx.enqueue(*args))):
         job = await enqueue("picture", {"path": "cat.png"})
         assert job.data == {"path": "cat.png"}
@@ -193,7 +193,7 @@ async def test_a_handler_is_called_with_its_arguments_by_keyword() -> None:
 @in_virtual_time
 async def test_a_job_is_enqueued_for_later(how: Any) -> None:
     async with opened() as jobs:
-        began = jobs._sources.wall_time()
+        began = jobs._context.sources.wall_time()
         for job in (
             await jobs.enqueue(nothing, **how),
             await jobs.transact(lambda tx: tx.enqueue(nothing, **how)),

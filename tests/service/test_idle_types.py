@@ -112,7 +112,7 @@ async def test_a_type_is_watched_over_from_its_first_accept_until_nothing_happen
         await asyncio.sleep(100)
         assert (running_children(jobs, "monitors"), running_children(other, "monitors")) == (0, 0)
         assert set((await rows(jobs)).values()) == {0}
-        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
 
 
 @in_virtual_time
@@ -160,18 +160,18 @@ async def test_a_type_whose_jobs_are_scheduled_for_later_sleeps_until_then() -> 
         await jobs.add(T1, "2000", run_at=EPOCH + 2000)
         assert await rows(jobs) == {AWAKE: 0, AWAKE + 1: 1, ALARM: 1}
         for due in (1000, 2000, 3000):
-            await asyncio.sleep(EPOCH + due + 0.05 - jobs._sources.wall_time())
+            await asyncio.sleep(EPOCH + due + 0.05 - jobs._context.sources.wall_time())
             assert running_children(jobs, "monitors") == 1
             assert (await jobs.transact(lambda tx: tx.pending_count(T1, due_by=0))) == 0
             ready = await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))
             assert len(ready) == due / 1000
             await asyncio.sleep(500)
             assert running_children(jobs, "monitors") == 0
-        await asyncio.sleep(EPOCH + 5100 - jobs._sources.wall_time())
+        await asyncio.sleep(EPOCH + 5100 - jobs._context.sources.wall_time())
         assert [job.id async for job in jobs.list(T1, state=JobState.FINISHED)] == []
         await asyncio.sleep(100)
         assert set((await rows(jobs)).values()) == {0}
-        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
 
 
 def _ready(jobs: JobsService) -> tuple[bytes, bytes]:
@@ -187,9 +187,9 @@ async def test_a_sleeping_type_is_woken_by_a_job_that_comes_sooner() -> None:
         await asyncio.sleep(100)
         assert running_children(jobs, "monitors") == 0
         await jobs.add(T1, "soon", run_at=EPOCH + 103)
-        await asyncio.sleep(EPOCH + 103.05 - jobs._sources.wall_time())
+        await asyncio.sleep(EPOCH + 103.05 - jobs._context.sources.wall_time())
         assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
-        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
 
 
 @in_virtual_time
@@ -199,7 +199,7 @@ async def test_a_sleeping_type_is_woken_by_the_earliest_of_several_jobs() -> Non
         await jobs.add(T1, "asleep until then", run_at=EPOCH + 1500)
         await asyncio.sleep(100)
         await jobs.add_many(T1, [NewJob("soon", run_at=EPOCH + 1000), NewJob("late", run_at=EPOCH + 2000)])
-        await asyncio.sleep(EPOCH + 1000.05 - jobs._sources.wall_time())
+        await asyncio.sleep(EPOCH + 1000.05 - jobs._context.sources.wall_time())
         assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
 
 
@@ -214,7 +214,7 @@ async def test_a_type_is_woken_by_the_applications_own_transaction() -> None:
         assert (await rows(jobs))[AWAKE] == 1
         await asyncio.sleep(200.05)
         assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
-        await assert_sound(jobs.store, now=jobs._sources.wall_time())
+        await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
 
 
 @in_virtual_time
@@ -249,7 +249,7 @@ async def test_what_an_earlier_version_has_left_in_a_store_is_watched_over(when:
             late = 0 if when == "before the service opens" else 20
             assert asyncio.get_running_loop().time() - began < 1.5 * TIMEOUT + 1 + late
             if when == "before the service opens":
-                await asyncio.sleep(EPOCH + 500.1 - jobs._sources.wall_time())
+                await asyncio.sleep(EPOCH + 500.1 - jobs._context.sources.wall_time())
                 ready = jobs._context.keyspace.of("scheduled").ready
                 assert len(await store.read(lambda tr: tr.get_range(ready, ready + b"\xff"))) == 1
 
@@ -316,8 +316,8 @@ async def test_many_types_awake_at_once_fall_asleep_again() -> None:
 @in_virtual_time
 async def test_a_type_server_that_is_busy_is_woken_once_however_much_there_is_to_do() -> None:
     async with opened() as jobs:
-        assert jobs._tree is not None
-        [server] = [child for child in jobs._tree.children if isinstance(child, TypeServer)]
+        assert jobs._tree.root is not None
+        [server] = [child for child in jobs._tree.root.children if isinstance(child, TypeServer)]
         for _ in range(2):
             for _ in range(30):
                 server._awake_changed(lost=False)

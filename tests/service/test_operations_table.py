@@ -875,7 +875,7 @@ async def test_every_operation_leaves_its_event_and_counts_attempts(quiet: JobsS
     assert told(await quiet.add(T1, J1)) == ([A], 0)
     worker = await accepted(quiet)
     assert told(worker) == ([A, S], 1)
-    assert worker.history[0].detail == quiet._sources.worker
+    assert worker.history[0].detail == quiet._context.sources.worker
     assert told(await worker.update("x")) == ([A, S], 1)
     assert told(await worker.progress(1)) == ([A, S], 1)
     assert told(await worker.release()) == ([A, S, X], 0)

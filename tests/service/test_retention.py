@@ -26,7 +26,7 @@ async def expiring(jobs: JobsService) -> list[bytes]:
 async def prune(jobs: JobsService, later: float, type: str = T1) -> int:
     """Remove what has expired so many seconds from now."""
     keys = jobs._context.keyspace.of(type)
-    until = jobs._sources.wall_time() + later
+    until = jobs._context.sources.wall_time() + later
     return await jobs._context.transact(lambda unit: activity.remove_expired(unit, keys, until, 100))
 
 

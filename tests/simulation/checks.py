@@ -119,7 +119,7 @@ def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> It
 
 def crowded(jobs: JobsService) -> Iterator[str]:
     """Yield what of an open service has grown beyond what its few users can have asked of it."""
-    waiting = [] if jobs._tree is None else list(jobs._tree.children)
+    waiting = [] if jobs._tree.root is None else list(jobs._tree.root.children)
     while waiting:
         process = waiting.pop()
         if isinstance(process, Supervising):
@@ -130,7 +130,7 @@ def crowded(jobs: JobsService) -> Iterator[str]:
         "operations wait": len(jobs._operations._queue),
         "transactions run": len(jobs._operations._running),
         "workers are in line": sum(line.inside for line in jobs._waiting._lines.values()),
-        "jobs are given back": len(jobs._afterthoughts),
+        "jobs are given back": len(jobs._abandoned._releases),
         "jobs are subscribed to": sum(map(len, jobs._hub._targets.values())),
     }.items():
         if found > _MANY:
@@ -145,9 +145,9 @@ def held_after(jobs: JobsService) -> Iterator[str]:
         yield f"workers in line: {jobs._waiting._lines}"
     if jobs._operations._queue or jobs._operations._running:
         yield f"operations: {len(jobs._operations._queue)} in the queue, {len(jobs._operations._running)} running"
-    if jobs._afterthoughts:
-        yield f"{len(jobs._afterthoughts)} afterthoughts"
-    if jobs._runner is not None:
+    if jobs._abandoned._releases:
+        yield f"{len(jobs._abandoned._releases)} afterthoughts"
+    if jobs._registry.runner is not None:
         yield "a runner"
-    if jobs._inside:
+    if jobs._access.inside:
         yield "transaction functions"

@@ -733,7 +733,7 @@ class Run:
         """Whether somebody has looked for dead processes for so long."""
         since = self.world.loop.time() - seconds
         return any(
-            process.running and jobs._tree is not None and process.settings.process_check_period
+            process.running and jobs._tree.root is not None and process.settings.process_check_period
             for process, jobs in self.services.items()
             if self._opened[process] < since
         )

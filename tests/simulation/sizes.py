@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from jobs_service import service
 from jobs_service.actors import notifier, process_monitor, type_server
 from jobs_service.batching import group_commit, operations
 from jobs_service.layer import activity, candidates, listing, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.runner import schedule
+from jobs_service.service import reader_operations
 from jobs_service.store.base import Limits
 
 _SMALL: Final = 0.85
@@ -52,7 +52,7 @@ _MORE_PAGES: Final = (
     (activity, "_TYPES_PAGE"),
     (type_server, "_SCANNED_TOGETHER"),
     (type_server, "_SETTLED_TOGETHER"),
-    (service, "COUNT_PAGE"),
+    (reader_operations, "COUNT_PAGE"),
 )
 """Those that are drawn last, so that a seed has of the others what it had before there were these."""
 

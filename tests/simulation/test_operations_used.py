@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from jobs_service import JobsService, JobTransaction, RunningJob
+from jobs_service.service.sync_transaction import WithinTransaction
 from jobs_service.testing import Plan
-from jobs_service.within import WithinTransaction
 from tests.simulation.run import simulate
 
 INTERFACES: Final = (JobsService, JobTransaction, RunningJob)

@@ -207,7 +207,7 @@ def _crash(run: Run, process: Process, hard: float) -> None:
 
 def _tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
     """Yield the tasks of a service's trees, but for their roots: (the actor, its task) and (None, a linked task)."""
-    roots = [jobs._tree, None if jobs._runner is None else jobs._runner.tree]
+    roots = [jobs._tree.root, None if jobs._registry.runner is None else jobs._registry.runner.tree]
     waiting = [child for root in roots if root is not None for child in root.children]
     while waiting:
         process = waiting.pop(0)

@@ -9,7 +9,7 @@ from jobs_service.layer import batch_bounds, queue, strays
 from jobs_service.layer.batch_bounds import Pace
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.service import JobsService
+from jobs_service.service.bulk import BulkCreation
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 _BULK = ("bulk", "workers", "creators", "resubmitters")
@@ -36,7 +36,7 @@ def accepted_jobs_have_no_bound_in_bytes() -> Defect:
 
 def added_jobs_have_no_bound_in_bytes() -> Defect:
     """add_many looks at the number of jobs only."""
-    return changed(JobsService._batches, ("len(places) == most or size + takes > budget", "len(places) == most"))
+    return changed(BulkCreation._batches, (" or size + takes > budget", ""))
 
 
 def jobs_that_run_are_kept_alive_in_one_transaction() -> Defect:

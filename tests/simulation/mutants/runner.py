@@ -18,7 +18,7 @@ from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.worker_pool import WorkerPool
-from jobs_service.service import JobsService
+from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.supervision import PatientSupervisor
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
@@ -62,9 +62,13 @@ def a_taken_over_job_is_ended_with_force() -> Defect:
 def effects_are_written_before_the_job_ends() -> Defect:
     """The function of finish_with runs in a transaction of its own: a job that is run again has its effects twice."""
     return changed(
-        JobsService._finish_with,
+        RunningJobCalls._finish_with,
         ("return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)", "return result"),
-        ("await self.transact(work)", "await self._finish(job, UNSET, Outcome.SUCCEEDED, await self.transact(work))"),
+        (
+            "ended = await self._transactions.transact(self, work)\n",
+            "result = await self._transactions.transact(self, work)\n"
+            "        ended = await self._finish(job, UNSET, Outcome.SUCCEEDED, result, None)\n",
+        ),
     )
 
 

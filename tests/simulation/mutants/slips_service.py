@@ -3,13 +3,19 @@ the simulation checks."""
 
 from __future__ import annotations
 
-from jobs_service.accepting import Waiting
 from jobs_service.copying import source, target
 from jobs_service.copying.copy import _Copy
 from jobs_service.copying.rows import Stream
 from jobs_service.service import JobsService
+from jobs_service.service.bulk import BulkCreation
+from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.handler_runs import HandlerRuns
+from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.sync_transaction import Blocks, WithinTransaction
+from jobs_service.service.transactions import Transactions
+from jobs_service.service.waiting_workers import WaitingWorkers
 from jobs_service.store.held_writes import HeldBack, _Reads
-from jobs_service.within import Blocks, WithinTransaction
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 # What is asked of the service
@@ -30,10 +36,10 @@ def the_watch_on_a_running_job_is_made_too_late() -> Defect:
     return changed(
         JobsService._not_running,
         (
-            "            running, watch = await self._context.retried(lambda: self._read(look), type=type, id=id)\n",
-            "            running, watch = await self._context.retried(lambda: self._read(look), type=type, id=id)\n"
+            "            running, watch = await self._context.retried(reading, type=type, id=id)\n",
+            "            running, watch = await self._context.retried(reading, type=type, id=id)\n"
             "            watch.cancel()\n"
-            "            _, watch = await self._context.retried(lambda: self._read(look), type=type, id=id)\n",
+            "            _, watch = await self._context.retried(reading, type=type, id=id)\n",
         ),
     )
 
@@ -62,10 +68,10 @@ def a_list_by_state_forgets_the_type() -> Defect:
 def the_first_job_of_each_further_batch_is_lost() -> Defect:
     """Of many jobs that are added, those are forgotten that begin another transaction."""
     return changed(
-        JobsService._batches,
+        BulkCreation._batches,
         (
-            "                places, specs, size = [], [], 0\n",
-            "                places, specs, size = [], [], 0\n                continue\n",
+            "                batch, size = _Batch(), 0\n",
+            "                batch, size = _Batch(), 0\n                continue\n",
         ),
     )
 
@@ -73,32 +79,32 @@ def the_first_job_of_each_further_batch_is_lost() -> Defect:
 def a_workers_resubmit_forgets_when() -> Defect:
     """A running job that asks for another run does not pass its time on."""
     return changed(
-        JobsService._resubmit,
+        RunningJobCalls._resubmit,
         ("job.id, data, priority, run_at)", "job.id, data, priority, UNSET)"),
     )
 
 
 def a_workers_error_is_dropped() -> Defect:
     """What a worker says is the error of its run is not stored."""
-    return changed(JobsService._finish, ("told(job, result, error)", "told(job, result, None)"))
+    return changed(RunningJobCalls._finish, ("told(job, result, error)", "told(job, result, None)"))
 
 
 def what_finish_with_returns_is_no_result() -> Defect:
     """What the function of finish_with returns is not stored as the job's result."""
     return changed(
-        JobsService._finish_with,
+        RunningJobCalls._finish_with,
         ("result=UNSET if isinstance(result, Job) else result", "result=UNSET"),
     )
 
 
 def a_worker_that_says_its_progress_clears_its_data() -> Defect:
     """Progress is written together with empty data."""
-    return changed(JobsService._progress, ("job.lock, None, json", 'job.lock, b"", json'))
+    return changed(RunningJobCalls._progress, ("job.lock, None, json", 'job.lock, b"", json'))
 
 
 def a_removal_is_never_forced() -> Defect:
     """`remove(force=True)` is passed on as if it had been left out, unless the job does not run."""
-    return changed(JobsService.remove, ("self._place(type, id), checked)", "self._place(type, id), False)"))
+    return changed(JobsService.remove, ("place(type, id), checked)", "place(type, id), False)"))
 
 
 def accept_without_time_takes_one_job() -> Defect:
@@ -114,22 +120,22 @@ def accept_without_time_takes_one_job() -> Defect:
 
 def a_timeout_that_a_transaction_changes_is_noticed_late() -> Defect:
     """A transaction that changes a type's timeout does not have it looked at."""
-    return changed(JobsService.transact, ("if changed:", "if False:"))
+    return changed(Transactions.transact, ("if changed:", "if False:"))
 
 
 def what_the_settings_name_no_more_stays() -> Defect:
     """An option of a handler that the settings do not name any more is not as it was registered again."""
-    return changed(JobsService.reload, ("{**before, **wanted}", "wanted"))
+    return changed(HandlerRegistry.apply, ("{**before, **options}", "options"))
 
 
 def configured_options_are_lost_with_the_next_settings() -> Defect:
     """What `configure` has said is undone when the settings are read again."""
-    return changed(JobsService.configure, ("self._replaced.get(handler.packed, {}).pop(name, None)", "pass"))
+    return changed(HandlerRegistry.configure, ("self._replaced.get(handler.packed, {}).pop(name, None)", "pass"))
 
 
 def ticks_come_for_types_that_do_not_run_here() -> Defect:
     """A process that was asked to run some types only adds the ticks of all."""
-    return changed(JobsService.run, ("if each.handler in handlers]", "]"))
+    return changed(HandlerRuns.run, ("if each.handler in handlers]", "]"))
 
 
 def running_with_a_closed_service_forgets_the_cap() -> Defect:
@@ -142,30 +148,30 @@ def running_with_a_closed_service_forgets_the_cap() -> Defect:
 
 def a_turn_that_comes_to_one_who_has_gone_is_lost() -> Defect:
     """A worker that is canceled just as its turn comes does not pass the turn on."""
-    return changed(Waiting._queue, ("line.wake(1)  # canceled as its turn came", "pass"))
+    return changed(WaitingWorkers._queue, ("line.wake(1)  # canceled as its turn came", "pass"))
 
 
 def a_worker_that_fails_does_not_pass_the_turn_on() -> Defect:
     """When the look of a worker that was woken fails, the next in line are not woken."""
-    return changed(Waiting.get, ("if not queued:", "if queued:"))
+    return changed(WaitingWorkers.get, ("if not queued:", "if queued:"))
 
 
 def who_was_woken_in_vain_goes_to_the_end_of_the_line() -> Defect:
     """Workers that were woken and found nothing lose their place in line."""
     return changed(
-        Waiting._queue,
+        WaitingWorkers._queue,
         ("bisect(line.behind, number, key=itemgetter(0))", "len(line.behind)"),
     )
 
 
 def leaving_does_not_end_subscriptions() -> Defect:
     """Who iterates over events when the service is left is not told."""
-    return changed(JobsService._leave, ('        self._hub.close(ServiceClosed("the service was closed"))\n', ""))
+    return changed(Lifecycle._leave, ('        self._hub.close(ServiceClosed("the service was closed"))\n', ""))
 
 
 def the_failure_of_the_service_is_not_raised() -> Defect:
     """A service that has failed is left as if it had not, when its body was canceled because of that."""
-    return changed(JobsService.__aexit__, (" or issubclass(kind, asyncio.CancelledError)", ""))
+    return changed(Lifecycle.leave, (" or issubclass(kind, asyncio.CancelledError)", ""))
 
 
 # The application's own transactions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.service import JobsService
+from jobs_service.service.tree import ServiceTree
 from jobs_service.supervision.actor import Actor
 from jobs_service.supervision.dynamic import DynamicSupervisor
 from jobs_service.supervision.supervising import Supervising
@@ -11,7 +11,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 def only_the_dead_child_is_restarted() -> Defect:
     """The tree's strategy is one for one: the type server goes on with supervisors that have died."""
-    return changed(JobsService._start_tree, ("strategy=Strategy.REST_FOR_ONE", "strategy=Strategy.ONE_FOR_ONE"))
+    return changed(ServiceTree._supervisor, ("strategy=Strategy.REST_FOR_ONE", "strategy=Strategy.ONE_FOR_ONE"))
 
 
 def nothing_is_restarted() -> Defect:

@@ -26,9 +26,9 @@ from jobs_service import (
     RunningJob,
     StoreError,
 )
+from jobs_service.service.sync_transaction import WithinTransaction
 from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
-from jobs_service.within import WithinTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
 from tests.simulation.client import Client
 from tests.simulation.history import meanwhile

@@ -283,7 +283,7 @@ class Hermits(Workload):
 
     async def _wait_for_the_finished(self, client: Client, type: JobType) -> None:
         """A finished job will not change by itself: who waits for its next change is told at once."""
-        if client.jobs._tree is None:
+        if client.jobs._tree.root is None:
             return
         finished = [id for id, job in self._jobs(type).items() if _state(job) is JobState.FINISHED]
         if not finished:

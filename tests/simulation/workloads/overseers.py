@@ -64,7 +64,7 @@ class Overseers(Workload):
 
     def _look(self, client: Client) -> None:
         run = self.run
-        if client.jobs._tree is None:
+        if client.jobs._tree.root is None:
             return
         settings = client.jobs.settings
         looked_at = settings.type_check_period + settings.type_check_max_jitter + _MOMENT

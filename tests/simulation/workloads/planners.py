@@ -102,7 +102,7 @@ class Travelers(Workload):
     async def step(self, client: Client) -> None:
         run, type, id = self.run, self.some_type(), self.some_id()
         process = client.process
-        if client.jobs._tree is None or type not in run.history.model.timeouts:
+        if client.jobs._tree.root is None or type not in run.history.model.timeouts:
             return
         run_at = process.clock.wall_time() + 0.5 * _AHEAD
         await client.add(type, id, if_exists="resubmit", run_at=run_at)

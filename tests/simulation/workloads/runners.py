@@ -813,7 +813,9 @@ class Handlers(Workload):
         self._watch()
         # Also those that a service has left behind, after their grace.
         yield from (f"{name} goes on" for name in self.run.world.left_behind() if name.endswith("one_shot"))
-        supervised = [process for process, jobs in self.run.services.items() if jobs._supervise and process.alive]
+        supervised = [
+            process for process, jobs in self.run.services.items() if jobs._lifecycle.supervised and process.alive
+        ]
         if not supervised:
             return
         now = min(process.clock.wall_time() for process in supervised)

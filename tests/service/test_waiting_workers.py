@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service import StoreError, StoreUnavailable
-from jobs_service.accepting import Waiting
 from jobs_service.layer.queue import EmptyQueue
+from jobs_service.service.waiting_workers import WaitingWorkers
 from jobs_service.store import Watch
 from tests.virtual_time import in_virtual_time, run_virtual
 
@@ -81,7 +81,7 @@ class Queue:
 class Workers:
     """Those who wait for a queue's jobs."""
 
-    def __init__(self, queue: Queue, waiting: Waiting[int], key: Hashable = "line") -> None:
+    def __init__(self, queue: Queue, waiting: WaitingWorkers[int], key: Hashable = "line") -> None:
         self.queue = queue
         self.waiting = waiting
         self.key = key
@@ -110,7 +110,7 @@ async def settled() -> None:
     await asyncio.sleep(0.001)
 
 
-def lines(waiting: Waiting[int]) -> int:
+def lines(waiting: WaitingWorkers[int]) -> int:
     """Return how many lines there are."""
     return len(waiting._lines)
 
@@ -120,7 +120,7 @@ def lines(waiting: Waiting[int]) -> int:
 
 @in_virtual_time
 async def test_a_job_that_is_there_is_taken_without_waiting() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     queue.add(7)
     assert await waiting.get("line", queue.attempt) == 7
     assert (queue.attempts, lines(waiting)) == (1, 0)
@@ -128,7 +128,7 @@ async def test_a_job_that_is_there_is_taken_without_waiting() -> None:
 
 @in_virtual_time
 async def test_those_who_came_first_are_served_first() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(5)
     for job in range(5):
@@ -140,7 +140,7 @@ async def test_those_who_came_first_are_served_first() -> None:
 
 @in_virtual_time
 async def test_only_the_first_in_line_watches_and_looks_again() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(50)
     assert len(queue.watches) == 1
@@ -156,7 +156,7 @@ async def test_only_the_first_in_line_watches_and_looks_again() -> None:
 
 @in_virtual_time
 async def test_as_many_are_woken_as_jobs_have_come() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(20)
     queue.add(*range(20))
@@ -167,7 +167,7 @@ async def test_as_many_are_woken_as_jobs_have_come() -> None:
 
 @in_virtual_time
 async def test_lines_for_different_jobs_do_not_hold_each_other_up() -> None:
-    waiting = Waiting[int]()
+    waiting = WaitingWorkers[int]()
     one, other = Workers(Queue(), waiting, "one"), Workers(Queue(), waiting, "other")
     await one.enter(3)
     await other.enter(3)
@@ -185,7 +185,7 @@ async def test_lines_for_different_jobs_do_not_hold_each_other_up() -> None:
 
 @in_virtual_time
 async def test_who_goes_just_as_their_turn_comes_passes_it_on() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(4)
     queue.add(1, 2)
@@ -200,7 +200,7 @@ async def test_who_goes_just_as_their_turn_comes_passes_it_on() -> None:
 
 @in_virtual_time
 async def test_the_next_watches_when_the_first_in_line_goes() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(3)
     workers.tasks[0].cancel()
@@ -215,7 +215,7 @@ async def test_the_next_watches_when_the_first_in_line_goes() -> None:
 
 @in_virtual_time
 async def test_one_who_goes_from_the_middle_of_the_line_is_passed_over() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(4)
     workers.tasks[1].cancel()
@@ -229,7 +229,7 @@ async def test_one_who_goes_from_the_middle_of_the_line_is_passed_over() -> None
 
 @in_virtual_time
 async def test_one_who_is_canceled_when_just_woken_passes_the_turn_on() -> None:
-    queue, waiting = Queue(pause=1.0), Waiting[int]()
+    queue, waiting = Queue(pause=1.0), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(4)
     await asyncio.sleep(10)
@@ -245,7 +245,7 @@ async def test_one_who_is_canceled_when_just_woken_passes_the_turn_on() -> None:
 
 @in_virtual_time
 async def test_one_whose_attempt_fails_passes_the_turn_on() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(3)
     queue.failures.append(StoreUnavailable("away"))
@@ -259,7 +259,7 @@ async def test_one_whose_attempt_fails_passes_the_turn_on() -> None:
 
 @in_virtual_time
 async def test_an_error_reaches_the_one_who_met_it_and_leaves_no_line() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     queue.failures.append(ValueError("broken"))
     with pytest.raises(ValueError, match="broken"):
         await waiting.get("line", queue.attempt)
@@ -271,7 +271,7 @@ async def test_an_error_reaches_the_one_who_met_it_and_leaves_no_line() -> None:
 
 @in_virtual_time
 async def test_a_lost_watch_makes_the_first_look_again() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
     await workers.enter(2)
     queue.jobs.append(9)
@@ -283,7 +283,7 @@ async def test_a_lost_watch_makes_the_first_look_again() -> None:
 
 @in_virtual_time
 async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
-    queue, waiting = Queue(), Waiting[int]()
+    queue, waiting = Queue(), WaitingWorkers[int]()
     queue.due_in = 60.0
     workers = Workers(queue, waiting)
     await workers.enter(2)
@@ -299,7 +299,7 @@ async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
 
 @in_virtual_time
 async def test_one_who_comes_back_without_a_watch_looks_again_at_once() -> None:
-    waiting = Waiting[int]()
+    waiting = WaitingWorkers[int]()
     answers: list[int | EmptyQueue] = [EmptyQueue(None, None), EmptyQueue(None, None), 3]
 
     async def attempt() -> int | EmptyQueue:
@@ -326,7 +326,7 @@ async def test_one_who_comes_back_without_a_watch_looks_again_at_once() -> None:
 def test_no_job_lies_there_while_somebody_waits(steps: list[tuple[str, int]], seed: int) -> None:
     async def scenario() -> None:
         choose = random.Random(seed)
-        queue, waiting = Queue(pause=1.0), Waiting[int]()
+        queue, waiting = Queue(pause=1.0), WaitingWorkers[int]()
         workers = Workers(queue, waiting)
         for job, (step, number) in enumerate(steps):
             if step == "enter":

@@ -50,7 +50,7 @@ class _Line:
                 count -= 1
 
 
-class Waiting(Generic[T]):
+class WaitingWorkers(Generic[T]):
     """All lines of one service."""
 
     def __init__(self) -> None:

@@ -36,9 +36,9 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.errors import TransactionConflict, TransactionTooLarge
+from jobs_service.service.sync_transaction import WithinTransaction
 from jobs_service.store import KeySelector
 from jobs_service.store.memory import MemoryStore
-from jobs_service.within import WithinTransaction
 from tests.checker import assert_sound
 from tests.service.sequences import OPERATIONS, Operation, Player, play
 from tests.service.support import (

@@ -1,0 +1,56 @@
+"""Jobs that were accepted for callers who had gone when the answer came: they are given back at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import StoreError, WorkerConflict
+from jobs_service.layer import running_jobs
+from jobs_service.layer.entry import Entry
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.queue import EmptyQueue
+from jobs_service.log import EventLog
+from jobs_service.model import JobId, JobType
+
+log = EventLog("jobs_service")
+
+
+class AbandonedJobs:
+    """Releases jobs in the background; leaving the service waits for it.
+
+    Without that they would stay locked until their type's timeout.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._releases: set[asyncio.Task[None]] = set()
+
+    def give_back_all(self, found: list[Entry] | EmptyQueue) -> None:
+        """Give back whatever an accept came back with for a caller who has gone."""
+        if not isinstance(found, EmptyQueue):
+            for entry in found:
+                self.give_back(entry)
+        elif found.watch is not None:
+            found.watch.cancel()
+
+    def give_back(self, entry: Entry) -> None:
+        """Release an accepted job."""
+        assert entry.record is not None
+        assert entry.record.lock is not None
+        work = self._release(entry.keys.type, entry.id, entry.record.lock)
+        task = asyncio.get_running_loop().create_task(work)
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def until_given_back(self) -> None:
+        """Return when every release that was begun has ended."""
+        while self._releases:
+            await asyncio.wait(self._releases)
+
+    async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:
+        place = (self._context.keyspace.of(type), id, pack_id(id))
+        try:
+            await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
+        except (WorkerConflict, StoreError) as error:
+            log.warning("release_failed", type=type, id=id, error=str(error))

@@ -1,0 +1,125 @@
+"""Adding many jobs: as many per transaction as the limits allow, one transaction after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+from jobs_service.actors.context import Context
+from jobs_service.batching.pipelined import in_order, in_parts
+from jobs_service.layer import creation
+from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
+from jobs_service.layer.creation import Spec
+from jobs_service.layer.enqueueing import Enqueueable, How, Wanted, wanted
+from jobs_service.layer.keyspace import TypeKeys, place_of
+from jobs_service.layer.transaction import check_iterable, enqueued_job, new_job_spec, new_jobs
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.model import Job, NewJob
+from jobs_service.service.store_access import StoreAccess
+
+AskedT = TypeVar("AskedT", NewJob, Wanted)
+
+
+@dataclass(slots=True)
+class _Batch(Generic[AskedT]):
+    """Jobs for one transaction.
+
+    Attributes:
+        places, specs: where and what they are.
+        asked: as the caller has asked for them.
+    """
+
+    places: list[Place] = field(default_factory=list)
+    specs: list[Spec] = field(default_factory=list)
+    asked: list[AskedT] = field(default_factory=list)
+
+
+class BulkCreation:
+    """Adds or enqueues many jobs of one type.
+
+    Jobs that are new are written by pipelined transactions. Of jobs that may exist already it is known only when they
+    were read how large the records are that are rewritten: then each transaction takes as many as it can hold.
+    """
+
+    def __init__(self, context: Context, access: StoreAccess) -> None:
+        self._access = access
+        self._context = context
+        self._most = context.settings.add_batch
+
+    async def add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: creation.IfExists) -> list[Job]:
+        """Add jobs; see JobsService.add_many."""
+
+        async def write(unit: UnitOfWork, places: list[Place], specs: list[Spec]) -> list[Job]:
+            entries = await creation.add_many(unit, keys, places, specs, rule)
+            return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
+
+        def writing(batch: _Batch[NewJob]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
+            self._access.check_open()
+            return lambda unit: write(unit, batch.places, batch.specs)
+
+        async def write_front(unit: UnitOfWork, batch: Sequence[tuple[Place, Spec]]) -> list[Job]:
+            count = len(await unit.load_fitting(keys, [place[2] for place, _ in batch]))
+            places, specs = zip(*batch[:count], strict=True)
+            return await write(unit, [*places], [*specs])
+
+        self._access.check_open()
+        batches = self._batches(keys, new_jobs(jobs), partial(new_job_spec, keys.type))
+        if rule != "resubmit":
+            return await self._in_order(map(writing, batches))
+        pairs = ([*zip(batch.places, batch.specs, strict=True)] for batch in batches)
+        return await in_parts(pairs, write_front, self._access.transact, self._most)
+
+    async def enqueue_many(
+        self, handler: Enqueueable[Any, Any], keys: TypeKeys, jobs: Iterable[Any], how: How
+    ) -> list[Job]:
+        """Enqueue jobs for a handler; see JobsService.enqueue_many."""
+
+        async def write(unit: UnitOfWork, jobs: Sequence[tuple[Place, Wanted]]) -> list[Job]:
+            await unit.prefetch([place for place, _ in jobs])
+            return [
+                enqueued_job(await creation.enqueue(unit, place, each.spec, each.unique, handler.timeout))
+                for place, each in jobs
+            ]
+
+        def writing(jobs: Sequence[tuple[Place, Wanted]]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
+            return lambda unit: write(unit, jobs)
+
+        async def write_front(unit: UnitOfWork, jobs: Sequence[tuple[Place, Wanted]]) -> list[Job]:
+            return await write(unit, jobs[: len(await unit.load_fitting(keys, [place[2] for place, _ in jobs]))])
+
+        wants = (wanted(handler, args, {}, how, self._context.sources) for args in check_iterable("jobs", jobs))
+        batches = self._batches(keys, wants, attrgetter("spec"))
+        pairs = ([*zip(batch.places, batch.asked, strict=True)] for batch in batches)
+        if not how.unique:
+            return await self._in_order(map(writing, pairs))
+        return await in_parts(pairs, write_front, self._access.transact, self._most)
+
+    async def _in_order(self, operations: Iterable[Callable[[UnitOfWork], Awaitable[list[Job]]]]) -> list[Job]:
+        written = await in_order(operations, self._access.transact, self._access.transact_after)
+        return [*chain.from_iterable(written)]
+
+    def _batches(
+        self, keys: TypeKeys, jobs: Iterator[AskedT], spec_of: Callable[[AskedT], Spec]
+    ) -> Iterator[_Batch[AskedT]]:
+        """Yield jobs for one transaction after the other, each well within the store's limits."""
+        most, budget = self._most, self._context.store.limits.transaction // 2
+        overhead = KEYS_OF_A_JOB * (len(keys.ready) + 64)
+        batch: _Batch[AskedT] = _Batch()
+        size = 0
+        for job in jobs:
+            spec = spec_of(job)
+            place = place_of(keys, job.id)
+            takes = spec.size() + KEYS_OF_A_JOB * len(place[2]) + overhead
+            if batch.places and (len(batch.places) == most or size + takes > budget):
+                yield batch
+                batch, size = _Batch(), 0
+            batch.places.append(place)
+            batch.specs.append(spec)
+            batch.asked.append(job)
+            size += takes
+        if batch.places:
+            yield batch

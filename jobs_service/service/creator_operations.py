@@ -1,0 +1,258 @@
+"""What a service offers to those who create jobs: add, enqueue, resubmit, remove."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+from jobs_service.actors.context import Context
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.errors import JobNotFound, StoreError, job_name
+from jobs_service.layer import creation
+from jobs_service.layer.creation import IfExists, check_if_exists
+from jobs_service.layer.enqueueing import How, handler_of, wanted
+from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
+from jobs_service.layer.transaction import enqueued_job, job_of
+from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt
+from jobs_service.service.bulk import BulkCreation
+from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.reader_operations import read_job
+from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.timeouts import check_timeout
+from jobs_service.service.tree import ServiceTree
+from jobs_service.store.base import Transaction, Watch
+
+_WATCH_HOLDOFF: Final = 0.02
+"""Seconds between two reads of a job that is waited for."""
+_MOMENT: Final = 0.05
+"""Seconds that a removal gets which is not to wait."""
+
+
+class CreatorOperations:
+    """The part of JobsService for creators of jobs."""
+
+    _access: StoreAccess
+    _bulk: BulkCreation
+    _context: Context
+    _operations: GroupCommit
+    _registry: HandlerRegistry
+    _tree: ServiceTree
+
+    async def add(
+        self,
+        type: JobType,
+        id: JobId,
+        data: Any = None,
+        *,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        if_exists: IfExists = "error",
+    ) -> Job:
+        """Add a job.
+
+        Args:
+            type: of the job; must have an activity timeout.
+            id: names the job within its type.
+            data: its JSON value.
+            priority: lower runs first.
+            run_at: the earliest time to run, an aware datetime or seconds since the epoch; None for at once.
+            if_exists: "error": JobExists is raised; "ignore": the job stays as it is; "resubmit": a pending job gets
+                the new data, priority and run_at, a running one runs again afterwards (its data is not touched), a
+                finished one is pending again.
+
+        Returns:
+            The job as it is now.
+
+        Raises:
+            NoTypeTimeout: the job is new, and its type has no timeout.
+            JobExists: the job exists, and if_exists is "error".
+            InvalidJob: an argument that no job can have.
+            JobTooLarge: the record or its key is over the store's limits.
+            StoreError: the store failed.
+        """
+        place = self._access.place(type, id)
+        spec = creation.spec_of(type, id, data, priority, run_at)
+        rule = check_if_exists(if_exists)
+        reads = place[0].timeout
+        return job_of(await self._operations.operate(creation.add, place, spec, rule, size=spec.size(), reads=reads))
+
+    async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
+        """Add jobs of one type, as many per transaction as the limits allow.
+
+        Each transaction is all or nothing; when one fails, those before it have taken effect.
+
+        Args:
+            type: of the jobs.
+            jobs: any iterable; it is read as the jobs are written.
+            if_exists: as for `add`.
+
+        Returns:
+            The jobs in their order.
+
+        Raises:
+            JobExists: names the id; and as `add`.
+        """
+        return await self._bulk.add_many(self._access.keys(type), jobs, check_if_exists(if_exists))
+
+    @as_enqueue
+    async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
+        """Add a job for a handler; its type is made where it is missing.
+
+        Args:
+            handler: what `handler` made of a function; or its type, for programs that do not have the function. Then
+                the type must exist, and the arguments are the job's data.
+            args: what the function takes; left out for a function that takes nothing but the job.
+            arguments: the same by keyword, for a function of several parameters.
+            id: names the job within its type; None for a random one.
+            priority: as for `add`.
+            run_at: as for `add`, or a timedelta from now on.
+            delay: seconds from now on, or a timedelta. Instead of `run_at`.
+            unique: True for at most one unfinished job with these arguments, a str for at most one with this key: while
+                there is one, it is returned as it is; a job that has finished runs again. Instead of `id`.
+            max_attempts, time_limit: of this job; None for what its handler says.
+
+        Returns:
+            The job as it is now; its `created` tells whether this call has added it.
+
+        Raises:
+            InvalidJob: arguments that are not the handler's, or that no job can have.
+            NoTypeTimeout: the type was removed, or does not exist and its handler is not known here.
+            JobExists, JobTooLarge, StoreError: as `add`.
+        """
+        self._access.check_open()
+        resolved = handler_of(handler, self._registry.handlers)
+        asked = wanted(resolved, args, arguments, how, self._context.sources)
+        place = self._access.place(resolved.type, asked.id)
+        work = self._operations.operate(
+            creation.enqueue,
+            place,
+            asked.spec,
+            asked.unique,
+            resolved.timeout,
+            size=asked.spec.size(),
+            reads=place[0].timeout,
+        )
+        job = enqueued_job(await work)
+        self._tree.enqueued_for(place[0])
+        return job
+
+    @as_enqueue_many
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> list[Job]:
+        """Add a job for a handler for each of many arguments, as many per transaction as the limits allow.
+
+        Each transaction is all or nothing; when one fails, those before it have taken effect.
+
+        Args:
+            handler: as for `enqueue`.
+            jobs: the arguments of each, in any iterable; it is read as the jobs are written.
+            unique: True for at most one unfinished job with the same arguments.
+            priority, run_at, delay, max_attempts, time_limit: of all of them, as for `enqueue`.
+
+        Returns:
+            The jobs in their order.
+
+        Raises:
+            As `enqueue`.
+        """
+        self._access.check_open()
+        resolved = handler_of(handler, self._registry.handlers)
+        keys = self._access.keys(resolved.type)
+        added = await self._bulk.enqueue_many(resolved, keys, jobs, how)
+        if added:
+            self._tree.enqueued_for(keys)
+        return added
+
+    async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
+        """Remove a job. A running one is canceled instead: its worker learns of it, and finishes the job.
+
+        Args:
+            type, id: the job.
+            force: remove it even while it runs, and even if its record cannot be read; its worker gets WorkerConflict.
+
+        Returns:
+            REMOVED or CANCELED.
+
+        Raises:
+            JobNotFound: there is no such job.
+            RecordDamaged: its record cannot be read, and force is not set.
+        """
+        checked = creation.check_force(force)
+        removal: Removal = await self._operations.operate(creation.remove, self._access.place(type, id), checked)
+        return removal
+
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
+        """Remove a job; if it runs, wait until its worker has finished it.
+
+        Args:
+            type, id: the job.
+            timeout: seconds.
+
+        Raises:
+            JobNotFound: there is no such job.
+            TimeoutError: it did not finish in time; it stays canceled.
+        """
+        seconds = check_timeout(timeout)
+        try:
+            # Even without time to wait the removal itself gets a moment.
+            async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
+                await self._stop_and_remove(type, id)
+        except TimeoutError:
+            raise TimeoutError(
+                f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled"
+            ) from None
+
+    async def _stop_and_remove(self, type: JobType, id: JobId) -> None:
+        removal = await self.remove(type, id)
+        while removal is Removal.CANCELED:
+            await self._not_running(type, id)
+            try:
+                removal = await self.remove(type, id)
+            except JobNotFound:
+                return
+
+    async def _not_running(self, type: JobType, id: JobId) -> None:
+        """Return when a job does not run.
+
+        It is read again whenever its type's activity stamp changes: that works without a supervisor tree, too.
+        """
+        place = self._access.place(type, id)
+
+        async def read(transaction: Transaction) -> tuple[bool, Watch]:
+            watch = transaction.watch(place[0].watch_activity)
+            try:
+                job = await read_job(transaction, place)
+            except JobNotFound:
+                return False, watch
+            return job.state is JobState.RUNNING, watch
+
+        reading = partial(self._access.read, read)
+        while True:
+            running, watch = await self._context.retried(reading, type=type, id=id)
+            try:
+                if not running:
+                    return
+                with contextlib.suppress(StoreError):  # a watch that was lost: read again
+                    await watch.wait()
+            finally:
+                watch.cancel()
+            await asyncio.sleep(_WATCH_HOLDOFF)
+
+    async def resubmit(
+        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job:
+        """Run a job again; a running one after its present run (its data is not touched).
+
+        Args:
+            type, id: the job.
+            data, priority, run_at: as for `add`; what is left out stays.
+
+        Raises:
+            JobNotFound: there is no such job.
+            InvalidJob, JobTooLarge, StoreError: as `add`.
+        """
+        place = self._access.place(type, id)
+        spec = creation.spec_of(type, id, data, priority, run_at)
+        return job_of(await self._operations.operate(creation.resubmit, place, spec, size=spec.size()))

@@ -1,0 +1,71 @@
+"""`run`: runs the handlers of one service in a Runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import InvalidSettings, JobsError, shown
+from jobs_service.layer.key_parts import exact_int
+from jobs_service.model import JobType
+from jobs_service.runner.handler import Handler
+from jobs_service.runner.retention_notice import tell_of_retention
+from jobs_service.runner.runner import Runner
+from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.lifecycle import Lifecycle
+
+
+class HandlerRuns:
+    """Runs handlers, one Runner at a time.
+
+    Args:
+        context, registry, lifecycle: of the service.
+        service: what the runner needs from the service.
+    """
+
+    def __init__(
+        self, context: Context, registry: HandlerRegistry, lifecycle: Lifecycle, service: ServiceAccess
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._lifecycle = lifecycle
+        self._service = service
+        # Types of which the log says already how long their finished jobs are kept.
+        self._retention_told: set[bytes] = set()
+
+    def check(self, types: Iterable[JobType] | None, max_jobs: int | None) -> list[Handler[Any, Any]]:
+        """Return the handlers to run; arguments and errors as for JobsService.run."""
+        if max_jobs is not None and ((count := exact_int(max_jobs)) is None or count < 1):
+            raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
+        handlers = self._registry.of_types(types)
+        if self._registry.runner is not None:
+            raise JobsError("this service's handlers run already")
+        return handlers
+
+    async def run(
+        self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
+    ) -> None:
+        """Run handlers until the caller is canceled, or the service is left."""
+
+        def begun() -> None:
+            for packed in self._registry.handlers:
+                self._lifecycle.tree.timeout_changed(self._context.keyspace.of_packed(packed))
+            self._tell_of_retention(handlers)
+            if started is not None:
+                started()
+
+        periodic = [each for each in self._registry.periodic if each.handler in handlers]
+        runner = Runner(self._service, handlers, periodic, max_jobs, begun)
+        self._registry.runner = runner
+        try:
+            await self._lifecycle.run(runner.run())
+        finally:
+            self._registry.runner = None
+
+    def _tell_of_retention(self, handlers: list[Handler[Any, Any]]) -> None:
+        """Log once how long finished jobs of these handlers are kept, however often the handlers are run."""
+        fresh = [each for each in handlers if each.packed not in self._retention_told]
+        self._retention_told.update(each.packed for each in fresh)
+        tell_of_retention(fresh, [each.handler for each in self._registry.periodic])

@@ -1,0 +1,207 @@
+"""How a service is opened and left, and how it fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from jobs_service.actors.context import Context
+from jobs_service.actors.subscriptions import Hub, other_loop
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.errors import JobsError, ServiceClosed, SupervisorFailed
+from jobs_service.log import EventLog
+from jobs_service.service.abandoned_jobs import AbandonedJobs
+from jobs_service.service.store_access import StoreAccess, being_left
+from jobs_service.service.tree import ServiceTree
+from jobs_service.service.waiting_workers import WaitingWorkers
+from jobs_service.settings import tell_of_unknown_variables
+
+log = EventLog("jobs_service")
+
+
+class Lifecycle:
+    """Opens and leaves one service.
+
+    Args:
+        context, access, hub, operations, waiting, abandoned: the parts of the service that have to be opened, woken or
+            waited for.
+        supervised: whether the supervisor tree runs.
+
+    Attributes:
+        is_entered: whether somebody has opened the service and not left it yet.
+        supervised: see above.
+        tree: the supervisor tree.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        access: StoreAccess,
+        hub: Hub,
+        operations: GroupCommit,
+        waiting: WaitingWorkers[Any],
+        abandoned: AbandonedJobs,
+        *,
+        supervised: bool,
+    ) -> None:
+        self.is_entered = False
+        self.supervised = supervised
+        self.tree = ServiceTree(context, hub, self._fail)
+        self._context = context
+        self._store = context.store
+        self._access = access
+        self._hub = hub
+        self._operations = operations
+        self._waiting = waiting
+        self._abandoned = abandoned
+        self._owns_store = False
+        # The task that has entered the service: the body of its `async with` is canceled when the service fails.
+        self._host: asyncio.Task[Any] | None = None
+        self._host_canceled = False
+        # The task that runs the handlers, canceled when the service is left; and what is set when they have ended.
+        self._running: tuple[asyncio.Task[Any], asyncio.Event] | None = None
+
+    # Opening
+
+    async def enter(self) -> None:
+        """Open the store, unless it is open, and start the supervisor tree.
+
+        Raises:
+            JobsError: the service is open already.
+            StoreError: the store cannot be opened.
+            SupervisorFailed: the tree cannot be started.
+        """
+        if self.is_entered:
+            raise JobsError("this service is open already; make another JobsService for a second one")
+        self.is_entered = True
+        self._owns_store = not self._store.is_open
+        tell_of_unknown_variables()
+        try:
+            if self._owns_store:
+                await self._store.open()
+            await self._context.open_keyspace()
+            self._access.is_open = True
+            self._host = asyncio.current_task()
+            if self.supervised:
+                await self.tree.start()
+        except BaseException:
+            await _through_cancellation(self._leave())
+            raise
+        log.debug("service_opened", store=self._store.location, supervise=self.supervised)
+
+    # Leaving
+
+    async def leave(self, kind: type[BaseException] | None) -> None:
+        """Stop everything, whoever cancels the caller meanwhile.
+
+        Args:
+            kind: of what the body of the `async with` has raised.
+
+        Raises:
+            SupervisorFailed: the service has failed, and for no other reason was the body canceled.
+        """
+        canceled: asyncio.CancelledError | None = None
+        try:
+            await _through_cancellation(self._leave())
+        except asyncio.CancelledError as error:
+            canceled = error
+        log.debug("service_closed", store=self._store.location)
+        failure, self._access.failure = self._access.failure, None
+        # The failure of the service has canceled the body. That cancellation ends here, unless somebody else has
+        # canceled the task as well: then the task has to end as canceled.
+        only_we_canceled = self._host_canceled and self._host is not None and self._host.uncancel() == 0
+        others_canceled = self._host_canceled and not only_we_canceled
+        self._host_canceled = False
+        if failure is not None and not others_canceled and (kind is None or issubclass(kind, asyncio.CancelledError)):
+            raise failure
+        if canceled is not None and not only_we_canceled:
+            raise canceled
+
+    async def _leave(self) -> None:
+        """Stop the handlers and the tree, wait for what was begun, and close the store."""
+        self._access.is_leaving = True
+        if self._running is not None:
+            task, ended = self._running
+            task.cancel("the service is left")
+            # Not for the task: whoever has called `run` may do something of their own afterwards.
+            await ended.wait()
+        # From here on nothing new is admitted, or there would always be something to wait for.
+        self._access.is_open = False
+        self._waiting.wake_all()
+        self._hub.close(ServiceClosed("the service was closed"))
+        await self.tree.stop()
+        await self._operations.drain()
+        await self._abandoned.until_given_back()
+        if self._owns_store:
+            # Transactions that wait for one another have not reached the store yet: closing it would refuse them.
+            await self._context.until_idle()
+            await self._store.close()
+            # A commit may have come through just now whose caller had gone. What it has accepted cannot be released
+            # any more and waits for its timeout, but the attempt to do so has to end.
+            await self._abandoned.until_given_back()
+        self.is_entered = self._access.is_leaving = False
+        # An attempt to accept that was under way may have set a watch, which a store that stays open never fires.
+        self._waiting.wake_all()
+
+    # Running handlers
+
+    def check_can_run(self) -> None:
+        """Raise why handlers cannot be run in the current task, if so."""
+        self._access.check_open()
+        if self._host is not None and self._host.get_loop() is not asyncio.get_running_loop():
+            raise other_loop()
+        if self._access.is_leaving:
+            raise being_left()
+
+    async def run(self, work: Awaitable[None]) -> None:
+        """Run handlers in the current task; leaving the service cancels it and waits until they have ended."""
+        task, ended = asyncio.current_task(), asyncio.Event()
+        assert task is not None
+        self._running = task, ended
+        try:
+            await work
+        except Exception as error:
+            self._run_failed(error)
+            raise
+        finally:
+            self._running = None
+            ended.set()
+
+    # Failing
+
+    def _run_failed(self, error: Exception) -> None:
+        """Fail the service when its handlers do, if they ran in a task beside the one that has entered the service.
+
+        Whoever awaits `run` itself gets the error. But nobody would hear of it from a task that was begun and
+        forgotten, and jobs would be added that nobody runs.
+        """
+        if asyncio.current_task() is self._host or self._access.failure is not None:
+            return
+        failed = SupervisorFailed(f"the handlers are not run any more: {error}")
+        failed.__cause__ = error
+        self._fail(failed)
+
+    def _fail(self, error: SupervisorFailed) -> None:
+        """Refuse every operation from now on with this error, and raise it out of the body of the `async with`."""
+        log.error("service_failed", error=str(error))
+        self._access.failure = error
+        self._access.is_open = False
+        self._hub.close(error)
+        self._waiting.wake_all()
+        if self._host is not None and not self._host.done() and not self._host_canceled:
+            self._host_canceled = self._host.cancel("the service failed")
+
+
+async def _through_cancellation(work: Coroutine[Any, Any, None]) -> None:
+    """Do something to its end, also when the caller is canceled meanwhile; then raise the cancellation."""
+    task = asyncio.get_running_loop().create_task(work)
+    canceled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            canceled = error
+    if canceled is not None:
+        raise canceled
+    task.result()

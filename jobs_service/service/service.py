@@ -1,0 +1,175 @@
+"""JobsService: what an application embeds. The only place that wires the floors together.
+
+The public methods are in the modules `*_operations`, by whom they are for; what they share is in small objects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+from jobs_service.actors.context import Context
+from jobs_service.actors.subscriptions import Hub
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.errors import InvalidSettings, StoreError, a_kind_of, shown
+from jobs_service.layer.adaptive_spread import Spreading
+from jobs_service.model import JobType, RunningJob
+from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.service.abandoned_jobs import AbandonedJobs
+from jobs_service.service.acceptor import Acceptor
+from jobs_service.service.bulk import BulkCreation
+from jobs_service.service.creator_operations import CreatorOperations
+from jobs_service.service.handler_operations import HandlerOperations
+from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.handler_runs import HandlerRuns
+from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.service.reader_operations import ReaderOperations
+from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.sync_transaction import Blocks
+from jobs_service.service.transactions import Transactions
+from jobs_service.service.type_operations import TypeOperations
+from jobs_service.service.waiting_workers import WaitingWorkers
+from jobs_service.service.watcher_operations import WatcherOperations
+from jobs_service.service.worker_operations import WorkerOperations
+from jobs_service.settings import STORE_VARIABLE, Settings
+from jobs_service.sources import Sources
+from jobs_service.store import Store, open_address
+
+DEFAULT_STORE: Final = "lmdb:jobs-data"
+
+
+class JobsService(
+    TypeOperations, CreatorOperations, ReaderOperations, WatcherOperations, WorkerOperations, HandlerOperations
+):
+    """Durable background jobs: an async context manager with every operation on jobs.
+
+    Args:
+        store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
+            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. A Store that is open already stays open when the service is left.
+        settings: None for those of the environment.
+        supervise: whether to run the supervisor tree. Without it lost jobs are not noticed by this service, and
+            subscribing raises; for short-lived callers that only add or look up.
+        sources: wall-clock time and randomness; None for the machine's.
+
+    Raises:
+        InvalidAddress: the address names no store.
+        InvalidSettings: the environment has a setting out of range.
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        settings: Settings | None = None,
+        supervise: bool = True,
+        sources: Sources | None = None,
+    ) -> None:
+        _check_kinds(store, settings, supervise, sources)
+        self.settings = settings if settings is not None else Settings()
+        sources = sources if sources is not None else Sources()
+        if store is None:
+            store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+        self._store = store if isinstance(store, Store) else open_address(store, self.settings, sources)
+        context = self._context = Context(self._store, self.settings, sources)
+        access = self._access = StoreAccess(context)
+
+        # What callers ask for at the same time shares transactions.
+        spreading = Spreading()
+        abandoned = self._abandoned = AbandonedJobs(context)
+        operations = self._operations = GroupCommit(
+            context.transact, abandoned.give_back, spreading, overlaps=self._store.overlaps
+        )
+        self._bulk = BulkCreation(context, access)
+
+        waiting = self._waiting = WaitingWorkers[list[RunningJob]]()
+        hub = self._hub = Hub()
+        self._lifecycle = Lifecycle(context, access, hub, operations, waiting, abandoned, supervised=supervise)
+        self._tree = self._lifecycle.tree
+
+        self._registry = HandlerRegistry()
+        handlers = self._registry.handlers
+        self._transactions = Transactions(context, access, self._tree, abandoned, spreading, handlers)
+        self._worker = RunningJobCalls(access, operations, self._transactions)
+        self._blocks = Blocks(sources, self._worker, self.settings.pending_batch, access.check_open)
+        self._acceptor = Acceptor(context, access, operations, waiting, abandoned, self._worker)
+        acceptor = self._acceptor
+        for_runner = ServiceAccess(context, operations, self._worker, acceptor.attempt, acceptor.count_due)
+        self._runs = HandlerRuns(context, self._registry, self._lifecycle, for_runner)
+
+    async def __aenter__(self) -> Self:
+        await self._lifecycle.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._lifecycle.leave(kind)
+
+    @property
+    def store(self) -> Store:
+        """The store; open while the service is."""
+        return self._store
+
+    def supervision(self) -> dict[str, Any]:
+        """Return the supervisor tree as plain data.
+
+        Returns:
+            For every node name, kind ("supervisor", "dynamic" or "actor"), state, restarts, seconds (since its start)
+            and children; the runner with its lanes is one of them while `run` runs. Empty without supervision, but for
+            the runner.
+        """
+        runner = self._registry.runner
+        nodes = [] if runner is None else [runner.tree.tree()]
+        if self._tree.root is not None:
+            tree = self._tree.root.tree()
+            return replace(tree, children=[*tree.children, *nodes]).as_dict()
+        return nodes[0].as_dict() if nodes else {}
+
+    async def run(
+        self,
+        *,
+        types: Iterable[JobType] | None = None,
+        max_jobs: int | None = None,
+        started: Callable[[], object] | None = None,
+    ) -> None:
+        """Run the jobs of handlers until the caller is canceled.
+
+        Then nothing more is accepted, and running handlers get their grace to end. Those that do not end are canceled
+        and their jobs given back, so that another process takes them at once. Opens the service if it is not open.
+        Options in the settings take precedence over those that a handler was registered with.
+
+        Args:
+            types: whose handlers run; None for all.
+            max_jobs: how many jobs of all types run at the same time; None for as many as the handlers have slots.
+            started: called once, when all types exist and their jobs are accepted.
+
+        Raises:
+            InvalidSettings: there is no handler, or none for one of the types, or max_jobs is out of range.
+            SupervisorFailed: a handler's worker pool cannot be started at all. One that fails later is started again,
+                for as long as it takes, and no other is affected. If this was called in a task beside the one that has
+                entered the service, the error is raised out of the body of its `async with` as well.
+            JobsError: it runs already, or the service was opened on another event loop.
+        """
+        handlers = self._runs.check(types, max_jobs)
+        if not self._lifecycle.is_entered:
+            async with self:
+                return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
+        self._lifecycle.check_can_run()
+        self.reload(self.settings)
+        await self._runs.run(handlers, max_jobs, started)
+
+
+def _check_kinds(store: Any, settings: Any, supervise: Any, sources: Any) -> None:
+    """Raise for arguments that no service can be made of."""
+    if store is not None and not isinstance(store, str | Store):
+        raise StoreError(f"store {shown(store)}: {a_kind_of(store)}; allowed are an address, a Store and None")
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidSettings(f"settings {shown(settings)}: {a_kind_of(settings)}; allowed are Settings and None")
+    if supervise is not True and supervise is not False:
+        raise InvalidSettings(f"supervise={shown(supervise)}: allowed are True and False")
+    if sources is not None and not isinstance(sources, Sources):
+        raise InvalidSettings(f"sources {shown(sources)}: {a_kind_of(sources)}; allowed are Sources and None")

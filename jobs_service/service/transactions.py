@@ -1,0 +1,163 @@
+"""`transact`: one transaction over the application's own data and its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import CommitUnknown, JobsError, StoreUnavailable, WorkerConflict, a_kind_of, shown
+from jobs_service.layer.adaptive_spread import QueueReads, Spreading
+from jobs_service.layer.enqueueing import Enqueueable
+from jobs_service.layer.entry import Entry
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.transaction import JobTransaction
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model import Job, JobType, RunningJob, Worker
+from jobs_service.service.abandoned_jobs import AbandonedJobs
+from jobs_service.service.store_access import StoreAccess, running_code
+from jobs_service.service.tree import ServiceTree
+from jobs_service.store.driving import no_coroutine
+
+T = TypeVar("T")
+
+_TouchedTypes: TypeAlias = dict[TypeKeys, bool]
+"""Types that a transaction concerns: True when it has changed the timeout, False when it may have made the type."""
+
+
+class Transactions:
+    """Runs the application's transaction functions.
+
+    Args:
+        context, access, tree, abandoned: of the service.
+        spreading: what the service has learnt of the queues.
+        handlers: of this program, by type, as packed.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        access: StoreAccess,
+        tree: ServiceTree,
+        abandoned: AbandonedJobs,
+        spreading: Spreading,
+        handlers: Mapping[bytes, Enqueueable[Any, Any]],
+    ) -> None:
+        self.handlers = handlers
+        self.tree = tree
+        self.make_ready = context.settings.pending_batch
+        self._context = context
+        self._access = access
+        self._abandoned = abandoned
+        self._spreading = spreading
+
+    async def transact(self, worker: Worker, function: Callable[[JobTransaction], Awaitable[T]]) -> T:
+        """Run a function in a transaction; see JobsService.transact.
+
+        Args:
+            worker: what the jobs call that the function accepts.
+            function: takes the JobTransaction.
+        """
+        if not callable(function):
+            raise JobsError(f"{shown(function)}: {a_kind_of(function)}; transact takes a function of a transaction")
+
+        reads = QueueReads(self._spreading)
+        accepted: list[Entry] = []
+        touched: _TouchedTypes = {}
+        ending: list[RunningJob] = []
+
+        async def work(unit: UnitOfWork) -> T:
+            here = running_code()
+            self._access.inside.add(here)
+            reads.begin()
+            touched.clear()
+            tx = _ServiceTransaction(unit, self, worker, reads, touched, ending)
+            try:
+                run = function(tx)
+                if not hasattr(run, "__await__"):
+                    raise no_coroutine(run)
+                return await run
+            finally:
+                accepted[:] = tx._end()
+                self._access.inside.discard(here)
+
+        def committed() -> None:
+            for keys, changed in touched.items():
+                if changed:
+                    self.tree.forget(keys.type)
+                    self.tree.timeout_changed(keys)
+                else:
+                    self.tree.enqueued_for(keys)
+
+        def abandoned(_: T) -> None:
+            committed()
+            for entry in accepted:
+                self._abandoned.give_back(entry)
+
+        self._access.check_open()
+        try:
+            result = await self._context.transact(work, abandoned)
+        except (StoreUnavailable, CommitUnknown, WorkerConflict):  # a job's end may be in the store
+            raise
+        except Exception:
+            for job in ending:
+                assert job._worker is not None
+                job._worker._ending(job, False)
+            raise
+        reads.end()
+        committed()
+        return result
+
+
+class _ServiceTransaction(JobTransaction):
+    """A transaction of a service: it notes which types it changes, and its running jobs can call the service.
+
+    Args:
+        unit, worker, reads: as for every JobTransaction.
+        transactions: of the service.
+        touched: gets the types whose timeouts it has changed, or may have made by enqueueing; it holds when the
+            transaction has committed.
+        ending: gets the running jobs that it has ended, of which the runner keeps an account.
+    """
+
+    def __init__(
+        self,
+        unit: UnitOfWork,
+        transactions: Transactions,
+        worker: Worker,
+        reads: QueueReads,
+        touched: _TouchedTypes,
+        ending: list[RunningJob],
+    ) -> None:
+        super().__init__(unit, worker, transactions.make_ready, reads)
+        self._transactions = transactions
+        self._touched = touched
+        self._ended_here = ending
+
+    def _ending(self, job: RunningJob) -> None:
+        super()._ending(job)
+        if job._worker is not None:
+            self._ended_here.append(job)
+
+    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+        await super().set_type_timeout(type, seconds)
+        self._touched[self._keys(type)] = True
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        await super().clear_type_timeout(type)
+        self._touched[self._keys(type)] = True
+
+    async def enqueue(self, handler: Any, *args: Any, **how: Any) -> Job:
+        job = await super().enqueue(handler, *args, **how)
+        if not self._transactions.tree.is_known(job.type):
+            self._touched.setdefault(self._keys(job.type), False)
+        return job
+
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], **how: Any) -> list[Job]:
+        added = await super().enqueue_many(handler, jobs, **how)
+        if added and not self._transactions.tree.is_known(added[0].type):
+            self._touched.setdefault(self._keys(added[0].type), False)
+        return added
+
+    def _handlers(self) -> Mapping[bytes, Enqueueable[Any, Any]]:
+        return self._transactions.handlers

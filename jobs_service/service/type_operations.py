@@ -1,0 +1,131 @@
+"""What a service offers on types: timeouts, pausing, retention, and the state of a type's queue."""
+
+from __future__ import annotations
+
+from jobs_service.layer import activity, inspection
+from jobs_service.layer.inspection import QueueState
+from jobs_service.layer.retention import Retention
+from jobs_service.model import JobType
+from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.tree import ServiceTree
+from jobs_service.store.base import Transaction
+
+
+class TypeOperations:
+    """The part of JobsService about types."""
+
+    _access: StoreAccess
+    _tree: ServiceTree
+
+    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+        """Create a type, or change its activity timeout: how long its running jobs may stay silent.
+
+        Args:
+            type: str, bytes, int, or a tuple of these.
+            seconds: > 0.
+
+        Raises:
+            InvalidJob: a type or a number of seconds that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._access.keys(type)
+        checked = activity.check_seconds(seconds)
+        await self._access.transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
+        self._tree.timeout_changed(keys)
+
+    async def get_type_timeout(self, type: JobType) -> float:
+        """Return a type's activity timeout in seconds.
+
+        Raises:
+            NoTypeTimeout: the type does not exist.
+        """
+        keys = self._access.keys(type)
+        return await self._access.read(lambda transaction: activity.type_timeout(transaction, keys))
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        """Remove a type: its jobs stay, nothing new can be added. A type that does not exist is no error."""
+        keys = self._access.keys(type)
+        await self._access.transact(lambda unit: activity.clear_type_timeout(unit, keys))
+        self._tree.forget(keys.type)
+        self._tree.timeout_changed(keys)
+
+    async def pause(self, type: JobType) -> None:
+        """Stop accepting jobs of a type, in all processes, until `resume`; jobs that run go on.
+
+        Raises:
+            InvalidJob: a type that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._access.keys(type)
+        await self._access.transact(lambda unit: activity.pause(unit, keys))
+
+    async def resume(self, type: JobType) -> None:
+        """Accept jobs of a type again; a type that is not paused is no error. Raises like `pause`."""
+        keys = self._access.keys(type)
+        await self._access.transact(lambda unit: activity.resume(unit, keys))
+
+    async def paused(self, type: JobType) -> bool:
+        """Return whether a type is paused."""
+        keys = self._access.keys(type)
+        return await self._access.read(lambda transaction: activity.is_paused(transaction, keys))
+
+    async def set_retention(
+        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+    ) -> None:
+        """Set after which time finished jobs of a type are removed; it holds for jobs that finish from now on.
+
+        Each call sets both times: one that is left out is for ever, whatever was set before.
+
+        Args:
+            type: of the jobs.
+            keep: seconds to keep jobs that succeeded or were canceled; None for ever.
+            keep_failed: seconds to keep jobs that failed; None for ever.
+
+        Raises:
+            InvalidJob: a type or a number of seconds that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._access.keys(type)
+        retention = Retention(activity.check_keep("keep", keep), activity.check_keep("keep_failed", keep_failed))
+        await self._access.transact(lambda unit: activity.set_retention(unit, keys, retention))
+
+    async def get_retention(self, type: JobType) -> Retention:
+        """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
+        keys = self._access.keys(type)
+        return await self._access.read(lambda transaction: inspection.retention(transaction, keys))
+
+    async def queue_state(self, type: JobType) -> QueueState:
+        """Return the state of a type's queue; this costs the same however many jobs there are.
+
+        Returns:
+            The job that has been ready for longest (`id`, `ready_since`), when the first scheduled job is due
+            (`next_scheduled`), and whether the type is `paused`; times in seconds since the epoch, None where there is
+            no such job. A job whose record does not say since when it is ready (no room, or a damaged history) is named
+            only where no record does.
+        """
+        keys = self._access.keys(type)
+        return await self._access.read(lambda transaction: inspection.queue_state(transaction, keys))
+
+    async def last_ticks(self) -> dict[JobType, float]:
+        """Return when each periodic type in the store ticked last, seconds since the epoch.
+
+        For a type that has not ticked yet it is the time at which its handler was first run.
+        """
+        keyspace = self._access.keyspace
+        found = await self._access.read(lambda transaction: inspection.last_ticks(transaction, keyspace))
+        return dict(found)
+
+    async def types(self) -> list[JobType]:
+        """Return the types that exist, in the tuple layer's order; many types are read in several transactions."""
+        keyspace = self._access.keyspace
+        found: list[JobType] = []
+        after: bytes | None = None
+        while True:
+
+            async def read(transaction: Transaction, after: bytes | None = after) -> tuple[list[JobType], bytes | None]:
+                return await activity.types_page(transaction, keyspace, after)
+
+            page, after = await self._access.read(read)
+            found += page
+            if after is None:
+                return found

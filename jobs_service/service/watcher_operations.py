@@ -1,0 +1,168 @@
+"""What a service offers to those who wait for jobs: subscriptions, `wait` and `result`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, overload
+
+from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
+from jobs_service.errors import InvalidJob, JobFailed, JobNotFound, JobsError, a_kind_of, in_one_line, job_name, shown
+from jobs_service.layer import creation
+from jobs_service.layer.enqueueing import Enqueueable, ResultT
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.transaction import member
+from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType, Outcome
+from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.timeouts import check_timeout
+
+_LONGEST_MESSAGE: Final = 200
+"""Characters of a job's error that JobFailed says."""
+
+
+class WatcherOperations:
+    """The part of JobsService for those who wait for jobs."""
+
+    _access: StoreAccess
+    _hub: Hub
+    _lifecycle: Lifecycle
+
+    def subscribe(self, type: JobType, id: JobId) -> Subscription:
+        """Return the events of a job: an async iterator, which `async with` ends at once on leaving.
+
+        Raises:
+            InvalidJob: a type or an id that cannot be.
+            JobsError: the service has no supervisor tree.
+        """
+        return self.subscribe_many([(type, id)])
+
+    def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
+        """Return the events of several jobs as one iterator; it ends when every one of them has ended.
+
+        Raises:
+            InvalidJob: a type or an id that cannot be.
+            JobsError: the service has no supervisor tree.
+        """
+        if not self._lifecycle.supervised:
+            raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
+        wanted: dict[tuple[TypeKeys, JobId], None] = {}
+        for type, id in _checked_pairs(jobs):
+            keys = self._access.keys(type)
+            wanted[keys, creation.check_id(keys, id)] = None
+        return Subscription(self._hub, [*wanted])
+
+    async def wait(self, type: JobType, id: JobId, *states: JobState | str, timeout: float | None = None) -> JobEvent:
+        """Wait until a job is in one of these states.
+
+        Args:
+            type, id: the job.
+            states: those waited for; none for the job's next change (a finished job, which does not change by itself,
+                returns at once).
+            timeout: seconds; None for ever.
+
+        Returns:
+            The event with that state.
+
+        Raises:
+            TimeoutError: not in time.
+            JobNotFound: there is no such job.
+            RecordDamaged: its record cannot be read, or not any more.
+            JobsError: the job ended without reaching any of the states.
+        """
+        wanted = {_event_state(state) for state in states}
+        event: JobEvent | None = None
+        try:
+            async with asyncio.timeout(check_timeout(timeout)), self.subscribe(type, id) as events:
+                async for now in events:
+                    if now.state in wanted or (not wanted and (event is not None or now.state in FINAL)):
+                        return now
+                    event = now
+        except TimeoutError:
+            raise _not_in_time(type, id, wanted, timeout, event) from None
+        assert event is not None
+        raise JobsError(
+            f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
+            type=type,
+            id=id,
+        )
+
+    @overload
+    async def result(
+        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(
+        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any: ...
+
+    async def result(self, type: Any, id: JobId, *, timeout: float | None = None) -> Any:
+        """Wait until a job has finished, and return its result.
+
+        Args:
+            type: of the job, or its handler.
+            id: of the job.
+            timeout: seconds; None for ever.
+
+        Raises:
+            JobFailed: it failed or was canceled; carries the stored error.
+            JobNotFound: there is no such job, or it was removed meanwhile.
+            TimeoutError: it did not finish in time.
+        """
+        if isinstance(type, Enqueueable):
+            type = type.type
+        event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
+        if event.state is JobState.REMOVED:
+            raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
+        if event.outcome is Outcome.SUCCEEDED:
+            return event.result
+        raise _job_failed(event)
+
+
+def _checked_pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
+    """Yield type and id of each of the jobs to subscribe to."""
+    try:
+        pairs = iter(jobs)
+    except TypeError:
+        raise InvalidJob(f"jobs {shown(jobs)}: {a_kind_of(jobs)}; pairs of type and id, in any iterable") from None
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InvalidJob(f"job {shown(pair)}: {a_kind_of(pair)}; it must be a pair of type and id")
+        yield pair[0], pair[1]
+
+
+def _event_state(state: Any) -> JobState:
+    """Return the state that events can have and that a caller names."""
+    found = member(JobState, state)
+    if found is None or found is JobState.UNREADABLE:
+        allowed = ", ".join(repr(str(each)) for each in JobState if each is not JobState.UNREADABLE)
+        raise InvalidJob(f"state {shown(state)}: allowed are {allowed}")
+    return found
+
+
+def _job_failed(event: JobEvent) -> JobFailed:
+    """Return the error for a job that ended without success."""
+    assert event.outcome is not None
+    why = "" if event.error is None else f": {event.error.type}: {in_one_line(event.error.message, _LONGEST_MESSAGE)}"
+    return JobFailed(
+        f"job {job_name(event.type, event.id)} ended as {event.outcome.value}{why}",
+        type=event.type,
+        id=event.id,
+        outcome=event.outcome.value,
+        error=event.error,
+    )
+
+
+def _not_in_time(
+    type: JobType, id: JobId, wanted: Collection[JobState], seconds: float | None, event: JobEvent | None
+) -> TimeoutError:
+    """Return the error for a job that was not in one of the wanted states in time; `event` was its last one."""
+    # `result` waits for FINISHED and REMOVED: that it was not removed is no news.
+    states = {*wanted} - {JobState.REMOVED} or wanted
+    missing = f"was not {' or '.join(sorted(states))}" if states else "did not change"
+    state = "" if event is None else f"; it is {event.state.value}"
+    return TimeoutError(f"job {job_name(type, id)} {missing} within {seconds} s{state}")
