@@ -43,6 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start two processes per core: a third of the time, a test waits for another process or a timer."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
 MEMORY = Path("/dev/shm")
 ENOUGH = 4 << 30
 """Bytes that must be free there: it is taken by what a few tests at a time have written, and those that failed."""
@@ -61,6 +68,8 @@ TESTS = Path(__file__).parent
 UNMEASURED = tuple(
     TESTS / name
     for name in (
+        "cli/test_ends.py",
+        "cli/test_output.py",
         "contract/test_model.py",
         "contract/test_serializability.py",
         "hostile",
@@ -102,10 +111,10 @@ Single ones are marked as unmeasured where they stand.
 LONG = tuple(
     TESTS / name
     for name in (
+        "project",
         "simulation",
         "cli/verbs/test_quickstart.py",
         "system",
-        "project",
         "docs",
         "hostile",
         "store/test_lmdb_processes.py",

@@ -428,7 +428,7 @@ def headings(output: str) -> list[str]:
 def test_test_runs_every_phase_and_says_how_long_it_took(unchanged: Copy) -> None:
     done = unchanged.run("scripts/test")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert headings(done.stdout) == ["environment", "ruff check", "ruff format", "mypy", "pytest", "result"]
+    assert headings(done.stdout) == ["environment", "ruff check", "ruff format", "pytest", "mypy", "result"]
     assert " 2 passed in " in done.stdout
     assert "Required test coverage of 90.0% reached" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("all phases passed; took ")
@@ -439,7 +439,7 @@ def test_test_names_the_phases_that_failed_and_runs_the_others(unchanged: Copy) 
     unchanged.write("small/more.py", "import os\n\n\ndef unused() -> int:\n    return ''\n")
     done = unchanged.run("scripts/test", "-n", "0", "-k", "seven or nothing", "tests/test_small.py")
     assert done.returncode == 1
-    assert headings(done.stdout) == ["environment", "ruff check", "ruff format", "mypy", "pytest", "result"]
+    assert headings(done.stdout) == ["environment", "ruff check", "ruff format", "pytest", "mypy", "result"]
     assert " 1 passed, 1 deselected in " in done.stdout, "the arguments go to pytest"
     assert "coverage" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith("failed: ruff check, ruff format, mypy; took ")

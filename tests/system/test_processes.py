@@ -21,7 +21,7 @@ from tests.system.workloads import KIND, effect_key, finish_with_effect
 
 PROCESSES = 4
 KILLS = 5
-SECONDS = 8.0
+SECONDS = 2.0
 """How long each process adds jobs: thousands of them come together."""
 PATIENCE = 60.0
 """Seconds after which what should have happened at once has not."""
