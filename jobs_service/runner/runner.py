@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.slot_sharing import SlotSharing
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool
-from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
+from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree, through_cancellation
 
 _NAME: Final = "runner"
 
@@ -78,10 +79,9 @@ class Runner:
         try:
             await asyncio.wait([task])
         finally:
-            # The tree ends last, because heartbeats go on as long as handlers do.
-            await _through(self._drain())
-            task.cancel()
-            await _through(_ended(task))
+            # The first cancellation is raised anyway; another one shortens nothing.
+            with contextlib.suppress(asyncio.CancelledError):
+                await through_cancellation(self._end(task))
         task.result()
 
     def options_changed(self, handler: Handler[Any, Any]) -> None:
@@ -117,6 +117,14 @@ class Runner:
             if not self._unprepared:
                 self._started()
 
+    async def _end(self, tree: asyncio.Task[None]) -> None:
+        """End the runs, then the tree, because heartbeats go on as long as handlers do."""
+        try:
+            await self._drain()
+        finally:
+            tree.cancel()
+            await asyncio.wait([tree])
+
     async def _drain(self) -> None:
         busy = sum(runs.busy for runs in self._runs.values())
         log.debug("runner_draining", running=busy)
@@ -124,20 +132,3 @@ class Runner:
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task])
-
-
-async def _through(work: Coroutine[Any, Any, None]) -> None:
-    """Wait until this is done; being canceled again does not shorten it."""
-    task = asyncio.get_running_loop().create_task(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.done():
-                break
-    if not task.cancelled() and task.exception() is not None:
-        log.error("runner_end_failed", exc_info=task.exception())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 from jobs_service.actors.context import Context
@@ -16,6 +16,7 @@ from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.service.tree import ServiceTree
 from jobs_service.service.waiting_workers import WaitingWorkers
 from jobs_service.settings import tell_of_unknown_variables
+from jobs_service.supervision import through_cancellation
 
 log = EventLog("jobs_service")
 
@@ -86,7 +87,7 @@ class Lifecycle:
             if self.supervised:
                 await self.tree.start()
         except BaseException:
-            await _through_cancellation(self._leave())
+            await through_cancellation(self._leave())
             raise
         log.debug("service_opened", store=self._store.location, supervise=self.supervised)
 
@@ -103,7 +104,7 @@ class Lifecycle:
         """
         canceled: asyncio.CancelledError | None = None
         try:
-            await _through_cancellation(self._leave())
+            await through_cancellation(self._leave())
         except asyncio.CancelledError as error:
             canceled = error
         log.debug("service_closed", store=self._store.location)
@@ -191,17 +192,3 @@ class Lifecycle:
         self._waiting.wake_all()
         if self._host is not None and not self._host.done() and not self._host_canceled:
             self._host_canceled = self._host.cancel("the service failed")
-
-
-async def _through_cancellation(work: Coroutine[Any, Any, None]) -> None:
-    """Do something to its end, also when the caller is canceled meanwhile; then raise the cancellation."""
-    task = asyncio.get_running_loop().create_task(work)
-    canceled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            canceled = error
-    if canceled is not None:
-        raise canceled
-    task.result()

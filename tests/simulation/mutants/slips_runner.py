@@ -34,13 +34,7 @@ def who_was_asked_to_end_has_no_heartbeat() -> Defect:
 
 def heartbeats_end_before_handlers() -> Defect:
     """When the runner ends, hearts stop before the handlers have had their grace."""
-    return changed(
-        Runner.run,
-        (
-            "            await _through(self._drain())\n            task.cancel()\n",
-            "            task.cancel()\n            await _through(self._drain())\n",
-        ),
-    )
+    return changed(Runner._end, ("await self._drain()", "tree.cancel()\n            await self._drain()"))
 
 
 # Ends
