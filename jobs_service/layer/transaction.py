@@ -22,6 +22,7 @@ from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import (
     UNSET,
+    Ending,
     Job,
     JobError,
     JobId,
@@ -279,12 +280,10 @@ class JobTransaction:
     ) -> Job:
         """End a job's run; see RunningJob.finish."""
         check_running(job)
-        json = creation.json_of(job.type, job.id, data)
-        ended = check_outcome(outcome, job)
+        json, ended, report = encoded_ending(job, Ending(data, outcome, result, error))
         place = self._place(job.type, job.id)
-        said = told(job, result, error)
         self._ending(job)
-        return job_of(await _named(place, running_jobs.finish(self._unit, place, job.lock, json, ended, said)))
+        return job_of(await _named(place, running_jobs.finish(self._unit, place, job.lock, json, ended, report)))
 
     @overload
     async def resubmit(
@@ -435,10 +434,19 @@ def check_spread(spread: Any) -> int:
     return min(number, _WIDEST_SPREAD)
 
 
-def told(job: Job, result: Any, error: Any, max_history: int | None = None) -> running_jobs.RunReport:
-    """Return what a worker says at the end of a run, checked."""
-    if result is UNSET and error is None and max_history is None:
-        return running_jobs.NOTHING
+def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, running_jobs.RunReport]:
+    """Return how a run ends as `running_jobs.finish` takes it, checked: the job's data, the outcome, and the report."""
+    data, outcome, result, error = ending
+    json = creation.json_of(job.type, job.id, data)
+    # Nearly all runs end as a success: the checks, two calls, are left out for these.
+    if outcome is not Outcome.SUCCEEDED:
+        outcome = check_outcome(outcome, job)
+    report = running_jobs.NOTHING if result is UNSET and error is None else _report(job, result, error)
+    return json, outcome, report
+
+
+def _report(job: Job, result: Any, error: Any) -> running_jobs.RunReport:
+    """Return what a worker reports at the end of a run, checked."""
     if error is not None and not isinstance(error, JobError):
         refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
         raise InvalidJob(refused).about(job.type, job.id)
@@ -446,7 +454,6 @@ def told(job: Job, result: Any, error: Any, max_history: int | None = None) -> r
         # A result of None is none: that of an earlier run goes.
         None if result is UNSET else creation.json_of(job.type, job.id, result),
         None if error is None else _error_json(job, error),
-        max_history=max_history,
     )
 
 
@@ -498,8 +505,6 @@ def check_running(job: RunningJob) -> None:
 
 def check_outcome(outcome: Any, job: Job) -> Outcome:
     """Return the outcome if a job can end so."""
-    if outcome is Outcome.SUCCEEDED:
-        return Outcome.SUCCEEDED
     found = member(Outcome, outcome)
     if found is None:
         allowed = ", ".join(repr(str(each)) for each in Outcome)

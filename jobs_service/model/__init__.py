@@ -8,6 +8,7 @@ from jobs_service.model.job import JobEvent as JobEvent
 from jobs_service.model.job import JobRecord as JobRecord
 from jobs_service.model.job import NewJob as NewJob
 from jobs_service.model.job import next_run as next_run
+from jobs_service.model.running_job import Ending as Ending
 from jobs_service.model.running_job import ProgressReport as ProgressReport
 from jobs_service.model.running_job import ResubmitFlag as ResubmitFlag
 from jobs_service.model.running_job import RunningJob as RunningJob

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from jobs_service import run_data
 from jobs_service.errors import InvalidJob
@@ -14,14 +14,21 @@ from jobs_service.run_values import JobError, Progress
 T = TypeVar("T")
 
 
+class Ending(NamedTuple):
+    """How a worker ends its job's run: the arguments of RunningJob.finish."""
+
+    data: Any = UNSET
+    outcome: Outcome = Outcome.SUCCEEDED
+    result: Any = UNSET
+    error: JobError | None = None
+
+
 class Worker(Protocol):
     """What a running job's own methods call: the service that accepted it."""
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob: ...
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob: ...
-    async def _finish(
-        self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None
-    ) -> Job: ...
+    async def _finish(self, job: RunningJob, ending: Ending) -> Job: ...
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]: ...
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob: ...
     async def _release(self, job: RunningJob) -> Job: ...
@@ -178,7 +185,7 @@ class RunningJob(Job):
             WorkerConflict: the lock is no longer the caller's.
             InvalidJob, JobTooLarge: data that cannot be stored.
         """
-        return await self._service()._finish(self, data, outcome, result, error)
+        return await self._service()._finish(self, Ending(data, outcome, result, error))
 
     @overload
     async def finish_with(self, function: Callable[[Any], Awaitable[Job] | Job]) -> EndedJob[None]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from jobs_service.model import EndedJob, Job, JobError, Outcome, Progress, RunningJob, Worker
+from jobs_service.model import EndedJob, Ending, Job, Progress, RunningJob, Worker
 
 JobT = TypeVar("JobT", bound=Job)
 
@@ -54,8 +54,8 @@ class JobWorker:
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         return self._changed(await self._service._resubmit(job, data, priority, run_at))
 
-    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
-        return self._ended(job, await self._service._finish(job, data, outcome, result, error))
+    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
+        return self._ended(job, await self._service._finish(job, ending))
 
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:
         return self._ended(job, await self._service._finish_with(job, function))

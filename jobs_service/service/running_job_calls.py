@@ -9,8 +9,8 @@ from jobs_service import run_data
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, shown
 from jobs_service.layer import creation, running_jobs
-from jobs_service.layer.transaction import JobTransaction, check_outcome, job_of, running_job, told
-from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, Progress, RunningJob
+from jobs_service.layer.transaction import JobTransaction, encoded_ending, job_of, running_job
+from jobs_service.model import UNSET, EndedJob, Ending, Job, Progress, RunningJob
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.transactions import Transactions
 
@@ -45,14 +45,12 @@ class RunningJobCalls:
         work = self._operations.operate(running_jobs.update, place, job.lock, None, json, size=size)
         return running_job(await work, self)
 
-    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
+    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
         place = self._access.place(job.type, job.id)
-        json = creation.json_of(job.type, job.id, data)
-        ended = check_outcome(outcome, job)
-        report = told(job, result, error)
+        json, outcome, report = encoded_ending(job, ending)
         size = len(json or b"") + len(report.result or b"") + job._record.size()
         work = self._operations.operate(
-            running_jobs.finish, place, job.lock, json, ended, report, size=size, reads=place[0].retention
+            running_jobs.finish, place, job.lock, json, outcome, report, size=size, reads=place[0].retention
         )
         return job_of(await work)
 

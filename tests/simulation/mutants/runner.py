@@ -67,7 +67,7 @@ def effects_are_written_before_the_job_ends() -> Defect:
         (
             "ended = await self._transactions.transact(self, work)\n",
             "result = await self._transactions.transact(self, work)\n"
-            "        ended = await self._finish(job, UNSET, Outcome.SUCCEEDED, result, None)\n",
+            "        ended = await self._finish(job, Ending(result=result))\n",
         ),
     )
 
