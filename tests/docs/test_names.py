@@ -62,6 +62,11 @@ def test_every_verb_of_the_table_takes_what_the_table_says(row: str) -> None:
         assert {word for word in words if word.startswith("--") and word != "--"} <= options, line
 
 
+def test_every_verb_has_a_row_in_the_table() -> None:
+    verbs: Any = typer.main.get_command(application())
+    assert set(verbs.commands) <= set(re.findall(r"`([a-z-]+)", VERBS))
+
+
 @pytest.mark.parametrize("owner", OWNERS)
 def test_every_method_that_code_names_is_there(owner: str) -> None:
     code = code_of(TEXT)
