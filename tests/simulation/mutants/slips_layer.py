@@ -347,8 +347,6 @@ def a_transactions_removal_is_never_forced() -> Defect:
 def a_transactions_finish_forgets_the_outcome() -> Defect:
     """`tx.finish(outcome=...)` ends every job with success."""
     return changed(
-        JobTransaction.finish, ("Ending(data, outcome, result, error)", "Ending(data, Outcome.SUCCEEDED, result, error)")
-    )
         JobTransaction.finish,
         ("Ending(data, outcome, result, error)", "Ending(data, Outcome.SUCCEEDED, result, error)"),
     )
