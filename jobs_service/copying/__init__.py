@@ -1,4 +1,4 @@
-"""Copies all jobs from one store into another, in bounded transactions. Floor: between layer and service.
+"""Copies all jobs from one store into another, in bounded transactions.
 
 Nothing is written to the source. What has been copied is noted in the target in the transactions that write it, so
 that a copy which was killed goes on where it stopped. Until the copy is complete and has been compared with the source,

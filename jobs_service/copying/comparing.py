@@ -1,7 +1,4 @@
-"""Whether one store has all jobs of another, as they are there and in the same order.
-
-Floor: between layer and service.
-"""
+"""Whether one store has all jobs of another, as they are there and in the same order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of a copy from its beginning, or from where it was stopped, to its end. Floor: between layer and service."""
+"""The way of a copy from its beginning, or from where it was stopped, to its end."""
 
 from __future__ import annotations
 

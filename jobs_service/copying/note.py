@@ -1,6 +1,6 @@
 """What an unfinished copy keeps in its target: a note of how far it has come, and a mark on every type it has begun.
 
-Floor: between layer and service. Both are written in the transactions that write the jobs.
+Both are written in the transactions that write the jobs.
 """
 
 from __future__ import annotations

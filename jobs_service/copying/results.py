@@ -1,4 +1,4 @@
-"""What a copy comes back with, what it tells meanwhile, and why it may be refused. Floor: between layer and service."""
+"""What a copy comes back with, what it tells meanwhile, and why it may be refused."""
 
 from __future__ import annotations
 

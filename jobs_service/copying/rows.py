@@ -1,4 +1,4 @@
-"""Reading long ranges of keys over several transactions, each of them bounded. Floor: between layer and service."""
+"""Reading long ranges of keys over several transactions, each of them bounded."""
 
 from __future__ import annotations
 

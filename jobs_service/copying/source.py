@@ -1,4 +1,4 @@
-"""The store that is copied: what is in it, page by page, and whether it changes. Floor: between layer and service."""
+"""The store that is copied: what is in it, page by page, and whether it changes."""
 
 from __future__ import annotations
 

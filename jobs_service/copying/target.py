@@ -1,4 +1,4 @@
-"""The store that jobs are copied to: everything that a copy writes. Floor: between layer and service."""
+"""The store that jobs are copied to: everything that a copy writes."""
 
 from __future__ import annotations
 

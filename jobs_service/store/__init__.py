@@ -1,4 +1,4 @@
-"""Ordered, transactional key-value stores behind one protocol. Floor: the lowest that does anything; knows no jobs."""
+"""Ordered, transactional key-value stores behind one protocol. They know nothing of jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What every store promises: serializable transactions over an ordered map of bytes, in FoundationDB's vocabulary.
 
-Floor: store. The promises are stated here and checked for every store by tests/contract.
+The promises are stated here and checked for every store by tests/contract.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SYSTEM_KEYS = b"\xff"
 """Keys from here on belong to the store."""
 
 STAMP_BYTES = 10
-"""A versionstamp: 8 bytes of commit version, 2 bytes of place within the batch, both big-endian."""
+"""The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Limits:
 
 
 OFFSET_BYTES = 4
-"""What FoundationDB adds to a key or a value that is to get a versionstamp: where in it; it counts for the limits."""
+"""FoundationDB wants the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
 
 LONGEST_STAMPED_KEY = Limits.key - OFFSET_BYTES
 """Bytes of the longest key with a versionstamp that FoundationDB takes."""
@@ -62,9 +62,10 @@ class CommitStamp:
 
 
 class Watch:
-    """Told once when a key's value is no longer what the transaction that asked saw (or left).
+    """Fires once, when a key's value is no longer the one that the watching transaction saw or left.
 
-    May fire for nothing: whoever waits looks again. Used on the loop's thread only, but for its creation.
+    It may fire without a change, so whoever waits reads the key again. A watch may be made on any thread; everything
+    else is done on the loop's.
     """
 
     __slots__ = ("_callback", "_event", "_forget", "baseline", "error", "key")
@@ -78,7 +79,7 @@ class Watch:
         self._forget: Callable[[Watch], None] | None = None
 
     def attach(self, forget: Callable[[Watch], None]) -> None:
-        """Name the store's function that drops the watch when nobody waits any more."""
+        """Set the store's function that drops the watch when nobody waits any more."""
         self._forget = forget
 
     @property
@@ -87,7 +88,7 @@ class Watch:
         return self._event.is_set()
 
     def fire(self, error: StoreError | None = None) -> None:
-        """Wake whoever waits, with an error if the watch was lost."""
+        """Wake the waiter, with an error if the watch was lost."""
         if not self._event.is_set():
             self.error = error
             self._event.set()
@@ -95,7 +96,7 @@ class Watch:
                 self._callback()
 
     def on_fire(self, callback: Callable[[], object]) -> None:
-        """Call this when it fires or fails: at once, if it has already. One callback only."""
+        """Set the one callback for when the watch fires or fails; it is called at once if that has happened already."""
         self._callback = callback
         if self._event.is_set():
             callback()
@@ -104,14 +105,14 @@ class Watch:
         """Return when the value has changed.
 
         Raises:
-            StoreError: the watch was lost (its store closed or its transaction did not commit): look again.
+            StoreError: the watch was lost (its store closed or its transaction did not commit): read the key again.
         """
         await self._event.wait()
         if self.error is not None:
             raise self.error
 
     def cancel(self) -> None:
-        """Forget the watch; it does not fire any more. Whoever waits is not told."""
+        """Drop the watch: it never fires. A waiter is not woken."""
         if self._forget is not None:
             self._forget(self)
             self._forget = None
@@ -131,7 +132,7 @@ class Snapshot(ABC):
         """Return the keys' values in their order; the reads go out together."""
 
     def expect(self, keys: Iterable[bytes]) -> None:
-        """Say which keys will be read later on: a store that is some way off asks for them with what is read next."""
+        """Announce keys that will be read later: a store across a network requests them together with the next read."""
         return
 
     @abstractmethod
@@ -213,14 +214,14 @@ class Transaction(Snapshot):
         self.stamp_value(key, before, after)
 
     def claim_room(self, size: int) -> None:
-        """Say that so many bytes more are about to be written that the store could do without: something is added.
+        """Announce that so many bytes more are about to be added: a store that is nearly full refuses additions first.
 
         Raises:
             StoreFull: only a reserve is left, on a store that has one; these bytes are not claimed then.
         """
 
     def use_reserve(self) -> None:
-        """Say that this transaction is one that keeps work going or makes room: a full store has a reserve for it."""
+        """Announce that this transaction keeps work going or makes room: a full store lets it use the reserve."""
 
     @abstractmethod
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -249,7 +250,7 @@ class Transaction(Snapshot):
         self.set(key, value)
 
     def __delitem__(self, key: bytes | slice) -> None:
-        if type(key) is slice:
+        if isinstance(key, slice):
             if key.step is not None:
                 raise StoreError(f"a range of keys with step {shown(key.step)}; ranges have none")
             begin = key.start if key.start is not None else b""
@@ -264,7 +265,7 @@ TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 class Store(ABC):
     """An ordered map of bytes with serializable transactions.
 
-    Promised by every store, and checked by tests/contract:
+    Every store promises this, and tests/contract checks it:
     isolation (a transaction sees one state plus its own writes, and commits only if that is as good as one after the
     other), order of keys (bytewise), atomicity (a function that raises leaves no trace), limits, versionstamps (unique,
     growing in commit order, across processes and restarts), watches, and that what a call of transact() does happens
@@ -275,13 +276,13 @@ class Store(ABC):
     address: str
     limits: Limits
     instance: bytes = b""
-    """Names this opening of the store among all that live. Empty where nobody can tell whether they do."""
+    """Identifies this opening of the store among those of other processes; empty if the store does not track them."""
     overlaps: ClassVar[bool] = False
-    """Whether transactions go on at the same time, so that two small ones are sooner done than a large one."""
+    """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
 
     @property
     def location(self) -> str:
-        """The address, such that it names the same store wherever it is read: for logs."""
+        """The address in a form that names the same store in every working directory, for logs."""
         return self.address
 
     @property
@@ -299,7 +300,7 @@ class Store(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let running transactions end, fail the watches, and let go of threads and files. Idempotent."""
+        """Wait for running transactions, fail the watches, and release threads and files. Idempotent."""
 
     @abstractmethod
     async def prefix(self) -> bytes:
@@ -321,11 +322,11 @@ class Store(ABC):
         """
 
     async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
-        """Do `transact`, but write nothing before another call has ended, and nothing at all when that has failed.
+        """Do as `transact`, but commit only after another call has ended, and not at all if that call failed.
 
         Args:
-            before: the other call. A store on which functions wait for answers runs this one's meanwhile, which may
-                then see a state without what the other writes; what it reads of that makes it run again.
+            before: the other call. A store across a network runs this function meanwhile. The function may then see a
+                state without the other call's writes; if it has read any of those keys, it runs again.
             function: as for `transact`.
 
         Raises:
@@ -339,14 +340,14 @@ class Store(ABC):
         """Run the function in a transaction that only reads (and watches); it never waits for a writer."""
 
     def adopt(self, transaction: object) -> Transaction:
-        """Return a transaction that the application drives itself as one of this store: whoever began it commits it.
+        """Wrap a transaction that the application began, and will commit, as one of this store.
 
         Its reads block the calling thread and never suspend, so that `drive` runs the coroutines that use it, on any
         thread. Errors of the application's transaction come out as they are: its retry loop must see them. The stamp
         is not promised to be known after the commit.
 
         Raises:
-            StoreError: the store has no such transactions, or this is none of its.
+            StoreError: the store has no such transactions, or this one is not from this store.
         """
         raise StoreError(
             f"store {self.address}: within() needs an fdb: store and an fdb.Transaction of its cluster; "
@@ -354,25 +355,25 @@ class Store(ABC):
         )
 
     async def dead_instances(self) -> list[bytes]:
-        """Return instances of this store, of other processes, that have ended without closing it: their process died.
+        """Return instances of this store whose processes died without closing it.
 
-        They are left to this one until it calls `forget_instances` or ends itself; there may be more.
+        Other processes do not see them until this one calls `forget_instances` or ends; there may be more.
         """
         return []
 
     async def other_processes(self) -> tuple[int, int] | None:
-        """Return how many others have this store open, and how many more died with it open and were not buried yet.
+        """Return how many other processes have this store open, and how many died with it open and still have jobs.
 
-        None where nobody can tell.
+        None if the store does not track processes.
         """
         return None
 
     async def forget_instances(self, instances: Sequence[bytes]) -> None:
-        """Clear away what is left of dead instances: nobody is told of them any more."""
+        """Remove the traces of dead instances: `dead_instances` returns them no more, in any process."""
         assert not instances, "there were none"
 
     def metrics(self) -> dict[str, int]:
-        """Return what the store counts of its own work since it was opened, by name; a store may count nothing."""
+        """Return the store's counters since it was opened, by name; a store may have none."""
         return {}
 
     async def backup(self, path: str) -> int:
@@ -386,7 +387,7 @@ class Store(ABC):
 
 def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
     """Split FoundationDB's versionstamp operand into what is before and what is after the placeholder."""
-    if type(operand) is not bytes:
+    if not isinstance(operand, bytes):
         raise StoreError(f"a {what} of type {kind_of(operand)}; only bytes are allowed")
     size = len(operand) - 4
     offset = int.from_bytes(operand[-4:], "little")

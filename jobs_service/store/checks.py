@@ -1,7 +1,4 @@
-"""What every store refuses alike: wrong types, sizes over the limits, the store's own keys, writes where none may be.
-
-Floor: store. One text for each, whatever store meets it.
-"""
+"""Checks that all stores share, with one message for each: types, sizes, the store's own keys, forbidden writes."""
 
 from __future__ import annotations
 
@@ -38,11 +35,12 @@ class CheckedTransaction(Transaction):
         self._ended = True
 
     def _check(self, key: bytes, value: bytes) -> None:
-        """Take a write into account.
+        """Check a write, and add its bytes to `size`.
 
         Raises:
             StoreError: it cannot be taken.
         """
+        # Nearly always both are exactly bytes, and finding that out is cheaper than two calls.
         if type(key) is not bytes or type(value) is not bytes:
             only_bytes(key, "key")
             only_bytes(value, "value")
@@ -61,8 +59,8 @@ class CheckedTransaction(Transaction):
             self._refuse(key, value)
 
     def _check_cleared(self, key: bytes) -> None:
-        """Take the clearing of a key into account; raises like `_check`, in fewer steps where nothing is wrong."""
-        if type(key) is bytes and b"" < key < SYSTEM_KEYS and not self._read_only:
+        """Do as `_check` for the clearing of a key, in fewer steps if nothing is wrong."""
+        if isinstance(key, bytes) and b"" < key < SYSTEM_KEYS and not self._read_only:
             limits = self.limits
             size = len(key)
             if size <= limits.key and self.size + size <= limits.transaction:
@@ -80,29 +78,29 @@ class CheckedTransaction(Transaction):
             self.size = size
 
     def _size_with_others(self) -> int:
-        """Return the bytes that the transaction has, whoever wrote them."""
+        """Return the bytes of the whole transaction; others may have written in it as well."""
         return self.size
 
     def _check_clear(self, begin: bytes, end: bytes) -> None:
-        """Take the clearing of a range into account."""
+        """Check the clearing of a range, and add its bytes to `size`."""
         if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:
             raise system_key(max(begin, end))
         self._writable(len(begin) + len(end))
 
     def _check_conflict(self, begin: bytes, end: bytes) -> None:
-        """Refuse to have conflicts about the store's own keys."""
+        """Refuse read conflicts on the store's own keys."""
         if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:
             raise system_key(max(begin, end))
 
     def _check_watch(self, key: bytes) -> None:
-        """Refuse to watch what no key can be."""
+        """Refuse to watch something that cannot be a key."""
         if not 0 < len(only_bytes(key, "key")) <= self.limits.key:
             raise bad_length(key, self.limits)
         if key >= SYSTEM_KEYS:
             raise system_key(key)
 
     def _writable(self, size: int) -> None:
-        """Take so many bytes into account."""
+        """Add so many bytes to `size`."""
         if self._read_only:
             raise self._refusal()
         self.size += size
@@ -110,7 +108,7 @@ class CheckedTransaction(Transaction):
             raise self._too_large()
 
     def _refuse(self, key: bytes, value: bytes) -> NoReturn:
-        """Raise what is wrong with a write."""
+        """Raise the error for a write that `_check` refuses."""
         limits = self.limits
         if not 0 < len(key) <= limits.key:
             raise bad_length(key, limits)
@@ -144,24 +142,23 @@ def only_bytes(value: Any, what: str) -> bytes:
     Raises:
         StoreError: it is not.
     """
-    # A subclass may say of itself what it is not, and no store has use for one.
-    if type(value) is not bytes:
+    if not isinstance(value, bytes):
         raise StoreError(f"a {what} of type {kind_of(value)}; only bytes are allowed")
     return value
 
 
 def only_keys(keys: Any) -> Sequence[bytes]:
     """Return the keys if they are a list or a tuple."""
-    if type(keys) is not list and type(keys) is not tuple:
+    if not isinstance(keys, list | tuple):
         raise StoreError(f"keys of type {kind_of(keys)}; only lists and tuples are allowed")
     return keys
 
 
 def check_selector(selector: Bound) -> KeySelector:
     """Return a range's bound that is not bytes, if it is a selector that names a key."""
-    if type(selector) is not KeySelector:
+    if not isinstance(selector, KeySelector):
         raise StoreError(f"a range's bound of type {kind_of(selector)}; only bytes and KeySelector are allowed")
-    if type(selector.key) is not bytes or selector.key > SYSTEM_KEYS:
+    if not isinstance(selector.key, bytes) or selector.key > SYSTEM_KEYS:
         raise not_readable(selector.key)
     if type(selector.offset) is not int:
         raise StoreError(f"a selector with offset {shown(selector.offset)}; only integers are allowed")
@@ -171,7 +168,7 @@ def check_selector(selector: Bound) -> KeySelector:
 
 
 def check_range(limit: int, reverse: bool) -> None:
-    """Refuse what no range can be asked with."""
+    """Refuse a limit or a direction that no range read has."""
     if type(limit) is not int or limit < 0:
         raise StoreError(f"a range with limit {shown(limit)}; 0 for all pairs, or more")
     if reverse is not True and reverse is not False:

@@ -1,4 +1,4 @@
-"""Marks: how a store finds out whether a commit happened when its client does not know. Floor: store.
+"""Marks: how a store finds out whether a commit happened when its client does not know.
 
 Every commit leaves a mark: a key of its own whose value is the commit's versionstamp. When the client cannot say what
 became of the commit, the store looks for the mark. If it is there, the commit happened. If it is not, the store writes
@@ -10,7 +10,7 @@ the same memory, such as a cloned machine, or one that was restored from a snaps
 written in a mark's place.
 
 A store removes the marks of commits whose outcome it knows together with later commits. What killed processes leave is
-removed by any store that is open for long, when it is a day old by its versionstamp.
+removed by any store that is open for long, once it is a day old by its versionstamp.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs_service.errors import StoreUnavailable
 from jobs_service.store.base import STAMP_BYTES, KeyValue
 
 LIFETIME: Final = 86_400 * 1_000_000
-"""Versions after which a mark is removed whoever has left it. FoundationDB makes a million of them a second."""
+"""Versions after which any store may remove a mark. FoundationDB counts a million versions a second."""
 
 HAPPENED: Final = b"\x01"
 """Follows the versionstamp in the mark of a commit; in a tombstone nothing does."""
@@ -38,7 +38,7 @@ class Mark:
     """The mark of one commit.
 
     Attributes:
-        key: where it is left.
+        key: of the mark.
         removed: keys of earlier marks, of known commits, that the same commit removes.
     """
 
@@ -77,10 +77,10 @@ class Marks:
         return Mark(self.prefix + self._draw(_RANDOM_BYTES), removed)
 
     def cloned(self, draw: Callable[[int], bytes]) -> Marks:
-        """Return what a process has that was cloned from this one's memory.
+        """Return the marks of a process that was cloned from the memory of this one.
 
         Args:
-            draw: the random bytes that it draws from then on.
+            draw: returns the random bytes of the clone.
         """
         clone = copy.copy(self)
         clone._draw = draw
@@ -95,15 +95,15 @@ class Marks:
     # What became of a commit
 
     def committed(self, mark: Mark) -> None:
-        """Note that the commit happened, and that nobody will look for its mark any more."""
+        """The commit is known to have happened: its mark is not needed any more."""
         self._remove_later([mark.key])
 
     def prevented(self, mark: Mark) -> None:
-        """Note that a tombstone is in the mark's place: the commit will never happen."""
+        """There is a tombstone under the mark's key: the commit will never happen."""
         self._remove_later([mark.key, *mark.removed])
 
     def not_committed(self, mark: Mark) -> None:
-        """Note that the commit did not happen, or that nobody found out: its mark, if any, is left to grow old."""
+        """The commit did not happen, or its outcome stays unknown: its mark, if there is one, is left to grow old."""
         self._remove_later(mark.removed)
 
     def take_settled(self) -> list[bytes]:
@@ -112,21 +112,21 @@ class Marks:
         return settled
 
     def _remove_later(self, keys: Iterable[bytes]) -> None:
-        # What is in a directory that was left since is none of this store's business.
+        # The directory may have moved since: its old prefix is not this store's any more.
         self._settled += [key for key in keys if key.startswith(self.prefix)]
 
     # What a mark says
 
     def stamp_of(self, value: bytes | None, began: int, version: int) -> bytes | None:
-        """Return the versionstamp of a commit if what is in its mark's place says that it happened.
+        """Return the versionstamp of a commit by the value under its mark's key; None if it did not happen.
 
         Args:
-            value: what is there.
+            value: under the key of the mark; None if there is none.
             began: the version that the commit's transaction has read.
             version: the version in which the value was seen.
 
         Raises:
-            StoreUnavailable: nothing is there, but it is so late that the mark may have been removed as a stale one.
+            StoreUnavailable: there is none, but so late that the mark may have been removed as a stale one.
         """
         if value is None and version - began > self._lifetime // 2:
             raise StoreUnavailable(
@@ -138,11 +138,11 @@ class Marks:
         return None
 
     def stale(self, pairs: Iterable[KeyValue], version: int) -> tuple[list[bytes], list[bytes]]:
-        """Return the keys of the marks that may be removed, and of those that do not tell how old they are.
+        """Return the keys of the marks that may be removed, and of those without a versionstamp, whose age is unknown.
 
         Args:
             pairs: marks.
-            version: the present one.
+            version: the current one.
         """
         removable, ageless = [], []
         for key, value in pairs:

@@ -1,4 +1,4 @@
-"""A transaction that holds back its writes until they are wanted: then all are written, or none. Floor: store."""
+"""A transaction that holds back its writes, so that either all of them are written in the end or none."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class _Reads(Snapshot):
     """Reads that see writes which are held back.
 
     Args:
-        reads: what the writes are to go to.
-        writes: the values of keys, None for those that were cleared.
+        reads: the reads of the transaction that gets the writes.
+        writes: by key the value, None if it was cleared.
     """
 
     __slots__ = ("_reads", "_writes")
@@ -40,7 +40,7 @@ class _Reads(Snapshot):
         if isinstance(begin, KeySelector) or isinstance(end, KeySelector):
             raise StoreError("a range's bounds must be keys while writes are held back")
         own = {key: value for key, value in self._writes.items() if begin <= key < end}
-        # As many more as can have been cleared: beyond the last one found nobody has to look.
+        # The writes may clear so many of the pairs that are found.
         found = await self._reads.get_range(begin, end, limit=limit and limit + len(own), reverse=reverse)
         pairs = [(key, value) for key, value in {**dict(found), **own}.items() if value is not None]
         pairs.sort(reverse=reverse)
@@ -48,9 +48,9 @@ class _Reads(Snapshot):
 
 
 class HeldBack(_Reads, Transaction):
-    """Holds back all writes, and reads what `set` and `clear` do to single keys as if it were written.
+    """Holds back all writes. Reads see `set` and `clear` of single keys as if they were written.
 
-    What `add`, `stamp_key` and `stamp_value` are to write cannot be read back. Ranges are not cleared here.
+    What `add`, `stamp_key` and `stamp_value` will write cannot be read back. Clearing ranges is not supported.
 
     Args:
         transaction: gets the writes.
@@ -68,10 +68,10 @@ class HeldBack(_Reads, Transaction):
         self.limits = transaction.limits
 
     def hand_over(self) -> None:
-        """Write what was held back, all of it.
+        """Write everything that was held back.
 
         Raises:
-            StoreError: it is not to be written, or too much for the transaction, of which nothing is written then.
+            StoreError: the transaction refuses one of the writes, or all together are too large; nothing was written.
         """
         transaction = self._transaction
         stamped = [(key, before + LOWEST_STAMP + after) for key, before, after in self._stamped_values]

@@ -1,4 +1,4 @@
-"""Key selectors: keys that are named by their place among others."""
+"""Key selectors: keys that are named by their position among others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KeySelector:
-    """Names a key by its place: the last key less than (or equal to) `key`, moved on by `offset` keys.
+    """Names a key by its position: the last key less than (or equal to) `key`, moved on by `offset` keys.
 
     Source: FoundationDB, "Key selectors". Results beyond the ends are clamped to b"" and b"\\xff".
     """

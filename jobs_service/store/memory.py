@@ -1,7 +1,7 @@
-"""The memory store: one process, one event loop, gone on exit; for tests and simulations. Floor: store.
+"""The memory store: one process, one event loop, gone on exit; for tests and simulations.
 
 Optimistic concurrency as in FoundationDB: a transaction reads the state of its beginning, and its commit fails when
-something it has read was written in between. Between the two the loop runs others, so that code meets conflicts.
+something it has read was written in between. The loop runs other tasks between the two, so that code meets conflicts.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _LONGEST_PAUSE: Final = 0.05
 
 
 class Faults:
-    """What interferes with a memory store's transactions, for tests and simulations: see `MemoryStore.faults`.
+    """Disturbs the transactions of a memory store, for tests and simulations: see `MemoryStore.faults`.
 
-    This one interferes with nothing; override what you need. Every method may wait (a call whose time limit passes
+    This one does nothing; override what you need. Every method may wait (a call whose time limit passes
     meanwhile ends with StoreUnavailable) and may raise: TransactionConflict and CommitUnknown have the function run
     again if the commit has not happened (not before the begin), anything else goes to the caller.
     """
@@ -55,7 +55,7 @@ class Faults:
 
 
 class MemoryTransaction(BufferedTransaction):
-    """A transaction that conflicts; must be ended by `commit` or `end`, for the store keeps what it can see till then.
+    """A transaction that can conflict. It must be ended by `commit` or `end`: until then the store keeps its state.
 
     Args:
         store: the store it belongs to.
@@ -115,7 +115,7 @@ class MemoryTransaction(BufferedTransaction):
 
 
 class _LentTransaction(MemoryTransaction):
-    """One that others are to end: where they forget it, nobody can see any more what the store keeps for it."""
+    """One that the caller is to end. If the caller forgets it, the store releases its state with the object."""
 
     __slots__ = ()
 
@@ -132,7 +132,7 @@ class MemoryStore(Store):
 
     Attributes:
         versions: the keys and values.
-        faults: None, or what interferes with transactions; tests and simulations set it, at any time.
+        faults: None, or what disturbs transactions; tests and simulations may set it at any time.
     """
 
     def __init__(self, *, settings: Settings, sources: Sources) -> None:
@@ -185,7 +185,7 @@ class MemoryStore(Store):
                 transaction = MemoryTransaction(self)
                 try:
                     result = self._run(function, transaction, loop)
-                    # It stands for the way to the store; other transactions commit meanwhile.
+                    # It stands for the network: other transactions commit meanwhile.
                     await asyncio.sleep(0)
                     failure = await self._commit(transaction, deadline)
                     if failure is None:
@@ -224,12 +224,12 @@ class MemoryStore(Store):
             self._calls.leave()
 
     def begin(self) -> MemoryTransaction:
-        """Begin a transaction whose end is up to the caller: for `JobsService.within`, and tests that interleave."""
+        """Begin a transaction that the caller ends: for `JobsService.within`, and for tests."""
         open_loop(self.address, self._opened, self._loop)
         return _LentTransaction(self)
 
     def adopt(self, transaction: object) -> Transaction:
-        """Return a transaction that `begin` has begun: it is its own."""
+        """Return a transaction of `begin`, which needs no wrapping."""
         if not isinstance(transaction, MemoryTransaction):
             raise StoreError(
                 f"{shown(transaction)}: {a_kind_of(transaction)}; on a memory: store within() takes what its begin() "
@@ -247,7 +247,7 @@ class MemoryStore(Store):
             watch.fire(StoreError(why))
 
     def apply(self, transaction: MemoryTransaction, log: list[Write]) -> None:
-        """Write the log of a transaction that conflicts with nobody, and wake whom that concerns."""
+        """Write the log of a transaction without conflicts, and fire the watches of what it changes."""
         written: dict[bytes, bytes | None] = {}
         if log:
             transaction.stamp.value, written = self.versions.apply(log)
@@ -280,7 +280,7 @@ class MemoryStore(Store):
         return result
 
     async def _commit(self, transaction: MemoryTransaction, deadline: float) -> StoreError | None:
-        """Commit; return why that did not happen, None if it did: whatever the faults say, the store itself knows."""
+        """Commit; return why it did not happen, None if it did. The store knows that, whatever the faults say."""
         try:
             if self.faults is not None:
                 await self._within(deadline, self.faults.before_commit(transaction))

@@ -1,4 +1,4 @@
-"""An ordered map of bytes with as many of its past states as somebody reads. Floor: store; the memory store's data."""
+"""An ordered map of bytes that keeps a past state for as long as a transaction reads it. The memory store's data."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Versions:
         return sum(map(len, self._before.values())) + len(self._commits) + len(self._cleared)
 
     def enter(self) -> int:
-        """Return the newest version, and keep its state until `leave`."""
+        """Begin to read the newest version, and return its number; its state is kept until `leave`."""
         self._readers[self.version] = self._readers.get(self.version, 0) + 1
         return self.version
 
     def leave(self, version: int) -> None:
-        """Keep this version's state no longer on behalf of one who entered."""
+        """End one reading of a version."""
         if self._readers[version] > 1:
             self._readers[version] -= 1
             return
@@ -62,14 +62,14 @@ class Versions:
         return self._values.get(key)
 
     def get_at(self, version: int, key: bytes) -> bytes | None:
-        """Return a key's value in one version, which somebody has entered."""
+        """Return a key's value in a version that is being read."""
         before = self._before.get(key)
         if before is not None and before[-1][0] > version:
             return before[bisect_right(before, version, key=_version_of)][1]
         return self._values.get(key)
 
     def scan_at(self, version: int, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
-        """Yield the pairs from begin up to, not including, end in one version, which somebody has entered."""
+        """Yield the pairs from begin up to, not including, end, in a version that is being read."""
         values = self._values
         keys = values.irange(begin, end, _BEFORE_END, reverse)
         if version == self.version:
@@ -83,7 +83,7 @@ class Versions:
                 yield key, value
 
     def conflict(self, version: int, ranges: list[tuple[bytes, bytes]]) -> bool:
-        """Return whether a key in one of the ranges was written after this version, which somebody has entered."""
+        """Return whether a key in one of the ranges was written after this version, which is being read."""
         if version == self.version:
             return False
         before = self._before
@@ -101,7 +101,7 @@ class Versions:
         return False
 
     def apply(self, log: list[Write]) -> tuple[bytes, dict[bytes, bytes | None]]:
-        """Make the next version by a transaction's writes; return its stamp and what each written key now holds."""
+        """Make the next version by a transaction's writes; return its stamp, and the new value of each written key."""
         stamp = (self.version + 1).to_bytes(8, "big") + b"\x00\x00"
         written = outcome(log, stamp, self._values.get, self._keys_in)
         self.version += 1
@@ -119,7 +119,7 @@ class Versions:
         return iter(self._values.irange(begin, end, _BEFORE_END))
 
     def _keep(self, written: dict[bytes, bytes | None], log: list[Write]) -> None:
-        """Keep what the keys held before this version."""
+        """Keep the values that the keys had before this version."""
         for key in written:
             entry = (self.version, self._values.get(key))
             if key in self._before:
@@ -151,7 +151,7 @@ class Versions:
 
 
 class View:
-    """One version, which somebody has entered: what a transaction sees."""
+    """The state that a transaction sees: one version, which is being read."""
 
     __slots__ = ("_version", "_versions")
 

@@ -1,4 +1,4 @@
-"""Sets of keys as ranges, and the keys of a transaction that cannot be read back in it. Floor: store."""
+"""Sets of keys as ranges, and the keys that a transaction cannot read back."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Ranges:
 
 
 class Stamped:
-    """The keys that get a versionstamp, or a value with one: as written and, once somebody reads, as ranges."""
+    """The keys that get a versionstamp, or a value with one. They become ranges only when a read needs them."""
 
     __slots__ = ("_new", "_ranges")
 
@@ -87,12 +87,12 @@ class Stamped:
         self._new.append((before, after))
 
     def forget(self) -> None:
-        """Have none of them."""
+        """Remove all of them."""
         self._new.clear()
         self._ranges = None
 
     def unreadable(self) -> Ranges | None:
-        """Return them; None while there are none."""
+        """Return the keys that cannot be read back, as ranges; None while there are none."""
         if self._new:
             if self._ranges is None:
                 self._ranges = Ranges()

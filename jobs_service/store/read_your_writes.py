@@ -1,7 +1,7 @@
 """A transaction as a base state plus a buffer of its own writes, for stores whose reads are answered at once.
 
-Floor: store. Reading its own writes, versionstamps that cannot be read back, key selectors and limits are the same
-for every such store because they are here; a store gives the base reads and applies the log when it commits.
+It reads its own writes, refuses to read versionstamps back, resolves key selectors and holds the limits, the same for
+every such store. The store supplies the base state, and applies the log when it commits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BaseState(Protocol):
 
 
 class Reads:
-    """The ranges that a transaction has read, for the store that checks conflicts when it commits."""
+    """The ranges that a transaction has read; its store looks for conflicts in them when it commits."""
 
     __slots__ = ("ranges",)
 
@@ -56,12 +56,12 @@ class Reads:
         self.ranges: list[tuple[bytes, bytes]] = []
 
     def add(self, begin: bytes, end: bytes) -> None:
-        """Note that the range from begin up to, not including, end was read."""
+        """Record a read of the range from begin up to, not including, end."""
         self.ranges.append((begin, end))
 
 
 class _Operands:
-    """Atomic adds to a key of which only the base knows the value."""
+    """Atomic adds to a key whose value the transaction has not read."""
 
     __slots__ = ("operands",)
 
@@ -82,7 +82,7 @@ class BufferedTransaction(CheckedTransaction):
     Args:
         base: the committed state it reads.
         limits: what it may write.
-        reads: keeps what was read; None where transactions run one after the other.
+        reads: collects the ranges that were read; None if transactions run one after the other, without conflicts.
         read_only: whether writes are refused.
     """
 
@@ -99,10 +99,10 @@ class BufferedTransaction(CheckedTransaction):
     )
 
     base_errors: ClassVar[tuple[type[Exception], ...]] = ()
-    """What reading the base state may raise that is not the store's own error."""
+    """Exceptions of the base state's reads that `base_failure` translates."""
 
     def base_failure(self, error: Exception) -> StoreError:
-        """Return the store's error for one of these."""
+        """Return the store's error for one of `base_errors`."""
         raise NotImplementedError
 
     def __init__(self, base: BaseState, limits: Limits, *, reads: Reads | None = None, read_only: bool = False) -> None:
@@ -149,8 +149,8 @@ class BufferedTransaction(CheckedTransaction):
         )
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
-        """Return the key's value as this transaction sees it, noting the read in `reads`."""
-        if type(key) is not bytes:
+        """Return the key's value as this transaction sees it, and record the read in `reads`."""
+        if not isinstance(key, bytes):
             raise not_readable(key)
         if self.log:
             unreadable = self._stamped.unreadable()
@@ -174,13 +174,11 @@ class BufferedTransaction(CheckedTransaction):
             raise self.base_failure(error) from error
 
     def get_range_now(self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: Reads | None) -> list[KeyValue]:
-        """Return pairs as this transaction sees them, noting what was read in `reads`."""
-        if type(begin) is not bytes:
+        """Return pairs as this transaction sees them, and record in `reads` the range that was read."""
+        if not isinstance(begin, bytes):
             begin = self._resolve(begin, reads)
-        if type(end) is not bytes:
+        if not isinstance(end, bytes):
             end = self._resolve(end, reads)
-        assert isinstance(begin, bytes)
-        assert isinstance(end, bytes)
         if end > SYSTEM_KEYS or begin > SYSTEM_KEYS:
             raise not_readable(max(begin, end))
         check_range(limit, reverse)
@@ -282,7 +280,7 @@ class BufferedTransaction(CheckedTransaction):
         self.log = []
 
     def settle_watches(self) -> None:
-        """Note what each watched key holds at the end of the transaction; called before the log is applied.
+        """Set each watch's baseline, the key's value at the end of the transaction. Called before the log is applied.
 
         A key that is to get a versionstamp has no value yet: the store sets its watch's baseline as it applies the log.
         """
@@ -293,7 +291,7 @@ class BufferedTransaction(CheckedTransaction):
     # How the transaction sees the base state
 
     def _sum(self, key: bytes, adds: _Operands, reads: Reads | None) -> bytes:
-        """Return the base's value with the adds; they stay adds, because a later read may have to be noted."""
+        """Return the base's value with the adds; they stay adds, so that a later read is recorded as well."""
         if reads is not None:
             reads.add(key, key + b"\x00")
         value = self._base.get(key)
@@ -303,7 +301,7 @@ class BufferedTransaction(CheckedTransaction):
         return value
 
     def _merged(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
-        """Yield the base's pairs and the own ones in order; an own one wins."""
+        """Yield the pairs of the base and those written here, in order; for the same key the one written here."""
         if self._written_keys is None:
             self._written_keys = sorted(self._written)
         keys = self._written_keys
@@ -326,7 +324,7 @@ class BufferedTransaction(CheckedTransaction):
     def _own(self, key: bytes) -> Iterator[KeyValue]:
         value = self._written[key]
         if value.__class__ is _Operands:
-            yield key, self._sum(key, value, None)  # whoever reads a range notes all of it
+            yield key, self._sum(key, value, None)  # the range read records the whole range
         elif value is not None:
             yield key, value
 

@@ -1,4 +1,4 @@
-"""A store's transaction with plain methods, where no read suspends. Floor: store."""
+"""A store's transaction with plain methods, where no read suspends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PlainReads:
     """The reads of a transaction: each blocks the calling thread until it is answered.
 
     Args:
-        reads: returns what reads, or raises why it must not be used now.
+        reads: returns the transaction or its snapshot, or raises if it must not be used now.
     """
 
     def __init__(self, reads: Callable[[], Snapshot]) -> None:
@@ -40,10 +40,10 @@ class PlainReads:
 class PlainTransaction(PlainReads):
     """The reads and writes of a transaction, in FoundationDB's vocabulary. Writes go to the transaction at once.
 
-    There are no watches: ask for one where they are waited for.
+    There are no watches: plain code cannot wait for them.
 
     Args:
-        transaction: returns the transaction, or raises why it must not be used now.
+        transaction: returns the transaction, or raises if it must not be used now.
     """
 
     def __init__(self, transaction: Callable[[], Transaction]) -> None:

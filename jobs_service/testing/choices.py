@@ -1,4 +1,4 @@
-"""Every random draw of a simulated world, from one seed. Floor: testing.
+"""Every random draw of a simulated world, from one seed.
 
 Each concern has a stream of its own, and what is left out still consumes its draws: so a run from which an operation, a
 fault or a deviation of the schedule was taken stays nearly the same run, which is what makes shrinking work.

@@ -1,4 +1,4 @@
-"""An event loop on virtual time whose schedule is drawn from a seed. Floor: testing; knows nothing of jobs.
+"""An event loop on virtual time whose schedule is drawn from a seed.
 
 Its clock stands still while anything is ready, and then jumps to the next timer: two hours of timers run in
 milliseconds. Among the callbacks that are ready the seed picks the next one, where asyncio would take the first, so

@@ -1,4 +1,4 @@
-"""A simulated world: processes with clocks of their own on one simulated cluster, all from one seed. Floor: testing."""
+"""A simulated world: processes with clocks of their own on one simulated cluster, all from one seed."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def polling(keys: Keys) -> AsyncIterator[FdbWatches]:
             executor,
             limit=0,
             poll=0.001,
-            look=keys.look,
+            values_of=keys.look,
             lost=lambda failure: None,
         )
         yield watches

@@ -99,7 +99,7 @@ def a_look_that_is_put_off_forgets_what_it_saw() -> Defect:
     return changed(
         LmdbStore._changed_elsewhere,
         (
-            """            return []  # the next one finds it
+            """            return []  # the next check finds it
 """,
             """            self._seen_commit = number
             return []

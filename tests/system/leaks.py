@@ -59,7 +59,7 @@ class Held:
             megabytes=int(lines["VmRSS"].split()[0]) / 1024,
             threads=int(lines["Threads"]),
             objects=len(gc.get_objects()),
-            futures=len(store._network._told) if client else 0,
+            futures=len(store._network._sinks) if client else 0,
             watches=store._watches.number if client else 0,
         )
 

@@ -1,7 +1,4 @@
-"""The runs of one transaction function on a cluster: how long to pause before the next, and when to give up.
-
-Floor: store.
-"""
+"""The attempts of one call: how long to pause before running its function again, and when to give up."""
 
 from __future__ import annotations
 
@@ -14,17 +11,17 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.5
 
 _YOUNG: Final = 0.5
-"""The share of the time that a run may take up to which it is not too old by itself."""
+"""A run that took no more than this share of its time limit is not too old by itself."""
 
 _STANDSTILL: Final = 1.0
-"""Seconds without an answer after which the cluster, and not the function, is to blame for what took too long."""
+"""After so many seconds without an answer it is the cluster that took too long, not the function."""
 
 
 class Attempts:
     """The runs of one call's function.
 
     Args:
-        retries: how often it is run again at most.
+        retries: how often it is run again, at most.
         pause: waits for a random part of so many seconds.
         retried: called when it is run again.
 
@@ -44,25 +41,25 @@ class Attempts:
         self.failure: StoreError | None = None
 
     def waited(self, seconds: float) -> None:
-        """Note that the present run has waited for an answer, or for its turn, for so long."""
+        """Record that the current run has waited so long for an answer, or for its turn."""
         if seconds > self._longest_wait:
             self._longest_wait = seconds
 
     async def again(self, failure: StoreError, ran: float = 0.0) -> None:
-        """Return when the function may be run again.
+        """Pause, and return when the function may run again.
 
         Args:
             failure: what ended the last run.
-            ran: how long the last run took, as a share of what it may take.
+            ran: how long the last run took, as a share of its time limit.
 
         Raises:
-            StoreError: what ended the last run, if another one is of no use.
+            StoreError: what ended the last run, if another one would not help.
         """
         self.failure = failure
-        # A cluster that recovers, which may take it a tenth of a second, calls all that it has begun too old.
+        # After a recovery, which may take a tenth of a second, the cluster calls every running transaction too old.
         if isinstance(failure, TransactionTooOld) and ran > _YOUNG:
-            # A function that was answered all the time takes too long by itself, and would again. Otherwise the cluster
-            # stood still; but not twice.
+            # If the cluster answered all the time, the function itself takes too long, and would again. Otherwise the
+            # cluster stood still; that excuse counts once.
             if self._too_old or self._longest_wait < _STANDSTILL:
                 raise failure
             self._too_old = True

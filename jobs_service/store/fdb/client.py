@@ -1,7 +1,7 @@
-"""FoundationDB's client library: loaded and started once per process, and its futures brought to the loop.
+"""FoundationDB's client library: loaded and started once per process, its futures bridged into the event loop.
 
-Floor: store. The client has one network thread per process, whatever the number of databases, and cannot be started
-twice; so there is one `Network` as well, made with the first store that is opened.
+The client has one network thread per process, for any number of databases, and cannot be started twice. So there is
+one `Network` per process, which the first store that is opened makes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Network:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._numbers = itertools.count(1)
-        self._told: dict[int, Callable[[int], object]] = {}
+        self._sinks: dict[int, Callable[[int], object]] = {}
         # The client keeps its address, so it must never be collected.
         self._callback = _CALLBACK(self._on_ready)
         self._stopped = False
@@ -79,9 +79,9 @@ class Network:
             )
 
     def new_database(self, cluster_file: str) -> Any:
-        """Return a handle of a database that nobody else has.
+        """Return a new handle of a database.
 
-        `fdb.open` gives everybody in the process who names the same file one and the same handle: options that an
+        `fdb.open` returns the same handle to everybody in the process who names the same file: options that an
         application sets on it would hold for the store as well, and the file would be read only once.
 
         Args:
@@ -99,28 +99,28 @@ class Network:
     def cancel(self, native: Any) -> None:
         """Cancel one of the client's futures or transactions, unless the client has stopped.
 
-        It stops when the interpreter ends. Coroutines that nobody has waited for, of programs that do not close what
-        they have opened, are collected after that; a future that they cancel then has the process crash.
+        The client stops when the interpreter ends. If a program does not close its store, abandoned coroutines are
+        collected after that; canceling a future then would crash the process.
         """
         if not self._stopped:
             native.cancel()
 
-    def tell(self, future: Any, sink: Callable[[int], object]) -> int:
+    def notify(self, future: Any, sink: Callable[[int], object]) -> int:
         """Have `sink` called with the number returned here when a future is ready.
 
-        On the client's thread, or before this returns.
+        It is called on the client's thread, possibly before this method returns.
         """
         number = next(self._numbers)
-        self._told[number] = sink
+        self._sinks[number] = sink
         future.capi.fdb_future_set_callback(future.fpointer, self._callback, number)
         return number
 
     def _on_ready(self, _: int | None, number: int) -> None:
-        self._told.pop(number)(number)
+        self._sinks.pop(number)(number)
 
 
 class Bridge:
-    """Wakes coroutines of one loop when futures of the client are ready: one wake-up for all that are ready by then.
+    """Wakes coroutines of one loop when the client's futures are ready, with one wake-up for many futures.
 
     Args:
         network: the client.
@@ -139,7 +139,7 @@ class Bridge:
         if future.is_ready():
             return
         waiter = self._loop.create_future()
-        number = self._network.tell(future, self._on_ready)
+        number = self._network.notify(future, self._on_ready)
         self._waiting[number] = waiter
         try:
             await waiter

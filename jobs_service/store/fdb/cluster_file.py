@@ -1,7 +1,7 @@
-"""The cluster file, which names a cluster by its coordinators: read, checked, and watched for changes. Floor: store.
+"""The cluster file, which names a cluster by its coordinators: read, checked, and watched for changes.
 
-The client reads it when a database is opened. It writes it itself when the cluster's operators choose other
-coordinators, but it does not follow whoever else writes another cluster into it.
+The client reads it when a database is opened. It rewrites it when the cluster's operators choose other coordinators,
+but it does not follow when somebody writes another cluster into it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Self
 from jobs_service.errors import StoreError, shown
 
 CONNECTION_STRING: Final = b"\xff\xff/connection_string"
-"""Under this key the client tells what it knows of the cluster."""
+"""Under this key the client shows the cluster file's line as it knows it."""
 
 _VARIABLE: Final = "FDB_CLUSTER_FILE"
 _INSTALLED: Final = "/usr/local/etc/foundationdb" if sys.platform == "darwin" else "/etc/foundationdb"
@@ -33,7 +33,7 @@ class Coordinator:
     Attributes:
         host: an IP address without brackets, or a name.
         port: the port.
-        tls: whether it is spoken to by TLS.
+        tls: whether it speaks TLS.
     """
 
     host: str
@@ -42,7 +42,7 @@ class Coordinator:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what `HOST:PORT[:tls]` names."""
+        """Parse `HOST:PORT[:tls]`."""
         bare = text.removesuffix(":tls")
         host, _, port = bare.rpartition(":")
         return cls(host.strip("[]"), int(port), bare != text)
@@ -53,7 +53,7 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a cluster file says.
+    """The content of a cluster file.
 
     Attributes:
         text: the line.
@@ -67,7 +67,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, content: str) -> Self | None:
-        """Return what a file's content says, None if it is not that of a cluster file."""
+        """Parse a file's content; None if it is not a cluster file."""
         lines = [line.strip() for line in content.splitlines()]
         named = [line for line in lines if line and not line.startswith("#")]
         match = _FORM.fullmatch(named[0]) if len(named) == 1 else None
@@ -87,10 +87,10 @@ class Cluster:
 
 
 def read_cluster_file(path: str) -> Cluster:
-    """Return what a cluster file says.
+    """Read a cluster file.
 
     Raises:
-        StoreError: it cannot be read, or is none: the client would wait for the cluster that it does not name.
+        StoreError: it cannot be read, or is no cluster file: the client would wait for ever.
     """
     try:
         found = Cluster.parse(Path(path).read_text(encoding="utf-8"))
@@ -115,10 +115,10 @@ def default_cluster_file() -> str:
 
 
 class FileWatch:
-    """Tells when a cluster file names another cluster than the one that a process uses.
+    """Finds out when a cluster file names another cluster than the one that a process uses.
 
-    When operators choose other coordinators, file and client change one after the other. So a difference counts when it
-    is still there at the next look.
+    When operators choose other coordinators, file and client change one after the other. So a difference counts only if
+    it is still there at the next comparison.
 
     Args:
         path: of the file.
@@ -131,7 +131,7 @@ class FileWatch:
         self._suspected = False
 
     def is_due(self, now: float) -> bool:
-        """Return whether the file is to be compared, because it was written; it is looked at now and then only.
+        """Return whether the file should be compared, because it was written; checks the file only now and then.
 
         Args:
             now: seconds of a clock that never goes back.
@@ -145,15 +145,15 @@ class FileWatch:
         return changed or self._suspected
 
     def differing(self, used: str) -> Cluster | None:
-        """Return what the file says if that is another cluster; None also as long as that may be about to pass.
+        """Return the cluster that the file names if it is another one; None also while the difference may be temporary.
 
         Args:
-            used: what the client says that it uses, in the form of a cluster file.
+            used: the line of the cluster that the client uses.
         """
         try:
             said = Cluster.parse(Path(self.path).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            said = None  # Nobody is led astray by it.
+            said = None  # It names no cluster, so it misleads nobody.
         if said is None or said.is_same_as(used):
             self._suspected = False
             return None

@@ -1,4 +1,4 @@
-"""Commits of FoundationDB, each of which happens at most once: an unknown outcome is found out by the commit's mark."""
+"""Commits that happen at most once: when the outcome of one is unknown, the store looks for its mark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 log = EventLog("jobs_service.store")
 
 _LAST_WORDS: Final = 1000
-"""Milliseconds that closing waits for the removal of its marks."""
+"""Milliseconds that closing waits for the removal of the store's marks."""
 
 
 class Committer(Connection):
@@ -37,10 +37,10 @@ class Committer(Connection):
     async def _commit(
         self, transaction: FdbTransaction, result: T, abandoned: Callable[[T], None] | None
     ) -> StoreError | None:
-        """Commit; return why that did not happen and the function may be run again, None if it did.
+        """Commit; return None if that happened, else why it did not: then the function may run again.
 
         Raises:
-            StoreError: it did not happen, and never will; or, if StoreUnavailable, nobody can find out.
+            StoreError: it did not happen and never will; or, if StoreUnavailable, the outcome stays unknown.
         """
         assert self._marks is not None
         mark = self._marks.new()
@@ -49,14 +49,14 @@ class Committer(Connection):
         try:
             return await self._outcome(transaction, commit, mark)
         except asyncio.CancelledError:
-            # It is under way all the same; whoever called has gone, and hears of it otherwise.
+            # The commit goes on without its caller, who learns of it by `abandoned`.
             self._run_in_background(self._come_late(transaction, commit, mark, result, abandoned))
             raise
 
     def _leave_mark(self, mark: Mark, native: Any) -> None:
-        """Have a mark written with a transaction, and old ones removed."""
-        # Whoever finds out what became of the commit writes here, and it can happen no more. The client ignores such a
-        # claim on what the transaction has written already, so it comes first.
+        """Add a mark, and the removal of old ones, to a transaction."""
+        # A tombstone under this key conflicts with the commit, which can then not happen any more. The client ignores
+        # read conflicts on keys that the transaction has written already, so this comes first.
         native.add_read_conflict_key(mark.key)
         native.set_versionstamped_value(mark.key, bytes(STAMP_BYTES) + HAPPENED + bytes(OFFSET_BYTES))
         for key in mark.removed:
@@ -68,7 +68,7 @@ class Committer(Connection):
         return transaction.native.commit(), stamp
 
     async def _outcome(self, transaction: FdbTransaction, commit: tuple[Any, Any], mark: Mark) -> StoreError | None:
-        """Return why a commit did not happen and may be tried again, None if it did."""
+        """Wait for a commit; return None if it happened, else why it did not: then it may be tried again."""
         assert self._marks is not None
         committed, stamp = commit
         try:
@@ -88,14 +88,14 @@ class Committer(Connection):
             await self._bridge.until(stamp)
             transaction.stamp.value = stamp.value
         except fdb.FDBError as error:
-            # It has happened, and the mark tells when.
+            # The commit has happened. The mark has its versionstamp.
             return await self._unknown_outcome(transaction, mark, translated(error))
         self._counters.commits += 1
         self._marks.committed(mark)
         return None
 
     async def _unknown_outcome(self, transaction: FdbTransaction, mark: Mark, failure: StoreError) -> StoreError | None:
-        """Return the error of a commit of unknown outcome if it did not happen, None if it did."""
+        """Find out about a commit of unknown outcome: return None if it happened, else its error."""
         assert self._marks is not None
         self._counters.unknown_commits += 1
         try:
@@ -116,14 +116,14 @@ class Committer(Connection):
         return None
 
     async def _find_out(self, mark: Mark, began: int) -> bytes | None:
-        """Return the versionstamp of a commit whose outcome was unknown; None if it did not happen, and never will.
+        """Return the versionstamp of a commit whose outcome is unknown; None if it did not happen and never will.
 
         Args:
             mark: of the commit.
-            began: the version that its transaction has read.
+            began: the version that its transaction read.
 
         Raises:
-            StoreUnavailable: nobody can find out.
+            StoreUnavailable: it cannot be found out.
         """
         assert self._marks is not None
         pause = FIRST_PAUSE
@@ -136,7 +136,7 @@ class Committer(Connection):
                 stamp = self._marks.stamp_of(value.value, began, version.wait())
                 if stamp is not None:
                     return stamp
-                # A tombstone: once it is written, a commit that is still under way conflicts with it.
+                # A tombstone. Once it is written, a commit that is still under way conflicts with it.
                 native.set_versionstamped_value(mark.key, bytes(STAMP_BYTES + OFFSET_BYTES))
                 done = native.commit()
                 await self._bridge.until(done)
@@ -162,7 +162,7 @@ class Committer(Connection):
         result: T,
         abandoned: Callable[[T], None] | None,
     ) -> None:
-        """Find out what became of a commit whose caller has gone, and tell of it if it happened."""
+        """Wait for a commit whose caller has gone, and call `abandoned` if it happened."""
         try:
             failure = await self._outcome(transaction, commit, mark)
         except StoreError as error:
@@ -171,7 +171,7 @@ class Committer(Connection):
             abandoned(result)
 
     async def _remove_marks(self) -> None:
-        """Remove the marks of commits whose outcome is known. If that fails, they go when they are old."""
+        """Remove the marks of commits whose outcome is known. If that fails, a sweeper removes them later."""
         keys = self._marks.take_settled() if self._marks is not None else []
         if not keys:
             return

@@ -1,7 +1,4 @@
-"""What a store on a cluster counts of its transactions and watches: for dashboards, and for whoever looks for a cause.
-
-Floor: store.
-"""
+"""Counters of a cluster's transactions and watches, for dashboards and for finding the cause of trouble."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ class Counters:
 
     Attributes:
         transactions: runs of transaction functions that were begun.
-        commits: those that wrote something, and took effect.
-        retries: runs that were another attempt.
+        commits: transactions that wrote something, and took effect.
+        retries: runs that repeated an earlier one.
         conflicts: commits that failed because others had written what they had read.
-        unknown_commits: commits of which the cluster did not say whether they happened, so that it was found out.
-        unknown_commits_happened: those of them that had.
-        watches_lost: watches that the client gave up; whoever waits looks again, after a pause.
-        directory_lookups: how often the directory was looked for.
+        unknown_commits: commits whose outcome the cluster did not say, so that the store looked for their marks.
+        unknown_commits_happened: how many of these had happened.
+        watches_lost: watches that the client gave up; their waiters read again, after a pause.
+        directory_lookups: how often the store looked up its directory.
     """
 
     transactions: int = 0

@@ -1,8 +1,8 @@
-"""Why a cluster does not answer: what its coordinators do when they are spoken to. Floor: store.
+"""Finding out why a cluster does not answer.
 
-FoundationDB's client waits for a cluster without a word, for whatever reason there is none. This looks for the reason
-in the way an operator would: does anything listen at the coordinators' addresses, does it speak TLS or not as the
-cluster file says, and what does the client's own status say. It blocks, for some seconds at most.
+FoundationDB's client waits for a cluster in silence, whatever the reason. This looks for the reason as an operator
+would: does anything listen at the coordinators' addresses, does it speak TLS or not as the cluster file says, and what
+does the client's own status say. It blocks, for some seconds at most.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Reason:
 
     Attributes:
         text: in one line, for an error.
-        lasting: whether waiting is of no use: somebody has to change something.
+        lasting: whether waiting does not help, because somebody has to change something.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Reason:
 
 
 def why_silent(database: Any, cluster: Cluster) -> Reason | None:
-    """Return why a cluster does not answer, None if that cannot be seen from here; blocks.
+    """Return why a cluster does not answer, None if nothing shows the reason; blocks.
 
     Args:
         database: the client's handle.
@@ -90,9 +90,9 @@ def _refusal(coordinator: Coordinator) -> str | None:
 
 
 def _speaks_tls(coordinator: Coordinator) -> bool:
-    """Whether what listens there answers the beginning of a TLS connection in kind."""
+    """Whether the listener answers the beginning of a TLS connection with TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Nothing is sent to it but a greeting, and nothing of what it says is believed.
+    # Only a greeting is sent, and nothing of the answer is trusted: no need to verify who it is.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
@@ -111,7 +111,7 @@ def _speaks_tls(coordinator: Coordinator) -> bool:
 
 
 def _status_reason(database: Any) -> Reason | None:
-    """Return what the client itself says of the cluster."""
+    """Return the reason that the client itself gives."""
     native = database.create_transaction()
     native.options.set_timeout(_STATUS_MILLISECONDS)
     try:
@@ -125,7 +125,7 @@ def _status_reason(database: Any) -> Reason | None:
 
 
 def reason_in(status: Any) -> Reason | None:
-    """Return what a status document says of why there are no transactions, None if it says nothing of that."""
+    """Return why there are no transactions according to a status document, None if it does not say."""
     client = status.get("client", {})
     messages = [*client.get("messages", []), *status.get("cluster", {}).get("messages", [])]
     for message in messages:

@@ -1,8 +1,8 @@
-"""Where in a cluster the jobs' keys are: a path of the directory layer, and the format of what is there. Floor: store.
+"""Where in a cluster the jobs' keys are: a path of the directory layer, and the format of its keys.
 
-Whoever moves directories sets FoundationDB's metadata version key, which every transaction sees for nothing. When it
-has changed, one round trip of plain reads tells whether this directory is still where it was; the directory layer's own
-look-up, which blocks a thread, is only for the first time and for a directory that has gone.
+Moving a directory changes FoundationDB's metadata version key, which every transaction gets without an extra request.
+When it has changed, one round trip of plain reads shows whether this directory is still where it was. The directory
+layer's own look-up, which blocks a thread, is only for the first time and for a directory that has gone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from jobs_service.errors import InvalidAddress, StoreError, StoreUnavailable, in
 from jobs_service.store.fdb.errors import DATABASE_LOCKED
 
 DIRECTORY: Final = ("jobs_service",)
-"""Where in the directory layer the jobs' keys are by default."""
+"""The default path in the directory layer."""
 
 METADATA_VERSION: Final = b"\xff/metadataVersion"
 
 FORMAT: Final = 1
-"""Of the keys in the directory; a newer one is refused."""
+"""The format of the keys in the directory; a newer one is refused."""
 
 _FORMAT_KEY: Final = b"\xffformat"
 """Follows the directory's prefix; no tuple, and no mark, begins with it."""
@@ -43,8 +43,7 @@ class Location:
     Attributes:
         prefix: of all its keys.
         metadata: the metadata version at which it was found there.
-        entries: the directory layer's keys that lead to it, with their values; empty if it is not known which they
-            are.
+        entries: the directory layer's keys that lead to it, with their values; empty if they are unknown.
     """
 
     prefix: bytes
@@ -56,10 +55,10 @@ def directory_path(text: str, what: str) -> tuple[str, ...]:
     """Return the path of a directory that is given as `a/b`.
 
     Args:
-        what: names it in the error.
+        what: names the path in the error.
 
     Raises:
-        InvalidAddress: there can be no such directory.
+        InvalidAddress: no directory can have this path.
     """
     parts = tuple(text.split("/"))
     if not all(parts) or len(text) > _LONGEST_PATH or not text.isprintable():
@@ -71,14 +70,14 @@ def directory_path(text: str, what: str) -> tuple[str, ...]:
 
 
 def split_address(rest: str, default: str) -> tuple[str, tuple[str, ...]]:
-    """Return the cluster file and the directory that are named by what stands behind `fdb:`.
+    """Return the cluster file and the directory of an address, which is given without its `fdb:`.
 
     Args:
         rest: `[CLUSTER_FILE][?directory=PATH]`.
         default: the path if the address has none.
 
     Raises:
-        InvalidAddress: an address with something else behind the question mark, or of a directory that cannot be.
+        InvalidAddress: something else is behind the question mark, or no directory can have this path.
     """
     file, mark, parameter = rest.rpartition("?")
     if not mark:
@@ -89,7 +88,7 @@ def split_address(rest: str, default: str) -> tuple[str, tuple[str, ...]]:
 
 
 def address_of(cluster_file: str, path: tuple[str, ...]) -> str:
-    """Return the address of a store; the usual directory is not named."""
+    """Return the address of a store, without the directory if it is the default."""
     return f"fdb:{cluster_file}" if path == DIRECTORY else f"fdb:{cluster_file}?{_PARAMETER}{'/'.join(path)}"
 
 
@@ -100,7 +99,7 @@ def look_up(native: Any, path: tuple[str, ...]) -> Location:
         native: the client's transaction, which this commits.
 
     Raises:
-        StoreError: what is there has a newer format, or the directory layer cannot say where it is.
+        StoreError: the directory has a newer format, or the directory layer can neither find nor make it.
         fdb.FDBError: the client's error.
     """
     while True:
@@ -119,7 +118,7 @@ def look_up(native: Any, path: tuple[str, ...]) -> Location:
 
 
 async def is_still_there(native: Any, location: Location, until: Callable[[Any], Awaitable[None]]) -> bool:
-    """Return whether a transaction sees the directory where it was; False also if only a look-up can tell.
+    """Return whether a transaction sees the directory where it was; False also if only a look-up can find out.
 
     Args:
         native: the client's transaction.

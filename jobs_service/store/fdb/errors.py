@@ -1,4 +1,4 @@
-"""What FoundationDB's error codes mean to a store, whether the client library is there or simulated. Floor: store."""
+"""FoundationDB's error codes as errors of the store; used with the client library, and by the simulated cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RETRYABLE: Final = frozenset(
         1223,  # proxy_tag_throttled
     }
 )
-"""Beside those that are retryable by their class."""
+"""Codes that are retryable, beside those whose class is."""
 
 _INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
     NOT_COMMITTED,
@@ -50,14 +50,14 @@ _INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
     1036,  # accessed_unreadable
     1225,  # storage_quota_exceeded
 }
-"""What the client or a proxy answers instead of committing."""
+"""Codes that the client or a proxy answers instead of committing."""
 
 _CLIENT_REFUSALS: Final = range(2000, 3000)
-"""Calls that the client refuses by itself, such as transactions that are too large, and tenants that are not there."""
+"""Codes of calls that the client itself refuses, such as transactions that are too large, and missing tenants."""
 
 
 def error_of(code: int, description: str) -> StoreError:
-    """Return one of the client's errors as one of ours."""
+    """Return the store's error for one of the client's."""
     found = _CLASSES.get(code, StoreError)(f"{description[:1].lower()}{description[1:]} ({code})")
     if code in _RETRYABLE:
         found.retryable = True
@@ -68,7 +68,7 @@ def may_have_committed(code: int) -> bool:
     """Return whether a commit that ended with this error may have happened all the same, or may still happen.
 
     The client's own predicate `maybe_committed` names 1021 and 1039 only. A commit that was abandoned at its time limit
-    (1031) may have happened as well, and so may one that ended with an error that nobody has heard of: so the errors
-    are named that are only ever met instead of a commit.
+    (1031) may have happened as well, and so may one that ended with an unknown error. So those errors are listed that
+    rule a commit out.
     """
     return code not in _INSTEAD_OF_A_COMMIT and code not in _CLIENT_REFUSALS

@@ -32,7 +32,7 @@ class Locator(SilenceExplainer):
     _finding: asyncio.Lock
 
     async def _locate(self) -> bytes:
-        """Return the directory's prefix, looking for it when that is not known."""
+        """Return the directory's prefix; look it up if it is unknown."""
         if self._prefix is None:
             async with self._finding:
                 if self._prefix is None:
@@ -46,7 +46,7 @@ class Locator(SilenceExplainer):
         limit = self._settings.transaction_timeout
         native.options.set_timeout(int(limit * 1000))
         looking = self._loop.run_in_executor(self._executor, look_up, native, self._directory)
-        # Also if nobody waits any more when it fails.
+        # Retrieve the error, so that asyncio does not complain if nobody waits any more.
         looking.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             if self._location is None:
@@ -71,12 +71,16 @@ class Locator(SilenceExplainer):
             self._prefix = found.prefix
             self._marks = Marks(found.prefix + _MARKS, self._sources.token)
 
-    async def _check_directory(self, native: Any, metadata: Any, told: bytes | None) -> None:
-        """See that the directory is where the caller was told that it is, in the state that a transaction sees."""
+    async def _check_directory(self, native: Any, metadata: Any, expected: bytes | None) -> None:
+        """Check that a transaction sees the directory where the store's user expects it.
+
+        Raises:
+            DirectoryMoved: it is elsewhere now.
+        """
         await self._bridge.until(metadata)
         if self._prefix is not None and not self._is_found_at(metadata.value):
             await self._find_again(native, metadata.value)
-        if told is not None and told != self._prefix:
+        if expected is not None and expected != self._prefix:
             raise DirectoryMoved(
                 f"store {self.address}: the directory {'/'.join(self._directory)} was moved or removed and there is a "
                 "new one; nothing was written"
@@ -86,11 +90,11 @@ class Locator(SilenceExplainer):
         return self._location is None or self._location.metadata == metadata
 
     async def _find_again(self, native: Any, metadata: bytes | None) -> None:
-        """Find the directory in the state that a transaction sees, whose metadata version is another one."""
+        """Find the directory in the state of a transaction that sees another metadata version."""
         location = self._location
         assert location is not None
         if await is_still_there(native, location, self._bridge.until):
-            # Of transactions that overlap the newest one counts: the others' states are seldom seen again.
+            # Transactions overlap. The newest state counts: older ones are seldom seen again.
             if (metadata or b"") > (location.metadata or b"") and self._location is location:
                 self._location = replace(location, metadata=metadata)
             return
@@ -99,7 +103,7 @@ class Locator(SilenceExplainer):
                 await self._look_up()
 
     async def _compare_file(self) -> None:
-        """Tell whether the cluster file names another cluster than the one that is used; the client does not."""
+        """Log an error if the cluster file names another cluster than the one in use: the client does not notice it."""
         native = self._database.create_transaction()
         try:
             used = native.get(CONNECTION_STRING)

@@ -1,6 +1,6 @@
-"""What the client answers, values and pairs, taken out of its memory without the package's objects for each.
+"""The client's answers, values and pairs, read from its memory without the Python package's object for each.
 
-Floor: store. Measured on two cores, CPython 3.11: a value takes 6 microseconds from the call to its bytes, with the
+Measured on two cores, CPython 3.11: a value takes 6 microseconds from the call to its bytes, with the
 package's objects 10; a pair of a range 1.8 and 3.4.
 """
 
@@ -18,11 +18,11 @@ _PAIR: Final = struct.Struct("=QiQi")
 
 
 class Reply:
-    """An answer that is on its way, of a transaction that runs on the loop.
+    """A pending answer to a read of a transaction that runs on the loop.
 
     Args:
         capi: the client library.
-        fpointer: its future, which is let go with this.
+        fpointer: the library's future, which is destroyed with this object.
     """
 
     __slots__ = ("capi", "fpointer")
@@ -35,15 +35,15 @@ class Reply:
         self.capi.fdb_future_destroy(self.fpointer)
 
     def is_ready(self) -> bool:
-        """Whether it is there, be it an error."""
+        """Whether the answer, or an error, has arrived."""
         return bool(self.capi.fdb_future_is_ready(self.fpointer))
 
 
 def values_of(replies: Sequence[Reply]) -> list[bytes | None]:
-    """Return what replies to `get` say, all of them ready; None for what is not there.
+    """Return the values of replies to `get`, all of them ready; None for a missing key.
 
     Raises:
-        fdb.FDBError: what one of the reads met.
+        fdb.FDBError: one of the reads failed.
     """
     values: list[bytes | None] = []
     present, length, start = ctypes.c_int(), ctypes.c_int(), ctypes.POINTER(ctypes.c_byte)()
@@ -55,10 +55,10 @@ def values_of(replies: Sequence[Reply]) -> list[bytes | None]:
 
 
 def pairs_of(reply: Reply) -> tuple[list[KeyValue], bool]:
-    """Return what a reply to a range read says, which is ready, and whether there is more.
+    """Return the pairs of a range read's reply, which is ready, and whether there are more.
 
     Raises:
-        fdb.FDBError: what the read met.
+        fdb.FDBError: the read failed.
     """
     get = reply.capi.fdb_future_get_keyvalue_array
     start, count, more = get.argtypes[1]._type_(), ctypes.c_int(), ctypes.c_int()

@@ -26,7 +26,7 @@ class SilenceExplainer(Connection):
     _location: Location | None
 
     def _explain_later(self) -> None:
-        """Have it looked for the reason why nothing answers; whoever fails next can tell it."""
+        """Find out in the background why nothing answers: the next call that fails says it."""
         if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
             self._explaining = True
             self._run_in_background(self._explain(self._cluster))
@@ -38,9 +38,10 @@ class SilenceExplainer(Connection):
             self._explaining = False
 
     async def _reason(self, cluster: Cluster) -> Reason | None:
-        """Return why nothing answers. Whoever asks may go; it is looked for to its end, which takes seconds.
+        """Return why nothing answers, which takes seconds to find out.
 
-        Others who ask meanwhile get the same answer: the look may take longer than each of them waits.
+        It goes on when the caller is canceled, and callers who come meanwhile share it: it may take longer than each
+        of them waits.
         """
         assert self._loop is not None
         if self._looking is None:
@@ -50,13 +51,13 @@ class SilenceExplainer(Connection):
 
     def _looked(self, looking: asyncio.Future[Reason | None]) -> None:
         self._looking = None
-        looking.exception()  # Also if nobody waits any more.
+        looking.exception()  # Retrieved, so that asyncio does not complain if nobody waits for it.
 
     async def _explain_silence(self, looking: asyncio.Future[Location]) -> None:
-        """Wait for a first answer, and look for the reason when it does not come soon.
+        """Wait for the cluster's first answer; if it does not come soon, find out why.
 
         Raises:
-            StoreUnavailable: it will not come, whatever time passes.
+            StoreUnavailable: it will never come.
         """
         assert self._loop is not None
         await asyncio.wait([looking], timeout=_SILENT)

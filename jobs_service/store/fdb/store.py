@@ -1,9 +1,9 @@
-"""The FoundationDB store: transactions run on the loop, their futures completed by callbacks. Floor: store.
+"""The FoundationDB store: transactions run on the loop, their futures completed by callbacks.
 
-No thread is held on the hot path: a transaction function is suspended at a read that is not there yet, and resumed
-when the client says that it is. What a call does happens at most once: every transaction that writes leaves a mark, and
-where the client does not know whether a commit happened, the mark is looked for before the function is run again
-(`marks`).
+The hot path uses no thread: a transaction function is suspended at a read whose answer has not arrived, and resumed
+when the client has it. What a call does happens at most once: every transaction that writes leaves a mark. If the
+client does not know whether a commit happened, the store looks for the mark before it runs the function again
+(`commit_marks`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         self, cluster_file: str, *, settings: Settings, sources: Sources, directory: tuple[str, ...] = DIRECTORY
     ) -> None:
         self.address = address_of(cluster_file, directory)
-        # Where a versionstamp goes is said in 4 bytes behind the key or value, and the client counts them.
+        # The offset of a versionstamp stands behind the key or value, and the client counts it.
         self.limits = Limits(key=Limits.key - OFFSET_BYTES, value=Limits.value - OFFSET_BYTES)
         self._counters = Counters()
         self._cluster_file = cluster_file
@@ -101,7 +101,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
 
     @property
     def conflicts(self) -> int:
-        """How many commits failed so far because others had written what they had read."""
+        """How many commits have failed because others had written what they had read."""
         return self._counters.conflicts
 
     def metrics(self) -> dict[str, int]:
@@ -132,7 +132,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
             self._executor,
             limit=self._settings.fdb_max_watches,
             poll=self._settings.fdb_watch_poll,
-            look=self._values_of,
+            values_of=self._values_of,
             lost=self._watch_lost,
         )
         self._calls = Calls()
@@ -140,7 +140,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         self._looking = None
         self._finding = asyncio.Lock()
         self._prefix = None
-        self._told: bytes | None = None
+        self._promised_prefix: bytes | None = None
         self._location = None
         self._marks = None
         self._opened = True
@@ -148,9 +148,9 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         self._sweeper.start()
 
     def _connect(self) -> Network:
-        """Start the client and make the database's handle, which connects when it is used; in a thread."""
+        """Start the client and make the database's handle, which connects when it is first used; runs in a thread."""
         file = self._cluster_file or default_cluster_file()
-        # Without a name it is the client who says what is wrong.
+        # If none is named, and there is none, the client says what is wrong.
         self._cluster = read_cluster_file(file) if self._cluster_file or Path(file).exists() else None
         self._file = FileWatch(file)
         network = Network.started(self._settings.fdb_library)
@@ -175,19 +175,19 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
             raise asyncio.CancelledError
 
     async def _end(self) -> None:
-        """Let calls end, find out what is left to be found out, and let go of everything."""
+        """Wait for the calls and for work in the background, then release everything."""
         await self._sweeper.stop()
         await self._calls.ended()
         await self._end_background()
         await self._watches.close(f"store {self.address} was closed")
         await self._remove_marks()
-        # Who looks for a reason just now ends by themselves: the loop must not stand still as long.
+        # A search for the reason of silence ends by itself; waiting for it would block the loop for seconds.
         self._executor.shutdown(wait=self._looking is None)
         self._database = None
 
     async def prefix(self) -> bytes:
         found = await self._call(self._locate())
-        self._told = found
+        self._promised_prefix = found
         return found
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
@@ -232,7 +232,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
     async def _call(
         self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None, otherwise: str = "try again later"
     ) -> T:
-        """Wait for a transaction within its time limit; the error for that says what may be otherwise."""
+        """Wait for a transaction within its time limit; `otherwise` is what the error for exceeding it ends with."""
         try:
             self._usable()
         except StoreError:
@@ -266,10 +266,10 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         abandoned: Callable[[T], None] | None = None,
         before: asyncio.Future[Any] | None = None,
     ) -> T:
-        """Run the function until it has been read, or committed, which waits until another call has ended."""
+        """Run the function until its reads are valid, or its writes committed; commit after the call `before`."""
         if self._prefix is None and not read_only:
             await self._locate()
-        told = self._told
+        expected = self._promised_prefix
         assert self._loop is not None
         while True:
             began = self._loop.time()
@@ -281,7 +281,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
                     attempts.waited(await self._until_done(before))
                 failure = transaction.broken
                 if failure is None:
-                    await self._check_directory(transaction.native, metadata, told)
+                    await self._check_directory(transaction.native, metadata, expected)
                     if read_only or not transaction.writes:
                         await self._arm(transaction)
                         live = True
@@ -316,9 +316,9 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
             self._run_in_background(self._compare_file())
         native = self._database.create_transaction()
         self._choose_options(native)
-        # It comes with the read version: no storage server is asked.
+        # It comes with the read version, without a request to a storage server.
         metadata = native.snapshot.get(METADATA_VERSION)
-        # Asked for now, because it cannot be asked for any more when the commit has failed.
+        # Requested now, because that is not possible any more when the commit has failed.
         version = None if read_only else native.get_read_version()
         return FdbTransaction(native, self.limits, read_only=read_only, version=version), metadata
 
@@ -329,7 +329,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
             native.options.set_tag(self._settings.fdb_tag)
 
     def _end_run(self, transaction: FdbTransaction, live: bool) -> None:
-        """End a run; `live` if its commit, or its watches, are to go on."""
+        """End a run. If it is `live`, its commit or its watches go on."""
         transaction.end()
         for watch in transaction.watches:
             watch.fire(StoreError("the watch was lost: its transaction did not commit"))

@@ -1,6 +1,6 @@
-"""Removes the marks that killed processes have left in a cluster, from stores that are open for long. Floor: store.
+"""Removes the marks that killed processes have left in a cluster.
 
-A command that ends after a second never does it, and of many daemons only one at a time.
+Only stores that are open for long do it, one of them at a time; a command that ends after a second never does.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FIRST: Final = (60.0, 600.0)
 """Seconds that a store is open, at least and at most, before its first sweep."""
 
 _PERIOD: Final = 3600.0
-"""Seconds between two sweeps, whoever does them."""
+"""Seconds between two sweeps, of whatever store."""
 
 _VERSIONS_PER_SECOND: Final = 1_000_000
 
 _PAGE: Final = 1000
-"""Marks that are looked at in one transaction."""
+"""Marks that one transaction reads."""
 
 
 class MarkSweeper:
@@ -46,7 +46,7 @@ class MarkSweeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Have the first sweep take place in some minutes."""
+        """Schedule the first sweep, some minutes from now."""
         self._wait(self._sources.uniform(*_FIRST))
 
     async def stop(self) -> None:
@@ -58,7 +58,7 @@ class MarkSweeper:
             await asyncio.wait([self._task])
 
     def _wait(self, seconds: float) -> None:
-        # A timer and no task: a program that forgets to close its store leaves none behind.
+        # A timer, not a sleeping task, which a program that forgets to close its store would leave behind.
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     def _begin(self) -> None:
@@ -71,10 +71,10 @@ class MarkSweeper:
         self._wait(self._sources.uniform(_PERIOD / 2, _PERIOD))
 
     async def sweep(self, *, pause: float = _PERIOD) -> None:
-        """Remove all marks that are old, unless somebody has begun to do so a short while ago.
+        """Remove all old marks, unless some store has begun a sweep a short while ago.
 
         Args:
-            pause: seconds since then.
+            pause: seconds that must have passed since then.
 
         Raises:
             StoreError: it was not finished.
@@ -90,9 +90,9 @@ class MarkSweeper:
 
 
 class _Claim:
-    """A transaction function that returns whether a sweep is due, and notes that it begins.
+    """A transaction function that returns whether a sweep is due, and if so records its beginning.
 
-    The key in front of all marks has the versionstamp of the last one.
+    The key in front of all marks has the versionstamp of the last sweep's beginning.
     """
 
     def __init__(self, marks: Marks, pause: int) -> None:
@@ -109,15 +109,15 @@ class _Claim:
 
 
 class _Page:
-    """A transaction function that removes the stale ones of some marks, and returns where to go on; None at the end."""
+    """A transaction function that removes the stale ones among some marks; returns where to go on, None at the end."""
 
     def __init__(self, marks: Marks, begin: bytes) -> None:
         self._marks = marks
         self._begin = begin
 
     async def __call__(self, transaction: Transaction) -> bytes | None:
-        # By snapshot, for the marks that are not touched are written all the time, but with a read conflict on each
-        # that is: what is removed is what was seen.
+        # By snapshot, because other stores write marks all the time. But each mark that is removed gets a read
+        # conflict, so that it is the one that was read.
         end = self._marks.end
         pairs = await transaction.snapshot.get_range(self._begin, end, limit=_PAGE)
         stale, ageless = self._marks.stale(pairs, await _version(transaction))
@@ -125,7 +125,7 @@ class _Page:
             transaction.add_read_conflict_key(key)
             transaction.clear(key)
         for key in ageless:
-            # Left by an earlier version of this program. From now on it tells its age.
+            # Left by an earlier version of this program. From now on its age is known.
             transaction.add_read_conflict_key(key)
             transaction.stamp_value(key, b"", b"")
         return pairs[-1][0] + b"\x00" if len(pairs) == _PAGE else None

@@ -1,7 +1,7 @@
-"""One transaction of FoundationDB: the client reads its own writes and checks conflicts, we say what is wrong alike.
+"""One transaction of FoundationDB: the client reads its own writes and finds conflicts; the checks are all stores' own.
 
-Floor: store. Reads are futures of the client: on the loop the coroutine is suspended with an `Until`, which the store
-waits for; in a transaction that the application drives itself they block.
+Reads are futures of the client. On the loop the coroutine is suspended with an `Until`, for which the store waits; in a
+transaction that the application drives itself they block.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STAMPED_VALUE: Final = 15
 
 
 class Until:
-    """What a transaction function is suspended with: whoever drives it resumes it when the future is ready."""
+    """What a transaction function is suspended with: the store resumes it when the future is ready."""
 
     __slots__ = ("future",)
 
@@ -63,7 +63,7 @@ class _Reads(Snapshot):
     """Reads of a transaction, with or without read conflicts.
 
     Args:
-        transaction: whose reads they are.
+        transaction: that the reads belong to.
         reads: the client's object for them.
     """
 
@@ -123,19 +123,19 @@ class _Reads(Snapshot):
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         own = self._transaction
         low, high = _selector(begin), _selector(end)
-        if type(begin) is bytes and type(end) is bytes and begin >= end:
-            high = low  # An inverted range is an error to the client, and empty to us.
+        if isinstance(begin, bytes) and isinstance(end, bytes) and begin >= end:
+            high = low  # For the client an inverted range is an error, for a store it is empty.
         check_range(limit, reverse)
         if own.ended:
             raise transaction_ended()
-        if type(begin) is bytes and type(end) is bytes:
+        if isinstance(begin, bytes) and isinstance(end, bytes):
             return await self._readable(begin, end, low, high, limit, reverse)
         return await self._pairs(low, high, limit, reverse)
 
     async def _readable(
         self, begin: bytes, end: bytes, low: Any, high: Any, limit: int, reverse: bool
     ) -> list[KeyValue]:
-        """Read a range up to the first key that cannot be read back; the client would refuse the commit as well."""
+        """Read a range up to the first key that cannot be read back: reading it would spoil the commit as well."""
         unreadable = self._transaction.unreadable()
         key = unreadable and (unreadable.last_within if reverse else unreadable.first_within)(begin, end)
         if not key:
@@ -180,15 +180,15 @@ class FdbTransaction(CheckedTransaction):
         transaction: the client's.
         limits: what it may write.
         read_only: whether writes are refused.
-        blocking: whether reads block the calling thread, and the client's errors come out as they are.
-        version: the future of its read version; None if nobody will ask.
+        blocking: whether reads block the calling thread, and the client's errors are raised as they are.
+        version: the future of its read version; None if it is not needed.
 
     Attributes:
         native: the client's transaction.
         version: the future of its read version.
         blocking: whether reads block.
         broken: the error that ended it, if another run may succeed: it must not commit.
-        watches: those that were asked for, to be made when it ends.
+        watches: to be made when the transaction ends.
     """
 
     __slots__ = (
@@ -227,7 +227,7 @@ class FdbTransaction(CheckedTransaction):
 
     @property
     def ended(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether it has ended."""
         return self._ended
 
     @property
@@ -261,8 +261,8 @@ class FdbTransaction(CheckedTransaction):
             raise self.met(error) from None
 
     def check_read(self, key: bytes) -> None:
-        """Refuse to read what no key can be, and to read at all after the end."""
-        if type(key) is not bytes or key >= SYSTEM_KEYS:
+        """Refuse to read something that cannot be a key, or anything after the end."""
+        if not isinstance(key, bytes) or key >= SYSTEM_KEYS:
             raise not_readable(key)
         if self._ended:
             raise transaction_ended()
@@ -354,7 +354,7 @@ class FdbTransaction(CheckedTransaction):
         return watch
 
     def stamped_value(self, key: bytes) -> bytes | None:
-        """Return what a key holds since this transaction has committed, if it was given a versionstamp."""
+        """Return the value that a key got with the versionstamp; None before the commit, and for other keys."""
         if key not in self._stamped_values or self.stamp.value is None:
             return None
         before, after = self._stamped_values[key]
@@ -362,8 +362,8 @@ class FdbTransaction(CheckedTransaction):
 
 
 def _selector(bound: Bound) -> Any:
-    """Return a range's bound as the client's selector."""
-    if type(bound) is bytes:
+    """Return the client's selector for a bound of a range."""
+    if isinstance(bound, bytes):
         if bound > SYSTEM_KEYS:
             raise system_key(bound)
         return fdb.KeySelector.first_greater_or_equal(bound)

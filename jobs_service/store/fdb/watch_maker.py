@@ -36,7 +36,7 @@ class WatchMaker(Connection):
         transaction.watches = []
 
     async def _make_watches(self, native: Any, watches: Sequence[Watch]) -> None:
-        """Watch from the state that a transaction sees, which has written nothing, and end it."""
+        """Make watches in a transaction that has written nothing, and end it."""
         with self._watches.making(len(watches)):
             futures = [native.watch(watch.key) for watch in watches]
             done = native.commit()
@@ -46,7 +46,7 @@ class WatchMaker(Connection):
             self._watches.add(watch, future)
 
     async def _baselines(self, transaction: FdbTransaction) -> list[bytes | None]:
-        """Return what the watched keys hold at the end of a transaction, None also for what gets a versionstamp."""
+        """Return the watched keys' values at the end of a transaction; None also for those that get a versionstamp."""
         baselines: list[bytes | None] = []
         if not transaction.watches:
             return baselines
@@ -63,7 +63,7 @@ class WatchMaker(Connection):
     def _watch_in_background(self, transaction: FdbTransaction, baselines: list[bytes | None]) -> None:
         """Make the watches of a transaction that has committed.
 
-        They are not made within it: there, a watch is a read, and the transaction would conflict with others for it.
+        They cannot be made within it: a watch is a read, so the transaction would conflict with others over it.
         """
         watches, transaction.watches = transaction.watches, []
         if not watches:
@@ -73,7 +73,7 @@ class WatchMaker(Connection):
         self._run_in_background(self._watch_since(watches))
 
     async def _watch_since(self, watches: list[Watch]) -> None:
-        """Fire those whose keys do not hold their baselines any more, and watch the others; or fail them."""
+        """Fire the watches whose keys have changed since, and make the others; if that fails, fail them all."""
         try:
             await self._try_to_watch(watches)
             return

@@ -1,7 +1,7 @@
-"""Watches of FoundationDB, bridged into the loop through one thread, however many there are. Floor: store.
+"""Watches of FoundationDB, bridged into the loop through one thread, however many there are.
 
-The client's thread only notes which watch has fired; the bridge's thread hands all that have to the loop at once. The
-client takes a limited number of watches; those beyond it are looked at now and then, all in one transaction.
+The client's thread only records which watch has fired; the bridge's thread hands all fired watches to the loop at once.
+The client takes a limited number of watches; those beyond it are polled, all in one transaction.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from jobs_service.store.fdb.client import Network, translated
 log = EventLog("jobs_service.store")
 
 SLACK: Final = 1000
-"""Watches that the client may have beyond our limit: those that have fired or were canceled count a while longer."""
+"""Watches that the client may have beyond our limit: fired and canceled ones count for a while longer."""
 
 _TOO_MANY_WATCHES: Final = 1032
 _REFUSED: Final = 10.0
-"""Seconds for which no more watches are asked of the client when it has refused one."""
+"""Seconds for which no watches are asked of the client after it has refused one."""
 
 _ORPHANED: Final = 1.0
-"""Seconds between two looks whether the loop is still there."""
+"""Seconds between two checks whether the loop is still open."""
 
 
 class FdbWatches:
@@ -41,9 +41,9 @@ class FdbWatches:
         loop: the loop that they fire on.
         executor: lends the bridge its thread, until `close`.
         limit: watches of the client at most; others are polled.
-        poll: seconds between two looks at those.
-        look: returns the present values of keys.
-        lost: called when the client has given a watch up, with its error.
+        poll: seconds between two polls of those.
+        values_of: returns the current values of keys.
+        lost: called with the client's error when the client has given up a watch.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class FdbWatches:
         *,
         limit: int,
         poll: float,
-        look: Callable[[list[bytes]], Awaitable[list[bytes | None]]],
+        values_of: Callable[[list[bytes]], Awaitable[list[bytes | None]]],
         lost: Callable[[StoreError], None],
     ) -> None:
         self._network = network
         self._loop = loop
         self._limit = limit
         self._poll = poll
-        self._look = look
-        self._tell_lost = lost
+        self._values_of = values_of
+        self._on_lost = lost
         self._lost: dict[Watch, asyncio.TimerHandle] = {}
         self._refused_at: float | None = None
         self._closed = False
@@ -77,7 +77,7 @@ class FdbWatches:
 
     @property
     def full(self) -> bool:
-        """Whether the client is to have no more of them, those included that are being made."""
+        """Whether the client has as many watches as it may, those included that are being made."""
         return len(self._native) + self._making >= self._limit or self._refuses()
 
     @property
@@ -87,16 +87,16 @@ class FdbWatches:
 
     @property
     def polled(self) -> int:
-        """How many of them the client has no place for."""
+        """How many of them are polled, because they are too many for the client."""
         return len(self._polled)
 
     def _refuses(self) -> bool:
-        """Whether the client has refused a watch a short while ago: others in the process have its places."""
+        """Whether the client has refused a watch a short while ago: others in the process have used up its limit."""
         return self._refused_at is not None and self._loop.time() < self._refused_at + _REFUSED
 
     @contextlib.contextmanager
     def making(self, count: int) -> Iterator[None]:
-        """Count so many as the client's until they are added, or have come to nothing."""
+        """Count so many watches as the client's while they are being made."""
         self._making += count
         try:
             yield
@@ -109,17 +109,17 @@ class FdbWatches:
             self._network.cancel(future)
             watch.fire(StoreError("the watch was lost: its store was closed"))
             return
-        number = self._network.tell(future, self._fired.put)
+        number = self._network.notify(future, self._fired.put)
         self._native[number] = (watch, future)
         self._numbers[watch] = number
         watch.attach(self._forget)
 
     def add_polled(self, watch: Watch) -> None:
-        """Keep a watch that the client has no place for; its baseline is what its transaction saw or left."""
+        """Poll a watch that is too many for the client; its baseline is the value that its transaction saw or left."""
         self._polled[watch] = None
         watch.attach(self._forget)
         if self._poller is None:
-            self._poller = self._loop.create_task(self._keep_looking())
+            self._poller = self._loop.create_task(self._keep_polling())
 
     async def close(self, why: str) -> None:
         """Fail all watches and give the thread back."""
@@ -147,12 +147,12 @@ class FdbWatches:
     # The bridge
 
     def _carry(self) -> None:
-        """Hand fired watches to the loop, all that there are at a time, until None comes; in the bridge's thread."""
+        """Hand fired watches to the loop, as many as there are at a time, until None comes; in the bridge's thread."""
         while True:
             try:
                 numbers = [self._fired.get(timeout=_ORPHANED)]
             except Empty:
-                # A program that ends without closing its store must not wait for this thread for ever.
+                # Otherwise a program that ends without closing its store would wait for this thread for ever.
                 if self._loop.is_closed() or not self._takes_work():
                     return
                 continue
@@ -166,7 +166,7 @@ class FdbWatches:
                 return
 
     def _takes_work(self) -> bool:
-        """Whether the executor still does, which it does not when the interpreter ends."""
+        """Whether the executor takes work; it does not when the interpreter ends."""
         try:
             self._executor.submit(bool)
         except RuntimeError:
@@ -188,32 +188,32 @@ class FdbWatches:
                 self._lose(watch, error)
 
     def _lose(self, watch: Watch, error: Any) -> None:
-        """Tell whoever waits that the client has given a watch up, but not at once.
+        """Fail a watch that the client has given up, after a pause.
 
-        Whoever is told asks for another one; if that is lost again at once, all would do nothing else.
+        Its waiter makes another watch. If that were lost at once again, without a pause they would do nothing else.
         """
         if error.code == _TOO_MANY_WATCHES:
             self._refused_at = self._loop.time()
         failure = translated(error)
-        self._tell_lost(failure)
+        self._on_lost(failure)
         self._lost[watch] = self._loop.call_later(self._poll, self._fire_lost, watch, failure)
 
     def _fire_lost(self, watch: Watch, failure: StoreError) -> None:
         del self._lost[watch]
         watch.fire(StoreError(f"the watch was lost: {failure}"))
 
-    # Those beyond the client's limit
+    # Watches beyond the client's limit
 
-    async def _keep_looking(self) -> None:
+    async def _keep_polling(self) -> None:
         while self._polled:
             await asyncio.sleep(self._poll)
             watches = list(self._polled)
             try:
-                values = await self._look([watch.key for watch in watches])
+                values = await self._values_of([watch.key for watch in watches])
             except StoreError:
-                continue  # They are looked at again; whoever waits meets the store's trouble itself.
+                continue  # The next poll tries again. Waiters meet the store's trouble themselves.
             except Exception:
-                # Whatever it was: all who wait depend on the next look.
+                # Whatever it was: all waiters depend on the next poll.
                 log.exception("watch_poll_failed")
                 continue
             for watch, value in zip(watches, values, strict=True):

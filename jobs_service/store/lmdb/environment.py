@@ -1,4 +1,4 @@
-"""LMDB environments: opened, checked, copied. Floor: store."""
+"""LMDB environments: opened, checked, copied."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _MAX_READERS: Final = 1024
 _LOCK_BYTES: Final = _MAX_READERS * 64 + 128
 """The size of LMDB's lock file: a cache line per reader, and two of its own."""
 _MOST_LOOKS: Final = 1000
-"""How often other processes may commit twice while one looks at the file."""
+"""How often the check begins anew because other processes have committed twice meanwhile."""
 
 
 def open_environment(path: Path, settings: Settings, at: Callable[[str], object] = go_on) -> lmdb.Environment:
-    """Open or make the LMDB environment, check that nothing of it is missing, and check or write its format version.
+    """Open or make the LMDB environment, check that it is complete, and check or write its format version.
 
-    An empty data file is taken for a new one: it is what is left when there was no room to make it.
+    An empty data file counts as a new one: that is what remains if there was no room to make it.
 
     Args:
         path: of its directory.
         settings: durable, lmdb_map_size.
-        at: called with the names of points at which a test may stop or kill.
+        at: called with the names of points at which a test may stop or kill the process.
     """
     if path.is_file():
         raise StoreError(f"{path} is a file; an embedded store is a directory")
@@ -61,7 +61,7 @@ def open_environment(path: Path, settings: Settings, at: Callable[[str], object]
             max_readers=_MAX_READERS,
             max_spare_txns=1,
             metasync=settings.durable,
-            meminit=True,  # or freed memory of the program, whatever is in it, fills up the pages
+            meminit=True,  # otherwise the unused part of a page has whatever was in the program's freed memory
             readahead=False,
         )
     except (OSError, lmdb.Error) as error:
@@ -82,7 +82,7 @@ def open_environment(path: Path, settings: Settings, at: Callable[[str], object]
 
 
 def _refusal(path: Path, error: Exception) -> StoreError:
-    """Return the error of an environment that LMDB did not open."""
+    """Return the error for an environment that LMDB has refused to open."""
     if isinstance(error, lmdb.InvalidError):
         return StoreError(f"{path / DATA_FILE} is no embedded store: {error}")
     if "already open" in str(error):
@@ -97,7 +97,7 @@ def _refusal(path: Path, error: Exception) -> StoreError:
 
 
 def _make_file(path: Path, write: Callable[[Path], object], at: Callable[[str], object]) -> None:
-    """Make a file if there is none: it gets its name when it is complete."""
+    """Make a file if there is none; it gets its name only when it is complete."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         write(temporary)
@@ -105,7 +105,7 @@ def _make_file(path: Path, write: Callable[[Path], object], at: Callable[[str], 
         os.link(temporary, path)
         at(f"opening: has made {path.name}")
     except OSError as error:
-        # Another process was faster; or this file system has no links, and it is left to LMDB after all.
+        # Another process was faster. Or the file system has no links: then LMDB makes the file.
         if temporary.exists() and not is_out_of_room(error):
             return
         raise
@@ -114,10 +114,10 @@ def _make_file(path: Path, write: Callable[[Path], object], at: Callable[[str], 
 
 
 def _write_data_file(path: Path) -> None:
-    """Write a store with nothing in it, and have it on disk.
+    """Write an empty store to disk.
 
-    LMDB's own way of making a file, in its place, flushes nothing before the first commit: after a power cut meanwhile
-    nobody could tell it from one that was damaged.
+    LMDB itself would make the file under its final name and flush nothing before the first commit. After a power cut
+    meanwhile it would look like a damaged one.
     """
     directory = path.with_name(f"{path.name}.new")  # LMDB notes in the file whether it has a directory of its own
     shutil.rmtree(directory, ignore_errors=True)
@@ -131,17 +131,17 @@ def _write_data_file(path: Path) -> None:
 
 
 def _write_lock_file(path: Path) -> None:
-    """Write a lock file, every byte of it.
+    """Write all bytes of a lock file.
 
-    LMDB would make one that is all hole and map it; on a full disk touching such a page kills the process (SIGBUS). It
-    is complete when it gets its name: this process may use the one that is there, and would lose its locks by closing
-    another descriptor of it.
+    LMDB would make a sparse file and map it; on a full disk, touching a page of it kills the process (SIGBUS). The file
+    is written before it gets its name, and never opened afterwards: if this process uses the file already, closing a
+    second descriptor would release its locks.
     """
     path.write_bytes(bytes(_LOCK_BYTES))
 
 
 def flush_directories(*paths: Path) -> None:
-    """Have the names in these directories on disk, where the file system can."""
+    """Flush the names in these directories to disk, if the file system can."""
     for path in paths:
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -186,10 +186,10 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
 
 
 def copy_environment(environment: lmdb.Environment, path: Path, at: Callable[[str], object] = go_on) -> int:
-    """Write a compacted copy to a new file: to a temporary one first, so that a half-written one never has its name.
+    """Write a compacted copy to a new file, under a temporary name until it is complete.
 
     Args:
-        environment: what is copied.
+        environment: to copy.
         path: of the new file.
         at: as for `open_environment`.
     """

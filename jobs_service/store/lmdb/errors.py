@@ -1,4 +1,4 @@
-"""LMDB's errors as the store's. Floor: store."""
+"""LMDB's errors as errors of the store."""
 
 from __future__ import annotations
 

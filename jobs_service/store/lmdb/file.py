@@ -1,9 +1,9 @@
-"""LMDB's data file, read without LMDB: whether everything in it that LMDB may touch is there. Floor: store.
+"""Checks LMDB's data file without LMDB: has it all pages that LMDB may touch?
 
-LMDB maps the file into memory, so that touching a page behind the file's end kills the process (SIGBUS) instead of
-raising an error. The two meta pages say how many pages there are, but a sound file may well be shorter than that: pages
-that a transaction took and freed again are never written. So a file is complete when all that it lacks is in its list
-of free pages. Files of LMDB 1.0 or of 32-bit machines have another layout and are left to LMDB itself.
+LMDB maps the file into memory, so touching a page behind the file's end kills the process (SIGBUS) instead of raising
+an error. The two meta pages say how many pages there are, but a sound file may be shorter: pages that a transaction
+took and freed again are never written. So a file is complete if all missing pages are in its list of free pages. Files
+of LMDB 1.0 or of 32-bit machines have another layout; LMDB itself checks them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NUMBER: Final = Struct("=Q")
 
 @dataclass(frozen=True)
 class _Meta:
-    """What one meta page says: the first five fields never change."""
+    """The content of one meta page; the first five fields never change."""
 
     page_flags: int
     magic: int
@@ -61,7 +61,7 @@ class _Meta:
 
     @property
     def is_sound(self) -> bool:
-        """Whether LMDB can have written what never changes."""
+        """Whether LMDB can have written the fields that never change."""
         return (
             self.is_known
             and self.page_flags == _META_PAGE
@@ -77,10 +77,10 @@ class _Meta:
 
 
 def check_meta_pages(file: Path) -> None:
-    """Refuse a file whose meta pages would have LMDB divide by zero or look for pages that cannot be.
+    """Refuse a file whose meta pages would have LMDB divide by zero or read impossible pages.
 
-    To be called before LMDB opens the file, which need not exist. A file that is none of LMDB's is left to LMDB. One
-    whose making was cut short, because the disk was full or by a kill, is completed.
+    Called before LMDB opens the file, which need not exist. LMDB itself refuses files that are not its own. A file that
+    was not completed, because the disk was full or the process was killed, is completed here.
 
     Raises:
         StoreError: LMDB has not written such meta pages.

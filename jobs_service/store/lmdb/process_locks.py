@@ -1,13 +1,13 @@
-"""Which of those who use a store's directory are alive: each holds a lock that the system releases when it dies.
+"""Which processes that use a store are alive: each holds a lock that the system releases when it dies.
 
-Floor: store. Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. Whoever
-gets the lock of such a file knows that the process has ended, and never that of one which lives, however stopped it is.
+Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. If another process gets
+that lock, the instance's process has ended; a living process keeps it, even while it is stopped.
 
-The locks are flock(2)'s, which belong to an open file description. Record locks of POSIX belong to the process, which
-would let go of them whenever it closes any descriptor of the file, as a backup of the directory does, and would take
-its own instances for dead. What a description's lock needs in return is that nobody else keeps the description:
-programs that are executed do not inherit it, and a forked child closes its copy at once. If a child is forked behind
-Python's back, the lock lasts as long as that child: then the death is noticed late, never too early.
+The locks are flock(2)'s, which belong to an open file description. Record locks of POSIX belong to the process: it
+would release them by closing any descriptor of the file, as a backup of the directory does, and could lock the files of
+its own instances. In return no other process may keep the description: executed programs do not inherit it, and a
+forked child closes its copy at once. If a child is forked without Python's knowledge, the lock lasts as long as that
+child: the death is then noticed late, never too early.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ INSTANCE_BYTES: Final = 8
 _NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 _MOST_TRIES: Final = 100
 MOST_AT_ONCE: Final = 64
-"""Dead instances that one look returns at most: each takes a descriptor until it is forgotten."""
+"""Dead instances that `dead` returns at most: each takes a descriptor until it is forgotten."""
 _MOST_COUNTED: Final = 1000
 _MOST_LIVING: Final = 16
-"""Living ones that one look tries at most, so that it costs the same however many there are; the next goes on."""
+"""Locks of living instances that `dead` tries at most, to bound its cost; the next call goes on from there."""
 
 
 class ProcessLocks:
-    """The lock of one instance, and the looks at those of the others. To be used by one thread at a time.
+    """The lock of one instance, and the search for dead ones. To be used by one thread at a time.
 
     Args:
         store: the store's directory, which is there.
         token: returns so many random bytes.
 
     Attributes:
-        instance: the own id; b"" as long as no lock is held.
+        instance: the own id; b"" while no lock is held.
     """
 
     def __init__(self, store: Path, token: Callable[[int], bytes]) -> None:
@@ -70,7 +70,7 @@ class ProcessLocks:
                 descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 continue
-            # Who looks just now may take the new file for that of a dead instance, and remove it.
+            # Another process may have taken the new file, not yet locked, for a dead instance's, and removed it.
             if _lock(descriptor) and _is_at(path, descriptor):
                 self._own, self.instance = descriptor, instance
                 break
@@ -83,7 +83,7 @@ class ProcessLocks:
             raise OSError(f"{self._directory}: the file system's locks exclude nobody")
 
     def leave(self) -> None:
-        """Remove the own file and let go of its lock, and of those of dead instances."""
+        """Remove the own file, and release its lock and those of dead instances."""
         if self._own is not None:
             _remove(self._path(self.instance))
             _close(self._own)
@@ -95,7 +95,7 @@ class ProcessLocks:
     def dead(self) -> list[bytes]:
         """Return instances whose process has ended, MOST_AT_ONCE at most.
 
-        They are this one's, and nobody else is told of them, until it calls `forget` or ends itself.
+        This instance keeps their locks, so no other finds them, until it calls `forget` or ends.
         """
         living = 0
         for name in self._others():
@@ -113,7 +113,7 @@ class ProcessLocks:
         return [*self._dead]
 
     def _others(self) -> list[str]:
-        """Return the names of the other instances' files, from the one on where the last look ended."""
+        """Return the names of the other instances' files, beginning where the last call of `dead` ended."""
         try:
             names = sorted(name for name in os.listdir(self._directory) if _NAME.fullmatch(name))
         except OSError:
@@ -125,7 +125,7 @@ class ProcessLocks:
     def others(self) -> tuple[int, int]:
         """Return how many other instances live, and how many have died and were not forgotten.
 
-        One that begins just now may count as dead. Who is asked stays dead or alive for all others.
+        One that is just starting may count as dead. This takes no lock from others that search for dead instances.
         """
         names = self._others()[:_MOST_COUNTED]
         dead = 0
@@ -133,7 +133,7 @@ class ProcessLocks:
             with contextlib.suppress(OSError):
                 descriptor = _open(self._path(bytes.fromhex(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
                 try:
-                    # Shared, so that several who look do not take each other for the one that lives.
+                    # Shared, so that processes that count at once do not take each other for the living instance.
                     fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
                     dead += 1
                 finally:
@@ -141,7 +141,7 @@ class ProcessLocks:
         return len(names) - dead, dead
 
     def forget(self, instances: Iterable[bytes]) -> None:
-        """Remove the files of dead instances: nobody is told of them any more."""
+        """Remove the files of dead instances: no process finds them any more."""
         for instance in instances:
             descriptor = self._dead.pop(instance, None)
             if descriptor is not None:
@@ -150,9 +150,9 @@ class ProcessLocks:
                 _close(descriptor)
 
     def _try(self, instance: bytes) -> int | None:
-        """Return a descriptor of an instance's file with its lock, None if somebody else has that."""
+        """Lock an instance's file and return its descriptor, None if another process has the lock."""
         try:
-            # A pipe that somebody has put there must not keep it waiting.
+            # Non-blocking, in case somebody has put a pipe there.
             descriptor = _open(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return None
@@ -175,7 +175,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Whether the open file is the one that is called so."""
+    """Whether the path still names the open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _is_at(path: str, descriptor: int) -> bool:
 
 
 def _remove(path: str) -> bool:
-    """Remove a file, unless somebody has by hand; return whether it is gone."""
+    """Remove a file, which may be missing; return whether it is gone."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def _remove(path: str) -> bool:
 
 
 class _Descriptors:
-    """The descriptors that a forked child must not keep. A fork copies all of a process, so they are the process's."""
+    """The descriptors that a forked child must not keep, of all stores of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -18,10 +18,10 @@ from jobs_service.store.lmdb.state import LmdbTransaction, State
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
 
 _QUIET: Final = 1.0
-"""Seconds without a commit after which the looks for those of other processes become rarer."""
+"""After so many seconds without a commit, the checks for commits of other processes become rarer."""
 _RARER: Final = 2
 _LOOKS_REST: Final = 10
-"""How many times as long as it took to look up all watched keys nobody does so again."""
+"""After looking up all watched keys, wait at least so many times as long as that took."""
 
 
 class Reader(Responder):
@@ -48,7 +48,7 @@ class Reader(Responder):
         while not stopping:
             batch: list[Request[Any]] = []
             try:
-                # Each look costs a wake-up of the thread, and most of a day nothing happens.
+                # Each check wakes the thread, and for most of a day nothing happens.
                 rest = poll if self._monotonic() - self._seen_at < _QUIET else _RARER * poll
                 timeout = rest if self._watches else None
                 self._at("reader: waits" if timeout is None else "reader: rests")
@@ -68,14 +68,14 @@ class Reader(Responder):
         self._at("reader: ends")
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
-        """Look for other processes' commits, run a batch of reads in one state, and answer."""
+        """Check for other processes' commits, run a batch of reads on one state, and answer."""
         self._at("reader: begins")
         transaction = environment.begin()
         self._at("reader: has begun")
         try:
             number = transaction.id()
             if not batch and number == self._seen_commit:
-                return  # so most looks end
+                return  # the usual case
             state = State(transaction, self._damage)
             fired = self._changed_elsewhere(state, number)
             self._at("reader: has looked for commits")
@@ -113,13 +113,13 @@ class Reader(Responder):
             self._tell(self._answer, self._read_deadlines, answers, fired)
 
     def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
-        """Return the watches to wake if another process has committed since the last look."""
+        """Return the watches to fire if another process has committed since the last check."""
         seen = self._seen_commit
         if number == seen:
             return []
         now = self._monotonic()
         if now < self._next_look:
-            return []  # the next one finds it
+            return []  # the next check finds it
         self._at("reader: looks for commits")
         self._seen_commit = number
         self._seen_at = now
@@ -127,22 +127,22 @@ class Reader(Responder):
         while self._own_commits and self._own_commits[0] <= number:
             own += self._own_commits.popleft() > seen
         self._at("reader: has counted its own")
-        # This process's own commits woke their watches directly. One that is not noted yet counts as foreign:
-        # that look is for nothing, and harmless.
+        # This process's own commits have fired their watches directly. One whose number is not in the list yet counts
+        # as foreign: that check finds nothing, and is harmless.
         if number - seen <= own or not self._watches:
             return []
         try:
             fired = self._watches.changed_in(state, number)
-        except lmdb.Error:  # of damage hear those who read there
+        except lmdb.Error:  # those who read the damaged keys get the error
             state.spoil()
             return []
-        # With thousands of watches a look takes milliseconds. While others commit all the time there are fewer then.
+        # With thousands of watches this takes milliseconds. The pause keeps it rare while others commit all the time.
         ended = self._monotonic()
         self._next_look = ended + _LOOKS_REST * (ended - now)
         return fired
 
     def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:
-        """Return those of the new watches that a commit overtook before they were registered."""
+        """Return those of the new watches whose keys were changed before the watches were registered."""
         transaction = environment.begin()
         try:
             newer = transaction.id()

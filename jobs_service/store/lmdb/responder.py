@@ -34,7 +34,7 @@ class Responder:
     _watches: Watches
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
-        """Run one transaction function and note its result or its error: those of its last run."""
+        """Run one transaction function, and keep in the answer its result or its error."""
         answer.error = None
         began = self._monotonic()
         try:
@@ -56,7 +56,7 @@ class Responder:
 
     def _tell(self, callback: Callable[..., object], *args: Any) -> None:
         assert self._loop is not None
-        # A closed loop raises: nobody is left to be told.
+        # A closed loop raises; then nobody waits for an answer.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
@@ -81,12 +81,12 @@ class Responder:
             watch.fire()
 
     def _abandon(self, request: Request[Any], *result: Any) -> None:
-        """Take note that nobody gets the result of a request that was run."""
+        """Give the result of a request, which nobody waits for any more, to its `abandoned`; drop its watches."""
         if request.abandoned is None:
             for watch in request.watches:
                 watch.cancel()
         elif self._loop is not None and (result or request.future.exception() is None):
-            # By itself: if it fails, the others get their answers all the same.
+            # In a callback of its own: if it fails, the other requests still get their answers.
             self._loop.call_soon(request.abandoned, result[0] if result else request.future.result())
 
 

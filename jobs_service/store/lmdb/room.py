@@ -1,4 +1,4 @@
-"""How much an embedded store may still grow, and who may use what is left. Floor: store.
+"""How much an embedded store may still grow, and which transactions may use the rest.
 
 LMDB writes a changed page to another place, so that even a removal needs room, and a store that is full to the last
 page can never be emptied. So the map is larger than the store may become, by a reserve:
@@ -9,8 +9,8 @@ page can never be emptied. So the map is larger than the store may become, by a 
 | takes, updates, ends or removes jobs (`Transaction.use_reserve`) | a quarter of the reserve is left: see `_URGENT`|
 | leaves less than was there                                       | there are pages at all                         |
 
-On a disk that is nearly full, what adds is refused a little before nothing goes any more. A reader that lasts, such as
-a backup, keeps LMDB from using pages again: while there is one, nothing may be added beyond half of the reserve.
+On a disk that is nearly full, additions are refused a little before everything is. A long reader, such as a backup,
+keeps LMDB from reusing pages: while there is one, nothing may be added beyond half of the reserve.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from jobs_service.store.lmdb.state import LmdbTransaction, grows
 
 _MIB: Final = 1 << 20
 _SHARE: Final = 16
-"""The reserve is one part in so many of the map, and of a disk what is kept."""
+"""The reserve is the map's size divided by this, and so is what is kept free of a disk."""
 _LEAST_RESERVE: Final = 64 * _MIB
 _URGENT: Final = 0.75
-"""The share of the reserve that is not left to transactions which make the store smaller."""
+"""The share of the reserve that urgent transactions may use; the rest is for those that make the store smaller."""
 _MOST_OF_A_DISK: Final = 16 * _MIB
 _PAGE_FILL: Final = 2
-"""Bytes of pages that a byte takes, about, until it is known."""
+"""Estimated bytes of pages per byte written, until the next measurement."""
 _FILLING: Final = 0.8
 _NO_LONGER_FILLING: Final = 0.7
 _AMPLE: Final = 2048 * _MIB
-"""With so much room, the disk and the map are looked at now and then only."""
+"""With so much room left, disk and map are measured only now and then."""
 _RARELY: Final = 64
 _RECENTLY: Final = 0.25
 
@@ -53,11 +53,11 @@ def map_size(limit: int) -> int:
 
 
 class Room:
-    """What a store may still take. Used by its writer thread.
+    """The room that is left in a store. Used by its writer thread.
 
     Args:
         directory: the store's.
-        location: what logs call the store.
+        location: names the store in logs.
         limit: bytes that it may hold.
     """
 
@@ -76,7 +76,7 @@ class Room:
         self._filling = False
 
     def measure(self, environment: lmdb.Environment, number: int) -> None:
-        """Look how much there is, if that may have changed much; called at the beginning of each LMDB transaction.
+        """Measure the room, if it may have changed much; called at the beginning of each LMDB transaction.
 
         Args:
             environment: the store's.
@@ -99,14 +99,14 @@ class Room:
         self._tell(used)
 
     def wrote(self, size: int) -> None:
-        """Take into account that so many bytes of keys and values have been written since."""
+        """Subtract so many bytes of keys and values, written since the last measurement."""
         size *= _PAGE_FILL
         self._left -= size
         self._left_for_urgent -= size
         self._disk_left -= size
 
     def claim(self, size: int) -> None:
-        """Refuse what the store could do without if there is no room for so many bytes more.
+        """Refuse an addition if there is no room for so many bytes more.
 
         Raises:
             StoreFull: there is none.
@@ -115,7 +115,7 @@ class Room:
             raise self._full()
 
     def admit(self, own: LmdbTransaction) -> None:
-        """Refuse a transaction that has run, if there is no room for what it wants to write.
+        """Refuse a transaction that has run, if there is no room for its writes.
 
         Raises:
             StoreFull: there is none.
@@ -137,13 +137,13 @@ class Room:
             return
         free = disk.f_bavail * disk.f_frsize
         kept = min(_MOST_OF_A_DISK, disk.f_blocks * disk.f_frsize // _SHARE)
-        # Pages that are free within the file need no more of the disk.
+        # Free pages within the file are on the disk already.
         within = max(0, min(file_size, allocated) - used)
         self._disk_left = free + within - kept
         self._disk_share = used / (used + within + free) if free else 1.0
 
     def _tell(self, used: int) -> None:
-        """Warn when the store, or its disk, is nearly full: once, until it was emptier."""
+        """Warn once when the store, or its disk, is nearly full; again only after it was emptier."""
         share = max(used / self._limit, self._disk_share)
         if self._filling:
             self._filling = share > _NO_LONGER_FILLING
@@ -165,6 +165,6 @@ class Room:
 
 
 def _has_old_reader(environment: lmdb.Environment, number: int) -> bool:
-    """Whether somebody reads a state older than the last ones, of which LMDB must keep every page."""
+    """Whether a reader uses a state older than the last ones: LMDB must keep every page of it."""
     rows = [row.split() for row in environment.readers().splitlines()[1:]]
     return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)

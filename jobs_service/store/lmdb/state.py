@@ -1,4 +1,4 @@
-"""A transaction on LMDB: what it sees, what it buffers, and how that is written. Floor: store."""
+"""A transaction on LMDB: its base state, its buffer, and how the buffer is written."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jobs_service.store.write_log import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_V
 
 
 class State:
-    """What an LMDB transaction sees, as a base state.
+    """The state that an LMDB transaction sees.
 
     Args:
         transaction: to read from.
-        damage: what is known of the store's.
+        damage: the damaged places that are known.
 
     Attributes:
         get: returns the value of a key.
-        is_careful: whether damage has been met in this store, so that keys are to be read one by one.
-        is_spoiled: whether LMDB's transaction has met damage, and is of no use any more.
+        is_careful: whether the store has known damage, so that keys must be read one by one.
+        is_spoiled: whether LMDB's transaction has met damage, and must be given up.
         failure: the last error of a read, None if there was none.
     """
 
@@ -47,14 +47,14 @@ class State:
         try:
             return self._transaction.get(key)
         except lmdb.Error:
-            if not self.is_spoiled:  # otherwise the transaction is at fault, and not this key's page
+            if not self.is_spoiled:  # otherwise the spoiled transaction may be the cause, not this key's page
                 self.spoil(key)
             raise
 
     def spoil(self, key: bytes | None = None) -> None:
-        """Take note that LMDB has met damage."""
+        """Record that LMDB has met damage."""
         self.is_spoiled = True
-        # It may stand on a page that LMDB takes for sound as long as it stands there.
+        # The cursor may be on the damaged page, which LMDB does not check again as long as it stays there.
         self._cursor = None
         self._damage.note(key)
 
@@ -84,7 +84,9 @@ class State:
 
 
 class LmdbTransaction(BufferedTransaction):
-    """A buffered transaction that takes what a unit of work leaves as a whole: most of what is written here.
+    """A buffered transaction that takes the writes of a unit of work, most of all writes, as two lists.
+
+    LMDB writes them with one call, which saves a call and a log entry for each.
 
     Args:
         base, limits, read_only: as for every buffered transaction.
@@ -173,7 +175,7 @@ class LmdbTransaction(BufferedTransaction):
 
 
 def grows(own: LmdbTransaction) -> bool:
-    """Whether what a transaction writes takes more bytes than what it replaces or clears; asked before its end."""
+    """Return whether a transaction writes more bytes than it replaces or clears; called before its end."""
     get = own.committed
     growth = sum(len(before) + len(after) + len(value) + STAMP_BYTES for before, after, value in own.keys)
     for key, before, after in own.values:
@@ -194,13 +196,13 @@ def grows(own: LmdbTransaction) -> bool:
         if operation == CLEAR_RANGE:
             for key, value in own.committed_in(begin, end):
                 growth -= len(key) + len(value)
-                if growth <= 0:  # nobody needs to know how much there is
+                if growth <= 0:  # the rest of the range does not matter
                     return False
     return True
 
 
 def _size(key: bytes, value: bytes | None) -> int:
-    """Return what a value that is replaced takes; where there is none, its key is to be written as well."""
+    """Return the bytes of a value that is replaced; if there is none, minus those of the key, which is new."""
     return -len(key) if value is None else len(value)
 
 
@@ -210,7 +212,7 @@ def apply_log(
     stamp: bytes,
     written: dict[bytes, bytes | None],
 ) -> None:
-    """Write one transaction's log into the LMDB transaction, and note what each key holds now (None: nothing)."""
+    """Write one transaction's log into the LMDB transaction; add each key's new value (None: removed) to `written`."""
     if own.log:
         put, delete = transaction.put, transaction.delete
         changes = outcome(own.log, stamp, transaction.get, partial(_keys_in, transaction))

@@ -1,8 +1,8 @@
-"""The embedded store: LMDB on disk, shared by all processes of one machine. Floor: store.
+"""The embedded store: LMDB on disk, shared by all processes of one machine.
 
 One writer thread runs all waiting transaction functions, commits once and only then answers all of them (group
-commit); one reader thread serves reads and notices other processes' commits. LMDB's own lock makes that correct across
-processes. Nothing of LMDB runs on the loop's thread: a cold page or a busy disk can block for seconds.
+commit). One reader thread serves reads and notices other processes' commits. LMDB's own lock makes that correct across
+processes. LMDB never runs on the loop's thread, because a cold page or a busy disk can block for seconds.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LmdbStore(Writer, Reader, Store):
         self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}")
         self._read_deadlines = Deadlines(loop, seconds, f"store {self.address}")
         self._ended: asyncio.Future[None] = loop.create_future()
-        # New ones, because an opening that failed or a closing that was cut short leaves something in the old ones.
+        # New ones, because a failed opening or a closing that was cut short leaves requests in the old ones.
         self._writes = SimpleQueue()
         self._reads = SimpleQueue()
         opened: asyncio.Future[None] = loop.create_future()
@@ -117,7 +117,7 @@ class LmdbStore(Writer, Reader, Store):
         self._opened = True
 
     async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
-        """Let the writer end, also when the caller is canceled again; it cannot be interrupted while it opens."""
+        """Wait for the writer to end, through cancellations: it cannot be interrupted while it opens."""
         self._writes.put(None)
         await outlast([opened], self._settings.transaction_timeout)
         if opened.done():
@@ -173,14 +173,14 @@ class LmdbStore(Writer, Reader, Store):
             return await request.future
         except asyncio.CancelledError:
             if request.future.done() and not request.future.cancelled():
-                # The answer came in the very turn of the loop in which the caller was canceled.
+                # The answer came in the same turn of the loop in which the caller was canceled.
                 self._abandon(request)
             else:
                 deadlines.withdraw(request)
             raise
 
     async def dead_instances(self) -> list[bytes]:
-        # On the reader's thread, as files may be slow: what the function does besides reading is the store's own.
+        # On the reader's thread, because files may be slow.
         async def look(_: Transaction) -> list[bytes]:
             return self._processes.dead()
 
@@ -213,5 +213,5 @@ class LmdbStore(Writer, Reader, Store):
                 f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the "
                 "child: open it after forking, or start processes anew (multiprocessing: spawn)"
             )
-        # Also what keeps a transaction function from calling transact(): its thread has no loop.
+        # This also keeps a transaction function from calling transact(): its thread has no loop.
         return open_loop(self.address, self._opened, self._loop)

@@ -1,4 +1,4 @@
-"""Calls on their way through a thread: who owns them, what became of them, and how long they may take. Floor: store."""
+"""Requests to the store's threads, their answers, and their deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Request(Generic[T]):
-    """One call of transact or read, on its way through a thread."""
+    """One call of transact or read, passed to a thread."""
 
     __slots__ = ("abandoned", "claim", "deadline", "function", "future", "watches")
 
@@ -31,20 +31,21 @@ class Request(Generic[T]):
         self.deadline = deadline
         self.abandoned = abandoned
         self.watches: list[Watch] = []
-        # Whoever pops it owns the request: the thread that runs it, or the caller that withdraws it.
+        # Popping from a list is atomic, so it decides without a lock who owns the request: the thread that runs it, or
+        # the caller that withdraws it.
         self.claim = [True]
 
     def take(self) -> bool:
-        """Claim the request; only one of all who try succeeds."""
+        """Claim the request; only the first attempt succeeds."""
         try:
             return self.claim.pop()
         except IndexError:
             return False
 
     def withdraw(self, answered: asyncio.Future[Any]) -> bool:
-        """Claim the request so that nobody runs it; return whether that was in time.
+        """Claim the request so that no thread runs it; return whether that was in time.
 
-        What it refers to is let go, because its thread may not come by for hours: another process can hold the lock.
+        Its references are dropped, because it may stay in the queue for hours while another process holds the lock.
 
         Args:
             answered: a future that is done, to stand in for the request's own.
@@ -58,11 +59,11 @@ class Request(Generic[T]):
 
 
 async def _nothing(transaction: Any) -> Any:
-    """What a withdrawn request would run."""
+    """The function of a withdrawn request; it never runs."""
 
 
 class Answer:
-    """What became of one request."""
+    """The result or the error of one request."""
 
     __slots__ = ("error", "request", "result", "stamp", "transaction")
 
@@ -75,7 +76,7 @@ class Answer:
 
 
 class Deadlines:
-    """Fails the requests that no thread has answered in time: one timer, whatever their number."""
+    """Fails the requests that no thread has answered in time, with one timer for all of them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, what: str) -> None:
         self._loop = loop
@@ -130,7 +131,7 @@ class Deadlines:
 
 
 def failed(requests: Iterable[Request[Any]], error: StoreError) -> list[Answer]:
-    """Return the answers that fail these requests, each with an error of its own."""
+    """Return answers that fail these requests, each with its own copy of the error."""
     answers = []
     for request in requests:
         request.take()

@@ -1,4 +1,4 @@
-"""The watches of a store whose commits come from several threads and processes. Floor: store."""
+"""The watches of the embedded store, whose commits come from several threads and processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jobs_service.store.base import Watch
 from jobs_service.store.read_your_writes import BaseState
 
 _CHUNK: Final = 500
-"""Keys that are looked up at a stretch: other threads of the process get their turn in between."""
+"""Keys that are looked up at a stretch; the process's other threads run in between."""
 
 
 class _Several:
-    """What is expected of a key whose watches expect different values: no value is equal to it."""
+    """Stands for the value of a key whose watches expect different ones; equal to no value."""
 
 
 _SEVERAL: Final = _Several()
@@ -33,7 +33,7 @@ class Watches:
         self._lock = threading.Lock()
         # key -> watch -> the LMDB transaction whose state its baseline is from
         self._by_key: dict[bytes, dict[Watch, int]] = {}
-        # What the watches of each key expect it to hold, and these keys in order while they stay the same.
+        # The value that the watches of each key expect, and the sorted keys, None after they have changed.
         self._expected: dict[bytes, bytes | _Several | None] = {}
         self._order: list[bytes] | None = []
 
@@ -60,21 +60,21 @@ class Watches:
             self._drop(watch)
 
     def changed(self, written: dict[bytes, bytes | None], number: int) -> list[Watch]:
-        """Take out and return the watches whose keys this commit has given another value."""
+        """Remove and return the watches whose keys this commit has given another value."""
         if not self._by_key:
             return []
         with self._lock:
             return self._take({key: written[key] for key in self._by_key.keys() & written.keys()}, number)
 
     def changed_in(self, state: BaseState, number: int, keys: list[bytes] | None = None) -> list[Watch]:
-        """Take out and return the watches (on these keys, or all) whose keys have another value in this state."""
+        """Remove and return the watches (on these keys, or all) whose keys have another value in this state."""
         values = self._unexpected(state) if keys is None else {key: state.get(key) for key in keys}
         self._at("reader: has looked up watched keys")
         with self._lock:
             return self._take({key: value for key, value in values.items() if key in self._by_key}, number)
 
     def take_all(self) -> list[Watch]:
-        """Take out and return all watches."""
+        """Remove and return all watches."""
         with self._lock:
             watches = [watch for group in self._by_key.values() for watch in group]
             self._by_key.clear()
@@ -83,15 +83,15 @@ class Watches:
             return watches
 
     def _unexpected(self, state: BaseState) -> dict[bytes, bytes | None]:
-        """Return the watched keys that hold something else than expected, and what.
+        """Return the watched keys that have another value than expected, with that value.
 
-        Looking up thousands of keys takes milliseconds: the writer must not wait for the lock as long.
+        Looking up thousands of keys takes milliseconds, so it is done without the lock, which the writer needs.
         """
         with self._lock:
             expected = self._expected.copy()
             order = self._order
         if order is None:
-            order = sorted(expected)  # neighbours are found sooner
+            order = sorted(expected)  # neighbouring keys share pages, so LMDB finds them faster
             with self._lock:
                 if self._expected.keys() == expected.keys():
                     self._order = order
@@ -107,7 +107,7 @@ class Watches:
         return found
 
     def _take(self, values: dict[bytes, bytes | None], number: int) -> list[Watch]:
-        # A watch that is younger than the state knows better: it is not to fire for its own transaction's writes.
+        # A watch that is younger than the state must not fire: the state lacks its own transaction's writes.
         fired = [
             watch
             for key, value in values.items()

@@ -82,7 +82,7 @@ class Writer(Responder):
             except Empty:
                 pass
             self._write(environment, batch)
-        # The environment is the writer's: it is closed when no reader can be in it any more.
+        # The environment must not be closed while the reader may use it.
         self._at("writer: ends")
         if self._reader.ident is not None:
             self._reader.join()
@@ -92,7 +92,7 @@ class Writer(Responder):
         self._tell(_succeed, self._ended)
 
     def _enter_processes(self) -> None:
-        """Have other processes notice when this one dies; without that, its jobs wait for their timeout."""
+        """Let other processes notice when this one dies; otherwise its jobs would wait for their timeout."""
         if not self._settings.process_check_period:
             return
         try:
@@ -119,7 +119,7 @@ class Writer(Responder):
                 self._tell(self._answer, self._write_deadlines, answers, fired)
 
     def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
-        """Run requests from the front of the batch in one LMDB transaction, commit it, and return whom to wake."""
+        """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire."""
         self._at("writer: begins")
         transaction = environment.begin(write=True)
         self._at("writer: has begun")
@@ -167,7 +167,7 @@ class Writer(Responder):
                 self._at("writer: commits")
                 transaction.commit()
                 self._at("writer: has committed")
-                if self._watches:  # otherwise the reader, which takes them out, is asleep
+                if self._watches:  # otherwise the reader, which removes the numbers, is asleep
                     self._own_commits.append(number)
                 self._at("writer: has noted its commit")
             else:
@@ -191,7 +191,7 @@ class Writer(Responder):
         return self._watches.changed(written, number)
 
     def _retry_alone(self, environment: lmdb.Environment, answers: list[Answer], error: StoreError) -> None:
-        """After a failed commit: give each request a commit of its own, so that only the guilty one fails."""
+        """After a failed commit, give each request a commit of its own, so that only the guilty one fails."""
         for answer in answers:
             alone: list[Answer] = []
             fired: list[Watch] = []
@@ -202,7 +202,7 @@ class Writer(Responder):
             self._tell(self._answer, self._write_deadlines, alone, fired)
 
     def _commit_alone(self, environment: lmdb.Environment, request: Request[Any]) -> tuple[list[Answer], list[Watch]]:
-        """Run a request once more; again, as long as it only meets damage that was not known before."""
+        """Run a request alone, and again as long as it fails only for damage that was unknown before."""
         for _ in range(MOST_RUNS):
             known = self._damage.count
             request.claim.append(True)
@@ -217,7 +217,7 @@ class Writer(Responder):
 
 
 def _look() -> None:
-    """Wake the reader thread, so that it begins to look for other processes' commits."""
+    """Put among the reads, this wakes the reader thread, so that it begins to check for other processes' commits."""
 
 
 def _succeed(future: asyncio.Future[None]) -> None:

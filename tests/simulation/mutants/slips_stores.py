@@ -117,13 +117,13 @@ def a_moved_directory_is_found_but_not_told() -> Defect:
     """Who was told that the keys are elsewhere than they are goes on with the old ones."""
     return changed(
         FdbStore._check_directory,
-        ("if told is not None and told != self._prefix:", "if told is not None and self._prefix is None:"),
+        ("if expected is not None and expected != self._prefix:", "if expected is not None and self._prefix is None:"),
     )
 
 
 def polled_watches_are_compared_with_nothing() -> Defect:
     """Watches beyond the client's limit fire only for keys that have gone."""
-    return changed(FdbWatches._keep_looking, ("value != watch.baseline", "value is None is not watch.baseline"))
+    return changed(FdbWatches._keep_polling, ("value != watch.baseline", "value is None is not watch.baseline"))
 
 
 def lost_watches_are_never_fired() -> Defect:
