@@ -120,6 +120,10 @@ class Held:
         until = min(each for each in (self.asked, self.over, now) if each is not None)
         return limit is not None and until - self.began >= limit - TOLERANCE
 
+    def outlasted(self, grace: float) -> bool:
+        """Whether it ended only after the grace that it was given."""
+        return self.asked is not None and self.over is not None and self.over - self.asked >= grace - TOLERANCE
+
     def has_gone_beyond(self, limit: float | None) -> bool:
         """Whether it ended well after its time limit, and was not asked to end before that for another reason."""
         if limit is None or self.over is None or self.was_paused or self.over - self.began < limit + _MOMENT:
@@ -201,8 +205,8 @@ def wrong_crash(
     yield from wrong_error(accepted, held, options, said)
     if isinstance(held.error, Discard):
         yield "attempts: {} was discarded, and is to be tried again"
-    if held.failed is None:
-        return  # It ignores the cancellation of its time limit: when its grace was over is not known so exactly.
+    if held.failed is None or (_is_overtime(said) and held.outlasted(options["grace"])):
+        return  # It ignored the cancellation of its time limit: when its grace was over is not known so exactly.
     crashes = _crashes(accepted, held.failed, options)
     if said.crashes != crashes and min(said.crashes or 0, crashes) < _MOST_CRASHES:
         yield f"crashes: {{}} has crashed {crashes} times in a row, not {said.crashes}"
