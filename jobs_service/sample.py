@@ -1,4 +1,4 @@
-"""An application to try a store and a daemon with, which docker-compose.yml runs. Floor: above the public interface.
+"""An application to try a store and a daemon with, which docker-compose.yml runs.
 
 `jobs-service serve jobs_service.sample:jobs` serves it. It uses the store that JOBS_SERVICE_STORE names.
 """
@@ -23,7 +23,7 @@ class Text:
 
     Attributes:
         text: to count the words of.
-        top: how many of its most frequent words are told.
+        top: how many of its most frequent words the result has.
     """
 
     text: str
@@ -44,7 +44,7 @@ async def count_words(job: RunningJob, args: Text) -> None:
 
 @jobs.every("30s", type="word-total", missed="skip", keep=3600)
 async def word_total() -> int:
-    """Say how many words all texts together had."""
+    """Return how many words all texts had together."""
 
     async def read(tx: JobTransaction) -> int:
         return int.from_bytes(await tx.kv.get(TOTAL) or b"", "little")
@@ -54,4 +54,4 @@ async def word_total() -> int:
 
 @jobs.handler("health", max_attempts=1, timeout=10)
 async def health() -> None:
-    """Do nothing: whoever adds such a job and sees it end knows that store and daemon work."""
+    """Do nothing: when such a job ends, store and daemon work."""

@@ -1,6 +1,6 @@
-"""What a job does, in one word: what people are shown everywhere. Floor: beside the model.
+"""What a job does, in one word: the words that people see everywhere.
 
-A job's state and outcome are two values, and `pending` is two things; this vocabulary has one word for each.
+A job's state and outcome are two values, and `pending` means two things; here each has one word.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RUNNING)
 
 
 def status_of(job: Job | JobEvent, now: float) -> Status:
-    """Return what a job does at a time, seconds since the epoch."""
+    """Return what a job does at a time (seconds since the epoch)."""
     state = job.state.value
     if state == "pending":
         return Status.READY if job.run_at is None or job.run_at.timestamp() <= now else Status.SCHEDULED

@@ -52,7 +52,7 @@ class JobsService(
             JOBS_SERVICE_STORE, else `lmdb:jobs-data`. A Store that is open already stays open when the service is left.
         settings: None for those of the environment.
         supervise: whether to run the supervisor tree. Without it lost jobs are not noticed by this service, and
-            subscribing raises; for short-lived callers that only add or look up.
+            subscribing raises; meant for short-lived callers that only add jobs or look them up.
         sources: wall-clock time and randomness; None for the machine's.
 
     Raises:
@@ -119,8 +119,8 @@ class JobsService(
 
         Returns:
             For every node name, kind ("supervisor", "dynamic" or "actor"), state, restarts, seconds (since its start)
-            and children; the runner with its lanes is one of them while `run` runs. Empty without supervision, but for
-            the runner.
+            and children; the runner with its worker pools is one of them while `run` runs. Without supervision the
+            runner alone, and empty while nothing runs.
         """
         runner = self._registry.runner
         nodes = [] if runner is None else [runner.tree.tree()]

@@ -1,7 +1,4 @@
-"""Operations on jobs over a transaction that the application drives itself, as plain methods for plain code.
-
-Floor: below the service, above the layer. Nothing here touches an event loop.
-"""
+"""Operations on jobs over a transaction that the application drives itself: plain methods, for code without a loop."""
 
 from __future__ import annotations
 
@@ -29,14 +26,15 @@ T = TypeVar("T")
 # Inside a class that has a method `list`, the builtin goes by this name.
 _Jobs: TypeAlias = list[Job]
 
-_ANEW: Final = 0x8000
-"""Moves after which counting begins anew: half of what a transaction can have, and more than fits into one."""
+_MOST_MOVES: Final = 0x8000
+"""Moves of jobs after which a block begins to count at zero again: more than fit into a transaction, and half of the
+numbers that there are. So there is room for a block's own moves wherever it begins."""
 
 
 def _plain(
     operation: Callable[Concatenate[JobTransaction, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[WithinTransaction, P], T]:
-    """Return an operation as a method that returns what the coroutine would."""
+    """Return a coroutine method as a plain one with the same result."""
 
     @functools.wraps(operation)
     def method(within: WithinTransaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -61,14 +59,14 @@ class WithinTransaction:
         self._transaction = transaction
         self._keyspace = keyspace
         self._held = HeldBack(transaction)
-        self._unit: _Unit | None = None
+        self._unit: _BlockUnit | None = None
         self._jobs: JobTransaction | None = None
 
     def __enter__(self) -> Self:
         if self._unit is not None:
             raise JobsError("this block was entered before; call jobs.within(tr) for each block")
         blocks = self._blocks
-        self._unit = _Unit(self._held, self._keyspace, blocks.sources, blocks.enter(self._application))
+        self._unit = _BlockUnit(self._held, self._keyspace, blocks.sources, blocks.enter(self._application))
         self._jobs = JobTransaction(self._unit, blocks.worker, blocks.make_ready)
         return self
 
@@ -162,14 +160,15 @@ class WithinTransaction:
 class Blocks:
     """The blocks of one service: at most one at a time on each of the application's transactions.
 
-    A later block on the same transaction goes on counting moves where the one before has ended, so that no two jobs get
-    the same place. Whether the transaction was begun anew in between, as retry loops do, makes no difference to that.
+    A job's place in the queue contains the number of its move within the transaction. A later block on the same
+    transaction goes on counting where the one before has ended, so that no two jobs get the same place. A retry loop
+    that begins the transaction again in between does no harm to that.
 
     Args:
         sources: wall-clock time and randomness.
-        worker: what running jobs call that are accepted in a block.
+        worker: what jobs call that are accepted in a block.
         make_ready: how many due jobs one accept makes ready at most.
-        check_open: raises where the service takes nothing new.
+        check_open: raises when the service admits no operations.
     """
 
     def __init__(self, sources: Sources, worker: Worker, make_ready: int, check_open: Callable[[], None]) -> None:
@@ -181,7 +180,7 @@ class Blocks:
         self._open: weakref.WeakSet[object] = weakref.WeakSet()
 
     def enter(self, application: object) -> int:
-        """Note that a block on this transaction begins; return from where it counts moves.
+        """Note that a block on this transaction begins; return the number of moves that it begins to count at.
 
         Raises:
             JobsError: another one has not ended yet.
@@ -191,16 +190,21 @@ class Blocks:
         if application in self._open:
             raise JobsError("a block on this transaction is open already: hand its `tx` on, or end it first")
         self._open.add(application)
-        return self._moves.get(application, 0) % _ANEW
+        return self._moves.get(application, 0) % _MOST_MOVES
 
     def leave(self, application: object, moves: int) -> None:
-        """Note that a block has ended, after so many moves."""
+        """Note that a block has ended.
+
+        Args:
+            application: its transaction.
+            moves: how many there were on the transaction, those of earlier blocks included.
+        """
         self._open.discard(application)
         self._moves[application] = moves
 
 
-class _Unit(UnitOfWork):
-    """A unit of work that does not count moves from zero on."""
+class _BlockUnit(UnitOfWork):
+    """A unit of work that goes on counting moves where the block before has ended."""
 
     __slots__ = ()
 
@@ -210,7 +214,7 @@ class _Unit(UnitOfWork):
 
     @property
     def moves(self) -> int:
-        """How many there were, those of earlier blocks counted."""
+        """How many there were, those of earlier blocks included."""
         return self._orders
 
 

@@ -1,8 +1,8 @@
-"""Workers of one process that wait for jobs of a type. Floor: below the service, above the layer.
+"""Workers of one process that wait in line for jobs of a type.
 
-Of all that wait for the same jobs only the first in line watches the store; whoever gets a job wakes the next two,
-since where one job came there may be more. So an added job costs one look per process, however many workers are idle.
-Who was woken and found nothing goes back to their place: those who came first are served first.
+Of all workers that wait for the same jobs only the first watches the store. A worker that gets a job wakes the next
+two, because where one job came there may be more. So an added job costs one read of the queue per process, however many
+workers are idle. A worker that was woken and found nothing goes back to its place in line: first come, first served.
 """
 
 from __future__ import annotations
@@ -23,26 +23,31 @@ T = TypeVar("T")
 
 
 class _Line:
-    """Those who wait for the same jobs."""
+    """The workers that wait for the same jobs."""
 
     __slots__ = ("behind", "entered", "inside", "watch")
 
     def __init__(self) -> None:
         # What the first in line waits for.
         self.watch: Watch | None = None
+        # How many have ever entered the line, and how many are in it now.
         self.entered = 0
         self.inside = 0
-        # (how many had entered before, their turn), in that order
+        # (number, turn) of each of the others, by number
         self.behind: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def enter(self) -> int:
-        """Count one more in line, and return their number."""
+        """Count one more worker in line, and return its number."""
         self.entered += 1
         self.inside += 1
         return self.entered
 
     def wake(self, count: int) -> None:
-        """Let the next in line try."""
+        """Let the next workers in line try.
+
+        Args:
+            count: how many.
+        """
         while count and self.behind:
             _, turn = self.behind.popleft()
             if not turn.done():
@@ -51,17 +56,20 @@ class _Line:
 
 
 class WaitingWorkers(Generic[T]):
-    """All lines of one service."""
+    """All lines of one service: a line for each type and terms of an accept."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
 
     async def get(self, key: Hashable, attempt: Callable[[], Awaitable[T | EmptyQueue]]) -> T:
-        """Try until an attempt finds something, waiting in between without polling.
+        """Try until an attempt finds jobs; wait without polling in between.
 
         Args:
-            key: the same for all who wait for the same jobs.
-            attempt: one transaction.
+            key: names the line: the same for all workers that wait for the same jobs.
+            attempt: tries in one transaction.
+
+        Returns:
+            What the attempt has found.
         """
         line = self._lines.setdefault(key, _Line())
         number = line.enter()
@@ -81,7 +89,7 @@ class WaitingWorkers(Generic[T]):
                 elif found.watch is not None:
                     await self._watch(line, found.watch, found.due_in)
         except BaseException:
-            # The turn passes on: this one may have been woken for a job that it will not take.
+            # Another worker gets the turn: this one may have been woken for a job that it will not take now.
             if not queued:
                 line.wake(1)
             raise
@@ -91,7 +99,7 @@ class WaitingWorkers(Generic[T]):
                 del self._lines[key]
 
     def wake_all(self) -> None:
-        """Let everybody try, who will then find out that the service is closed."""
+        """Let all workers try: so they learn that the service is closed."""
         for line in self._lines.values():
             if line.watch is not None:
                 line.watch.fire()
@@ -104,7 +112,7 @@ class WaitingWorkers(Generic[T]):
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                with contextlib.suppress(ValueError):  # a wake may have passed it over already
+                with contextlib.suppress(ValueError):  # a wake that came after the cancellation has removed it already
                     line.behind.remove((number, turn))
             else:
                 line.wake(1)  # canceled as its turn came
@@ -113,7 +121,7 @@ class WaitingWorkers(Generic[T]):
     async def _watch(self, line: _Line, watch: Watch, due_in: float | None) -> None:
         line.watch = watch
         try:
-            # In time or not, lost or not: one looks again.
+            # The queue has changed, a scheduled job is due, or the watch was lost: in any case the next step is to try.
             with contextlib.suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(due_in):
                     await watch.wait()

@@ -180,7 +180,7 @@ def the_failure_of_the_service_is_not_raised() -> Defect:
 
 def a_second_block_counts_moves_from_zero() -> Defect:
     """Jobs of two blocks on one transaction get the same places."""
-    return changed(Blocks.enter, ("self._moves.get(application, 0) % _ANEW", "0"))
+    return changed(Blocks.enter, ("self._moves.get(application, 0) % _MOST_MOVES", "0"))
 
 
 def a_block_that_raises_is_written() -> Defect:
