@@ -136,14 +136,14 @@ class Heartbeat(Actor):
     async def _follow_timeout(self) -> None:
         """Follow changes of the type's timeout, which decides how often there is a heartbeat."""
 
-        async def look(transaction: Transaction) -> tuple[float | None, Watch]:
+        async def read(transaction: Transaction) -> tuple[float | None, Watch]:
             keys = self._active_runs.keys
             watch = transaction.watch(keys.timeout)
             return await activity.timeout_if_any(transaction, keys), watch
 
         while True:
             timeout, watch = await self._context.retried(
-                lambda: self._context.read(look), type=self._active_runs.handler.type
+                lambda: self._context.read(read), type=self._active_runs.handler.type
             )
             if timeout is not None and timeout != self._timeout:
                 self._timeout = timeout

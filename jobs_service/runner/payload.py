@@ -296,7 +296,7 @@ def _typed_dict(annotation: Any, names: Mapping[str, Any], known: dict[Any, Any]
     required, optional = typing_extensions.Required, typing_extensions.NotRequired
     make: Any = typing_extensions.TypedDict
     made = known[annotation] = make(annotation.__name__, {})
-    # Known before its fields are looked at: it may be one of them.
+    # Noted as known before its fields are read, because it may be one of them.
     for name, hint in typing.get_type_hints(annotation, localns=dict(names), include_extras=True).items():
         qualifier = required if name in annotation.__required_keys__ else optional
         made.__annotations__[name] = qualifier[_for_pydantic(hint, names, known)]

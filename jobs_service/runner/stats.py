@@ -6,7 +6,7 @@ jobs of all processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from jobs_service.errors import RecordDamaged
@@ -107,11 +107,3 @@ def summary(job: Job, now: float, health_threshold: float = HEALTH_THRESHOLD) ->
         "added": added,
         "history": [{"kind": event.kind.value, "at": event.at, "detail": event.detail} for event in history],
     }
-
-
-def gauges(jobs: Iterable[Job], now: float) -> dict[str, Any]:
-    """Return the gauges of these jobs."""
-    counted = Gauges()
-    for job in jobs:
-        counted.add(job, now)
-    return counted.as_dict()

@@ -110,10 +110,10 @@ class Ticker(Actor):
     async def _watch(self, periodic: Periodic, key: bytes) -> Watch | None:
         """Return a watch on what is in the way of ticks; None when it is gone."""
 
-        async def look(transaction: Transaction) -> tuple[Watch, bytes | None]:
+        async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:
             return transaction.watch(key), await transaction.get(key)
 
-        watch, raw = await self._context.retried(lambda: self._context.read(look), type=periodic.handler.type)
+        watch, raw = await self._context.retried(lambda: self._context.read(read), type=periodic.handler.type)
         paused = self._context.keyspace.of(periodic.handler.type).paused
         if raw is None or (key != paused and _is_over(raw)):
             watch.cancel()

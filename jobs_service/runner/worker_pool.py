@@ -26,7 +26,7 @@ from jobs_service.runner.rotation import excess, rotation
 from jobs_service.runner.run import Run, StopReason
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
-from jobs_service.store.base import Transaction, TransactionFunction, Watch
+from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class WorkerPool(Actor):
     Args:
         service: the service in which the runner runs.
         runs: the runs of the type.
-        cap: shared by all lanes.
+        slot_limit: shared by all worker pools.
         prepared: called when the type exists, and its jobs are accepted.
     """
 
@@ -65,7 +65,7 @@ class WorkerPool(Actor):
         self._prepared = prepared
         self._keys = runs.keys
         self._changed = asyncio.Event()
-        self._look_took = 0.0
+        self._accept_took = 0.0
         self._reads = Pace(Batch.of(service.context.store.limits))
 
     @property
@@ -85,7 +85,7 @@ class WorkerPool(Actor):
         await self._prepare_type()
         self._prepared()
         self.spawn_link(self._fill(), "fill")
-        self.spawn_link(self._look_for_canceled(), "canceled")
+        self.spawn_link(self._follow_cancellations(), "canceled")
         self.spawn_link(self._rotate(), "rotation")
         await super().run()
 
@@ -96,9 +96,6 @@ class WorkerPool(Actor):
 
     async def _transact(self, operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         return await self._context.retried(lambda: self._context.transact(operation), type=self._keys.type)
-
-    async def _read(self, function: TransactionFunction[T]) -> T:
-        return await self._context.retried(lambda: self._context.read(function), type=self._keys.type)
 
     async def _prepare_type(self) -> None:
         """Make the type where it is missing, and store what its handler declares about it."""
@@ -150,7 +147,7 @@ class WorkerPool(Actor):
         """
         free = self._active_runs.free
         if 0 < 2 * free < self.options.slots and self._service.operations.is_crowded(self._keys):
-            await asyncio.sleep(min(self._look_took, _LONGEST_GATHERING))
+            await asyncio.sleep(min(self._accept_took, _LONGEST_GATHERING))
 
     async def _accept(self, limit: int) -> list[RunningJob] | EmptyQueue:
         context = self._context
@@ -159,7 +156,7 @@ class WorkerPool(Actor):
         wanted = terms(limit, None, None, spread, context.settings.pending_batch, context.sources.worker, most)
         began = self._loop.time()
         found = await context.retried(lambda: self._service.accept(self._keys, wanted), type=self._keys.type)
-        self._look_took = self._loop.time() - began
+        self._accept_took = self._loop.time() - began
         return found
 
     async def _wait_for_jobs(self, nothing: EmptyQueue) -> None:
@@ -179,7 +176,7 @@ class WorkerPool(Actor):
 
     # Canceled jobs
 
-    async def _look_for_canceled(self) -> None:
+    async def _follow_cancellations(self) -> None:
         """Have the handlers of canceled jobs end, as soon as that is known."""
         while True:
             await self._active_runs.some.wait()
@@ -189,7 +186,7 @@ class WorkerPool(Actor):
             runs = [run for run in alive if run.at <= settled]
             if alive and not runs:
                 continue
-            watch = await self._look(runs)
+            watch = await self._check(runs)
             # The watch reports only cancellations made after this read, so jobs accepted since are read once more.
             young = [run for run in self._active_runs.all() if run.at > settled]
             try:
@@ -198,7 +195,7 @@ class WorkerPool(Actor):
                     await asyncio.sleep(_SETTLED)
                     left = [run for run in young if run.can_be_asked]
                     if left:
-                        (await self._look(left)).cancel()
+                        (await self._check(left)).cancel()
                 if self._active_runs.some.is_set():
                     with contextlib.suppress(StoreError):  # after the loss of a watch, read again
                         await watch.wait()
@@ -206,24 +203,24 @@ class WorkerPool(Actor):
                 self._active_runs.cancel_watch = None
                 watch.cancel()
 
-    async def _look(self, runs: list[Run]) -> Watch:
+    async def _check(self, runs: list[Run]) -> Watch:
         """Ask the handlers of canceled jobs to end; return a watch that fires when one is canceled after this read."""
         watches: list[Watch] = []
 
-        async def look_at(part: Sequence[Run]) -> None:
-            watches.extend(await self._look_at(part, watched=bool(watches)))
+        async def check_part(part: Sequence[Run]) -> None:
+            watches.extend(await self._check_part(part, watched=bool(watches)))
 
         try:
-            await self._reads.through(runs, lambda run: run.size, look_at)
+            await self._reads.through(runs, lambda run: run.size, check_part)
             if not watches:
-                await look_at([])
+                await check_part([])
         except BaseException:
             for watch in watches:
                 watch.cancel()
             raise
         return watches[0]
 
-    async def _look_at(self, runs: Sequence[Run], *, watched: bool) -> list[Watch]:
+    async def _check_part(self, runs: Sequence[Run], *, watched: bool) -> list[Watch]:
         """Ask those of some handlers to end whose jobs were canceled or taken over.
 
         Returns:
@@ -232,12 +229,12 @@ class WorkerPool(Actor):
         places = [run.place(self._keys) for run in runs]
         data_keys = [place[0].data + place[2] for place in places]
 
-        async def look(transaction: Transaction) -> tuple[list[bytes | None], list[Watch]]:
+        async def read(transaction: Transaction) -> tuple[list[bytes | None], list[Watch]]:
             watches = [] if watched else [transaction.watch(self._keys.watch_canceled)]
             return await transaction.snapshot.get_many(data_keys), watches
 
         raws, watches = await self._context.retried(
-            lambda: self._context.read(look), unless=too_much_for(len(runs)), type=self._keys.type
+            lambda: self._context.read(read), unless=too_much_for(len(runs)), type=self._keys.type
         )
         self._active_runs.heed(runs, [running_jobs.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
         return watches

@@ -31,7 +31,7 @@ _DYING: Final = 1.0
 """Seconds that the last of a group may take to be gone after SIGKILL."""
 
 _LONGEST_PAUSE: Final = 0.1
-"""Seconds between two looks whether the group is empty."""
+"""Most seconds between two checks whether the group is empty."""
 
 
 async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:

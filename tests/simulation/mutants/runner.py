@@ -97,8 +97,11 @@ def a_lane_that_has_died_is_not_started_again() -> Defect:
 def the_cancel_watch_is_made_after_the_look() -> Defect:
     """A job that is canceled between the look and the watch goes on until the next heartbeat."""
     return changed(
-        WorkerPool._look,
-        ("return watches[0]", "return await self._read(lambda tr: watch_of(tr, self._keys.watch_canceled))"),
+        WorkerPool._check,
+        (
+            "return watches[0]",
+            "return await self._context.read(lambda tr: watch_of(tr, self._keys.watch_canceled))",
+        ),
         watch_of=_watch_of,
     )
 
@@ -114,7 +117,7 @@ def a_removal_by_force_tells_nobody() -> Defect:
 
 def a_canceled_job_is_heeded_by_the_heartbeat_only() -> Defect:
     """Nobody looks when a job was canceled."""
-    return changed(WorkerPool._look_at, ("self._active_runs.heed(", "zip("))
+    return changed(WorkerPool._check_part, ("self._active_runs.heed(", "zip("))
 
 
 def nobody_takes_turns() -> Defect:

@@ -187,7 +187,7 @@ def handlers_in_exact_order_spread_as_well() -> Defect:
 
 def a_young_job_that_is_canceled_is_not_looked_at() -> Defect:
     """What was canceled between its accept and the watch on canceled jobs is not told to its handler."""
-    return changed(WorkerPool._look_for_canceled, ("if young:", "if False:"))
+    return changed(WorkerPool._follow_cancellations, ("if young:", "if False:"))
 
 
 def keep_and_keep_failed_are_mixed_up() -> Defect:
