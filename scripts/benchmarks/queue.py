@@ -1,0 +1,99 @@
+"""How many jobs are added, accepted and finished per second."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements, timed, together, work
+from jobs_service import NewJob
+
+
+class QueueMeasurements(Measurements):
+    """Callers and workers of one process."""
+
+    async def add_concurrent(self) -> list[Figure]:
+        """`add` by 1,000 callers at once; on a cluster by 256."""
+        total = self.count(60_000)
+        callers = min(256 if self.on_a_cluster else 1000, total)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+
+                async def caller(first: int) -> None:
+                    for number in range(first, total, callers):
+                        await jobs.add(TYPE, f"job-{number}", {"n": number})
+
+                seconds = await timed(lambda: together(caller(first) for first in range(callers)))
+        return [Figure("add_concurrent", total / seconds, "/s", 40_000, True, f"add by {callers:,} concurrent callers")]
+
+    async def add_many(self) -> list[Figure]:
+        """`add_many` of 100,000."""
+        total = self.count(100_000)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                new = [NewJob(f"job-{number}", {"n": number}) for number in range(total)]
+                seconds = await timed(lambda: jobs.add_many(TYPE, new))
+        return [Figure("add_many", total / seconds, "/s", 80_000, True, "add_many of 100,000")]
+
+    async def accept_finish(self) -> list[Figure]:
+        """`accept` and `finish` by 200 hand-written workers; on a cluster by 64."""
+        total = self.count(20_000)
+        workers = 64 if self.on_a_cluster else 200
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+                seconds = await timed(lambda: work(jobs, workers, spread="adaptive" if self.on_a_cluster else 1))
+        what = f"accept + finish by {workers} workers, jobs"
+        return [Figure("accept_finish", total / seconds, "/s", 12_000, True, what)]
+
+    async def accept_many_finish(self) -> list[Figure]:
+        """`accept_many` of 100, one concurrent `finish` each."""
+        total = self.count(20_000)
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+
+                async def worker() -> None:
+                    while taken := await jobs.accept_many(TYPE, 100, timeout=0):
+                        await together(job.finish() for job in taken)
+
+                seconds = await timed(lambda: together(worker() for _ in range(4)))
+        return [
+            Figure("accept_many_finish", total / seconds, "/s", 16_000, True, "accept_many of 100, a finish each, jobs")
+        ]
+
+    async def add_single(self) -> list[Figure]:
+        """One `add` after the other."""
+        took: list[float] = []
+        with self.service() as service:
+            async with service as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                for number in range(self.count(2000)):
+                    began = time.perf_counter()
+                    await jobs.add(TYPE, f"job-{number}", {"n": number})
+                    took.append(1000 * (time.perf_counter() - began))
+        took.sort()
+        return [
+            Figure("add_median_ms", statistics.median(took), "ms", 0.5, False, "single add, median"),
+            Figure("add_p99_ms", took[int(len(took) * 0.99)], "ms", 2.0, False, "single add, 99th percentile"),
+        ]
+
+    async def pending_growth(self) -> list[Figure]:
+        """Rate of accept and finish with 1,000,000 pending jobs, against that with 1,000."""
+        sample = self.count(5000)
+        rates: list[float] = []
+        for pending in (1000, self.count(1_000_000)):
+            await self.fresh()
+            with self.service() as service:
+                async with service as jobs:
+                    await jobs.set_type_timeout(TYPE, TIMEOUT)
+                    await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(pending + sample)))
+                    seconds = await timed(lambda jobs=jobs: work(jobs, 200, sample))  # type: ignore[misc]
+            rates.append(sample / seconds)
+        return [
+            Figure("pending_growth", rates[1] / rates[0], "", 0.7, True, "accept + finish, 1,000,000 pending / 1,000")
+        ]
