@@ -10,6 +10,7 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+from jobs_service.arguments import ADAPTIVE
 from jobs_service.layer import queue
 from jobs_service.layer.adaptive_spread import QueueReads
 from jobs_service.layer.entry import Entry
@@ -175,7 +176,7 @@ class SharedAccept:
         keys, looks = self.keys, self._looks
         limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
         looks.begin()
-        if spread == queue.ADAPTIVE:
+        if spread == ADAPTIVE:
             spread = looks.spread(keys, limit)
         # Nobody learns of the jobs that come in meanwhile: as if those had come just after this look.
         terms = self._terms._replace(limit=limit, spread=spread, open_end=True)

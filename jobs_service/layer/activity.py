@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import fdb.tuple
 
 from jobs_service import run_data
-from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged, shown
+from jobs_service.arguments import check_seconds
+from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged
 from jobs_service.layer import declared_settings
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.declared_settings import Declared
@@ -17,7 +17,6 @@ from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
     TIME_CODE,
-    exact_seconds,
     is_id,
     next_time,
     pack_seconds,
@@ -37,24 +36,6 @@ _ONE = (1).to_bytes(8, "little")
 _LAST_ORDER = b"\xff\xff"
 _TYPES_PAGE = 1000
 _TIME_BYTES = 9
-_LONGEST_KEEP = 1e9
-
-
-def check_seconds(seconds: Any) -> float:
-    """Return an activity timeout if a type can have it.
-
-    Raises:
-        InvalidJob: it is no positive, finite number of seconds.
-    """
-    try:
-        checked = exact_seconds(seconds)
-    except OverflowError:
-        if seconds > 0:
-            raise InvalidJob("activity timeout: more seconds than a float can hold") from None
-        checked = None
-    if checked is None or not 0 < checked < math.inf:
-        raise InvalidJob(f"activity timeout {shown(seconds)}: allowed are positive, finite numbers of seconds")
-    return checked
 
 
 async def set_type_timeout(unit: UnitOfWork, keys: TypeKeys, seconds: float) -> None:
@@ -182,23 +163,6 @@ async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int)
         # Whatever left it behind, it must not be in the way for ever.
         take_out(unit, keys, key, entry.packed_id)
     return Batch(lost, len(found) == limit or len(entries) < len(found))
-
-
-def check_keep(what: str, seconds: Any) -> float | None:
-    """Return how long finished jobs are kept if they can be kept so long; None for ever.
-
-    Raises:
-        InvalidJob: it is no number of seconds from 0 up.
-    """
-    if seconds is None:
-        return None
-    try:
-        checked = exact_seconds(seconds)
-    except OverflowError:
-        checked = None
-    if checked is None or not 0 <= checked <= _LONGEST_KEEP:
-        raise InvalidJob(f"{what}={shown(seconds)}: allowed are None and seconds from 0 to {_LONGEST_KEEP:.0f}")
-    return checked
 
 
 async def pause(unit: UnitOfWork, keys: TypeKeys) -> None:

@@ -6,11 +6,12 @@ Each operation is one row of the operations table; the columns are the branches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import fdb.tuple
 
 from jobs_service import json_data, run_data
+from jobs_service.arguments import IfExists, to_seconds
 from jobs_service.errors import (
     InvalidJob,
     JobExists,
@@ -19,19 +20,17 @@ from jobs_service.errors import (
     NoTypeTimeout,
     RecordDamaged,
     job_name,
+    kind_of,
     shown,
 )
-from jobs_service.layer import declared_settings
+from jobs_service.layer import creation, declared_settings
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.key_parts import pack_priority, to_seconds
+from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
-from jobs_service.model import UNSET, JobId, JobState, JobType, Removal
-
-IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
-IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
+from jobs_service.model import UNSET, JobId, JobState, JobType, NewJob, Removal
 
 
 class Spec:
@@ -95,21 +94,6 @@ def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
 def check_id(keys: TypeKeys, id: Any) -> JobId:
     """Return the id if a job can have it."""
     return place_of(keys, id)[1]
-
-
-def check_force(force: Any) -> bool:
-    """Return whether to remove a job by force if that is a yes or a no."""
-    if force is not True and force is not False:
-        raise InvalidJob(f"force={shown(force)}: allowed are True and False")
-    return force
-
-
-def check_if_exists(if_exists: Any) -> IfExists:
-    """Return the rule if there is such a one."""
-    for rule in IF_EXISTS:
-        if isinstance(if_exists, str) and rule == if_exists:
-            return rule
-    raise InvalidJob(f"if_exists={shown(if_exists)}: allowed are {', '.join(map(repr, IF_EXISTS))}")
 
 
 async def add(unit: UnitOfWork, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
@@ -350,3 +334,10 @@ def _exists(entry: Entry) -> JobExists:
         type=entry.keys.type,
         id=entry.id,
     )
+
+
+def new_job_spec(type: JobType, job: Any) -> Spec:
+    """Return the checked spec of one of add_many's jobs."""
+    if not isinstance(job, NewJob):
+        raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
+    return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)

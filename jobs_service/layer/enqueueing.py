@@ -18,9 +18,10 @@ from typing import (
 )
 
 from jobs_service import json_data, run_data
+from jobs_service.arguments import exact_int, exact_seconds
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
 from jobs_service.layer.creation import Spec, spec_of
-from jobs_service.layer.key_parts import exact_int, exact_seconds, pack_type, unpacked_type
+from jobs_service.layer.key_parts import pack_type, unpacked_type
 from jobs_service.model import UNSET, JobId, JobType, RunAt
 from jobs_service.sources import Sources
 

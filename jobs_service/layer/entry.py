@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
 
 from jobs_service import run_data
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import READY, SCHEDULED
-from jobs_service.model import JobId
+from jobs_service.model import Job, JobId, RunningJob, Worker
 from jobs_service.store.base import Transaction
+
+T = TypeVar("T")
 
 
 class JobSnapshot(NamedTuple):
@@ -87,3 +91,38 @@ def scheduled_key(entry: Entry, record: Record) -> bytes:
     """Return the SCHEDULED key that the record points at."""
     assert record.run_at is not None
     return entry.keys.scheduled + pack_seconds(record.run_at) + entry.packed_id
+
+
+def running_job(entry: Entry | JobSnapshot, worker: Worker | None) -> RunningJob:
+    """Return the entry as the application's running job."""
+    assert entry.record is not None
+    return RunningJob(entry.keys.type, entry.id, entry.record, worker)
+
+
+def job_of(entry: Entry | JobSnapshot) -> Job:
+    """Return the entry as the application's job."""
+    assert entry.record is not None
+    return Job(entry.keys.type, entry.id, entry.record)
+
+
+def enqueued_job(entry: Entry | JobSnapshot) -> Job:
+    """Return what `enqueue` returns: the entry as the application's job, with whether it was added just now."""
+    job = job_of(entry)
+    job._created = entry.added
+    return job
+
+
+async def naming_its_job(place: Place, work: Awaitable[T]) -> T:
+    """Return the result of an operation on a job; when a part of its record cannot be read, the error names the job."""
+    try:
+        return await work
+    except RecordDamaged as error:
+        raise error.of(place[0].type, place[1]) from None
+
+
+def jobs_listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
+    """Return the entry as what a list of jobs has of it: nothing where the job is gone, or in another state."""
+    if entry.record is None:
+        return []
+    job = job_of(entry)
+    return [job] if state is None or state(job) else []

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from jobs_service import run_data
+from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer import queue
-from jobs_service.layer.key_parts import AFTER, EARLIEST, LATEST, unpack_id, unpacked
+from jobs_service.layer.key_parts import AFTER, unpack_id, unpacked
 from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.retention import FOR_EVER, Retention

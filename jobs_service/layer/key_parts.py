@@ -10,13 +10,12 @@ import math
 import struct
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, in_one_line, kind_of, shown
-from jobs_service.model import JobId, JobType, RunAt
+from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, in_one_line, shown
+from jobs_service.model import JobId, JobType
 
 STAMP_CODE: Final = b"\x33"
 """What the tuple layer puts before the 12 bytes of a versionstamp."""
@@ -43,8 +42,6 @@ _MAX_NAME: Final = 20_000
 
 PLAIN_IDS: Final = frozenset({str, bytes})
 _ELEMENTS: Final = (str, bytes, int, float, type(None), uuid.UUID, fdb.tuple.SingleFloat)
-EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
-LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
 def pack_type(type: Any) -> bytes:
@@ -162,55 +159,6 @@ def next_time(found: Sequence[tuple[bytes, bytes]], offset: int) -> float | None
         return seconds
     # No time at all: what is before all times is due at once, and what is behind them never.
     return 0.0 if packed < _FIRST_POSITIVE else None
-
-
-def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
-    """Return a time as seconds since the epoch, checked.
-
-    Raises:
-        InvalidJob: a naive datetime, something that is no time, or a time no datetime can hold.
-    """
-    if time is None:
-        return None
-    if isinstance(time, datetime):
-        seconds = _timestamp(time, what)
-    else:
-        try:
-            number = exact_seconds(time)
-        except OverflowError:
-            number = math.inf
-        if number is None:
-            raise InvalidJob(
-                f"{what} {shown(time)}: {a_kind_of(time)}; allowed are aware datetimes and seconds since the epoch"
-            )
-        seconds = number
-    if not EARLIEST <= seconds <= LATEST:
-        raise InvalidJob(f"{what} {shown(time)}: allowed are times of the years 1 to 9999")
-    return seconds
-
-
-def exact_seconds(seconds: Any) -> float | None:
-    """Return a number of seconds as a float, None for what is no number.
-
-    Raises:
-        OverflowError: no float can hold it.
-    """
-    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
-
-
-def exact_int(value: Any) -> int | None:
-    """Return an int, None for what is none; bool is none."""
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _timestamp(time: datetime, what: str) -> float:
-    try:
-        if time.utcoffset() is not None:
-            return time.timestamp()
-        text = time.isoformat()
-    except Exception as error:  # whatever the time zone's own code raises
-        raise InvalidJob(f"{what} {shown(time)}: its time zone fails with {kind_of(error)}") from None
-    raise InvalidJob(f"{what} {text}: a naive datetime; give it a time zone")
 
 
 def _is_name(value: Any) -> bool:

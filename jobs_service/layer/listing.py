@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.batch_bounds import SHARE
@@ -110,3 +110,19 @@ def _job_at(keys: TypeKeys | None, key: bytes, raw: bytes) -> Job | None:
         return Job(keys.type, id, Record.decode(raw, True))
     except RecordDamaged as error:
         return Job(keys.type, id, Unreadable(error)) if is_id(packed_id) else None
+
+
+class Listing:
+    """Jobs in key order: awaited, a list; iterated, one after the other."""
+
+    def __init__(self, jobs: AsyncIterator[Job]) -> None:
+        self._jobs = jobs
+
+    def __aiter__(self) -> AsyncIterator[Job]:
+        return self._jobs
+
+    def __await__(self) -> Generator[Any, None, list[Job]]:
+        return self._all().__await__()
+
+    async def _all(self) -> list[Job]:
+        return [job async for job in self._jobs]

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from jobs_service import run_data
+from jobs_service.arguments import Spread, check_positive, check_spread, to_seconds
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.candidates import (
     IS_READY,
@@ -20,18 +21,16 @@ from jobs_service.layer.candidates import (
 )
 from jobs_service.layer.candidates import AcceptTerms as AcceptTerms
 from jobs_service.layer.entry import Entry, ready_key, scheduled_key
-from jobs_service.layer.key_parts import AFTER, TIME_CODE, next_time, pack_seconds, unpack_seconds
+from jobs_service.layer.key_parts import AFTER, TIME_CODE, next_time, pack_priority, pack_seconds, unpack_seconds
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.layer.strays import id_of_ready, take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model import Priority, RunAt
 from jobs_service.run_values import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import KeyValue, Snapshot, Watch
-
-ADAPTIVE: Final = 0
-"""The spread of Terms that leave it to the conflicts of late; `accept` itself takes only what that comes to."""
 
 _FEW_EARLY: Final = 64
 """Ready jobs not yet due that a look passes over as they are: they come due soon, or a clock will be right again."""
@@ -263,3 +262,24 @@ async def _next_ready(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | No
         if len(found) < LONG_PAGE:
             return earliest
         begin = found[-1][0] + b"\x00"
+
+
+def terms(
+    limit: int,
+    max_priority: Priority | None,
+    due_by: RunAt | None,
+    spread: Spread,
+    make_ready: int,
+    worker: str,
+    max_history: int | None = None,
+) -> AcceptTerms:
+    """Return the checked terms of an accept."""
+    return AcceptTerms(
+        check_positive("limit", limit),
+        None if max_priority is None else pack_priority(max_priority),
+        to_seconds(due_by, "due_by"),
+        check_spread(spread),
+        make_ready,
+        worker,
+        max_history,
+    )

@@ -25,8 +25,9 @@ import math
 import struct
 from typing import Final
 
+from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.key_parts import EARLIEST, LATEST, is_priority
+from jobs_service.layer.key_parts import is_priority
 from jobs_service.model import Outcome
 from jobs_service.run_data import HEAD_BYTES
 

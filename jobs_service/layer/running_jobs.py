@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobs_service import run_data
-from jobs_service.errors import JobCanceled, RecordDamaged, WorkerConflict, job_name
-from jobs_service.layer.creation import Spec
+from jobs_service.arguments import check_outcome
+from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, a_kind_of, job_name, shown
+from jobs_service.layer.creation import Spec, json_of
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
-from jobs_service.model import Outcome
+from jobs_service.model import UNSET, Ending, Job, JobError, Outcome
 from jobs_service.run_data import ERROR, PROGRESS, RESULT
 from jobs_service.run_values import HistoryKind
 
@@ -282,3 +283,38 @@ def _refuse_canceled(entry: Entry, record: Record) -> None:
         raise JobCanceled(
             f"job {entry.keys.type!r}/{entry.id!r} was canceled: finish it now", type=entry.keys.type, id=entry.id
         )
+
+
+def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, RunReport]:
+    """Return how a run ends as `finish` takes it, checked: the job's data, the outcome, and the report."""
+    data, outcome, result, error = ending
+    json = json_of(job.type, job.id, data)
+    # Nearly all runs end as a success: the checks, two calls, are left out for these.
+    if outcome is not Outcome.SUCCEEDED:
+        outcome = check_outcome(outcome, job)
+    report = NOTHING if result is UNSET and error is None else _report(job, result, error)
+    return json, outcome, report
+
+
+def _report(job: Job, result: Any, error: Any) -> RunReport:
+    """Return what a worker reports at the end of a run, checked."""
+    if error is not None and not isinstance(error, JobError):
+        refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
+        raise InvalidJob(refused).about(job.type, job.id)
+    return RunReport(
+        # A result of None is none: that of an earlier run goes.
+        None if result is UNSET else json_of(job.type, job.id, result),
+        None if error is None else _error_json(job, error),
+    )
+
+
+def _error_json(job: Job, error: JobError) -> bytes:
+    for name in ("type", "message", "traceback"):
+        text = getattr(error, name)
+        if not isinstance(text, str):
+            refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
+            raise InvalidJob(refused).about(job.type, job.id)
+    try:
+        return run_data.error_json(error)
+    except InvalidJob as refusal:
+        raise refusal.about(job.type, job.id) from None

@@ -1,23 +1,38 @@
-"""The operations on jobs inside one transaction, beside the application's own reads and writes. Floor: top of layer."""
+"""The operations on jobs inside one transaction, beside the application's own reads and writes."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, cast, overload
 
-from jobs_service import run_data
-from jobs_service.errors import InvalidJob, RecordDamaged, StoreError, a_kind_of, kind_of, shown
+from jobs_service.arguments import (
+    ADAPTIVE,
+    IfExists,
+    Spread,
+    check_force,
+    check_if_exists,
+    check_iterable,
+    check_keep,
+    check_limit,
+    check_page_size,
+    check_running,
+    check_seconds,
+    check_state,
+    new_jobs,
+    to_seconds,
+)
+from jobs_service.errors import StoreError
 from jobs_service.layer import activity, creation, queue, queue_counts, running_jobs
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
-from jobs_service.layer.creation import IfExists, Spec
+from jobs_service.layer.creation import new_job_spec
 from jobs_service.layer.enqueueing import Enqueueable, How, handler_of, wanted
-from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.key_parts import exact_int, pack_priority, to_seconds
+from jobs_service.layer.entry import Entry, enqueued_job, job_of, jobs_listed, naming_its_job, running_job
 from jobs_service.layer.keyspace import TypeKeys, place_of
-from jobs_service.layer.listing import list_page
+from jobs_service.layer.listing import Listing, list_page
+from jobs_service.layer.queue import terms
 from jobs_service.layer.record import NewSeq
 from jobs_service.layer.retention import Retention
+from jobs_service.layer.running_jobs import encoded_ending
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import (
@@ -36,26 +51,17 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
-from jobs_service.status import Status, status_of
 from jobs_service.store.base import Transaction
 
 COUNT_PAGE = 10_000
 
-T = TypeVar("T")
-Word = TypeVar("Word", bound=enum.StrEnum)
-
 # Inside a class that has a method `list`, the builtin goes by these names.
-Spread: TypeAlias = int | Literal["adaptive"]
-"""Among how many jobs at the front of a queue a worker begins to take them at random; see JobsService.accept."""
-
 _Jobs: TypeAlias = list[Job]
 _RunningJobs: TypeAlias = list[RunningJob]
 _Ids: TypeAlias = list[JobId]
 _Types: TypeAlias = list[JobType]
 _Entries: TypeAlias = list[Entry]
 
-
-_WIDEST_SPREAD = 1_000_000
 _MOST_LOOKS: Final = 64
 """Looks at a queue in one transaction, as long as each takes only out of it what is in the way."""
 
@@ -106,7 +112,7 @@ class JobTransaction:
 
     async def set_type_timeout(self, type: JobType, seconds: float) -> None:
         """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
-        await activity.set_type_timeout(self._unit, self._keys(type), activity.check_seconds(seconds))
+        await activity.set_type_timeout(self._unit, self._keys(type), check_seconds(seconds))
 
     async def get_type_timeout(self, type: JobType) -> float:
         """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
@@ -136,7 +142,7 @@ class JobTransaction:
         self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
     ) -> None:
         """Say how long finished jobs of a type are kept; see JobsService.set_retention."""
-        retention = Retention(activity.check_keep("keep", keep), activity.check_keep("keep_failed", keep_failed))
+        retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
         await activity.set_retention(self._unit, self._keys(type), retention)
 
     # Creating and watching over jobs
@@ -153,11 +159,11 @@ class JobTransaction:
     ) -> Job:
         """Add a job; see JobsService.add."""
         spec = creation.spec_of(type, id, data, priority, run_at)
-        return job_of(await creation.add(self._unit, self._place(type, id), spec, creation.check_if_exists(if_exists)))
+        return job_of(await creation.add(self._unit, self._place(type, id), spec, check_if_exists(if_exists)))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, all in this transaction; see JobsService.add_many."""
-        rule = creation.check_if_exists(if_exists)
+        rule = check_if_exists(if_exists)
         keys = self._keys(type)
         specs = []
         places = []
@@ -169,7 +175,7 @@ class JobTransaction:
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
-        return await creation.remove(self._unit, self._place(type, id), creation.check_force(force))
+        return await creation.remove(self._unit, self._place(type, id), check_force(force))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job as this transaction sees it; see JobsService.get."""
@@ -245,7 +251,7 @@ class JobTransaction:
         keys = self._keys(type)
         wanted = terms(limit, max_priority, due_by, spread, self._make_ready, self._unit.sources.worker)
         for _ in range(_MOST_LOOKS):
-            if wanted.spread == queue.ADAPTIVE:
+            if wanted.spread == ADAPTIVE:
                 taken, more = await self._accept_adaptively(keys, wanted)
             else:
                 taken, more = await queue.accept(self._unit, keys, wanted)
@@ -267,7 +273,9 @@ class JobTransaction:
         check_running(job)
         json = creation.json_of(job.type, job.id, data)
         place = self._place(job.type, job.id)
-        return running_job(await _named(place, running_jobs.update(self._unit, place, job.lock, json)), self._worker)
+        return running_job(
+            await naming_its_job(place, running_jobs.update(self._unit, place, job.lock, json)), self._worker
+        )
 
     async def finish(
         self,
@@ -283,7 +291,9 @@ class JobTransaction:
         json, ended, report = encoded_ending(job, Ending(data, outcome, result, error))
         place = self._place(job.type, job.id)
         self._ending(job)
-        return job_of(await _named(place, running_jobs.finish(self._unit, place, job.lock, json, ended, report)))
+        return job_of(
+            await naming_its_job(place, running_jobs.finish(self._unit, place, job.lock, json, ended, report))
+        )
 
     @overload
     async def resubmit(
@@ -302,16 +312,16 @@ class JobTransaction:
 
         See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
         """
-        if _is_running(type):
+        if isinstance(type, RunningJob):
             job: RunningJob = type
             spec = creation.spec_of(job.type, job.id, data, priority, run_at)
             place = self._place(job.type, job.id)
             return running_job(
-                await _named(place, running_jobs.resubmit(self._unit, place, job.lock, spec)), self._worker
+                await naming_its_job(place, running_jobs.resubmit(self._unit, place, job.lock, spec)), self._worker
             )
         spec = creation.spec_of(type, id, data, priority, run_at)
         place = self._place(type, id)
-        return job_of(await _named(place, creation.resubmit(self._unit, place, spec)))
+        return job_of(await naming_its_job(place, creation.resubmit(self._unit, place, spec)))
 
     @as_enqueue
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
@@ -342,7 +352,7 @@ class JobTransaction:
         check_running(job)
         place = self._place(job.type, job.id)
         self._ending(job)
-        return job_of(await _named(place, running_jobs.release(self._unit, place, job.lock)))
+        return job_of(await naming_its_job(place, running_jobs.release(self._unit, place, job.lock)))
 
     def _ending(self, job: RunningJob) -> None:
         """Tell who keeps an account of a running job that it may be over when this transaction has taken effect."""
@@ -375,7 +385,7 @@ class JobTransaction:
             page, after = await list_page(transaction, self._unit.keyspace, keys, after, page_size, transaction.limits)
             for key, job in page:
                 while position < len(own) and own[position] < key:
-                    for found in _listed(changed[own[position]], state):
+                    for found in jobs_listed(changed[own[position]], state):
                         yield found
                     position += 1
                 if key not in changed and (state is None or state(job)):
@@ -383,207 +393,5 @@ class JobTransaction:
             if after is None:
                 break
         for key in own[position:]:
-            for found in _listed(changed[key], state):
+            for found in jobs_listed(changed[key], state):
                 yield found
-
-
-class Listing:
-    """Jobs in key order: awaited, a list; iterated, one after the other."""
-
-    def __init__(self, jobs: AsyncIterator[Job]) -> None:
-        self._jobs = jobs
-
-    def __aiter__(self) -> AsyncIterator[Job]:
-        return self._jobs
-
-    def __await__(self) -> Generator[Any, None, list[Job]]:
-        return self._all().__await__()
-
-    async def _all(self) -> list[Job]:
-        return [job async for job in self._jobs]
-
-
-def terms(
-    limit: int,
-    max_priority: Priority | None,
-    due_by: RunAt | None,
-    spread: Spread,
-    make_ready: int,
-    worker: str,
-    max_history: int | None = None,
-) -> queue.AcceptTerms:
-    """Return the checked terms of an accept."""
-    return queue.AcceptTerms(
-        _positive("limit", limit),
-        None if max_priority is None else pack_priority(max_priority),
-        to_seconds(due_by, "due_by"),
-        check_spread(spread),
-        make_ready,
-        worker,
-        max_history,
-    )
-
-
-def check_spread(spread: Any) -> int:
-    """Return a spread as Terms have it."""
-    if isinstance(spread, str) and spread == "adaptive":
-        return queue.ADAPTIVE
-    number = exact_int(spread)
-    if number is None or number < 1:
-        raise InvalidJob(f"spread={shown(spread)}: allowed are integers from 1 up and 'adaptive'")
-    return min(number, _WIDEST_SPREAD)
-
-
-def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, running_jobs.RunReport]:
-    """Return how a run ends as `running_jobs.finish` takes it, checked: the job's data, the outcome, and the report."""
-    data, outcome, result, error = ending
-    json = creation.json_of(job.type, job.id, data)
-    # Nearly all runs end as a success: the checks, two calls, are left out for these.
-    if outcome is not Outcome.SUCCEEDED:
-        outcome = check_outcome(outcome, job)
-    report = running_jobs.NOTHING if result is UNSET and error is None else _report(job, result, error)
-    return json, outcome, report
-
-
-def _report(job: Job, result: Any, error: Any) -> running_jobs.RunReport:
-    """Return what a worker reports at the end of a run, checked."""
-    if error is not None and not isinstance(error, JobError):
-        refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
-        raise InvalidJob(refused).about(job.type, job.id)
-    return running_jobs.RunReport(
-        # A result of None is none: that of an earlier run goes.
-        None if result is UNSET else creation.json_of(job.type, job.id, result),
-        None if error is None else _error_json(job, error),
-    )
-
-
-def _error_json(job: Job, error: JobError) -> bytes:
-    for name in ("type", "message", "traceback"):
-        text = getattr(error, name)
-        if not isinstance(text, str):
-            refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
-            raise InvalidJob(refused).about(job.type, job.id)
-    try:
-        return run_data.error_json(error)
-    except InvalidJob as refusal:
-        raise refusal.about(job.type, job.id) from None
-
-
-def new_job_spec(type: JobType, job: NewJob) -> Spec:
-    """Return the checked spec of one of add_many's jobs."""
-    if not _is_new_job(job):
-        raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
-    return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)
-
-
-def check_iterable(what: str, values: Any) -> Iterator[Any]:
-    """Return an iterator over what should be iterable; text is one value that somebody forgot to put into a list."""
-    try:
-        if isinstance(values, str | bytes | bytearray):
-            raise TypeError
-        return iter(values)
-    except Exception:  # a TypeError, or what an object's own __iter__ raises
-        raise InvalidJob(
-            f"{what} {shown(values)}: {a_kind_of(values)}; allowed is any iterable that is no text"
-        ) from None
-
-
-def new_jobs(jobs: Any) -> Iterator[NewJob]:
-    """Return an iterator over what add_many was given."""
-    try:
-        return iter(jobs)
-    except TypeError:
-        refused = f"jobs {shown(jobs)}: {a_kind_of(jobs)}; add_many takes NewJob objects, in any iterable"
-        raise InvalidJob(refused) from None
-
-
-def check_running(job: RunningJob) -> None:
-    """Refuse what is no running job."""
-    if not _is_running(job):
-        raise InvalidJob(f"{shown(job)}: {a_kind_of(job)}; it must be a RunningJob, as accept returns them")
-
-
-def check_outcome(outcome: Any, job: Job) -> Outcome:
-    """Return the outcome if a job can end so."""
-    found = member(Outcome, outcome)
-    if found is None:
-        allowed = ", ".join(repr(str(each)) for each in Outcome)
-        raise InvalidJob(f"outcome {shown(outcome)}: allowed are {allowed}").about(job.type, job.id)
-    return found
-
-
-def check_state(state: Any, now: float) -> Callable[[Job], bool] | None:
-    """Return what tells whether a job is in the state to list, None for all jobs; `now` in seconds since the epoch."""
-    if state is None:
-        return None
-    coarse, exact = member(JobState, state), member(Status, state)
-    if coarse is not None and coarse is not JobState.REMOVED:
-        return lambda job: job.state is coarse
-    if exact is None:
-        allowed = ", ".join(repr(str(each)) for each in dict.fromkeys([*JobState, *Status]) if each != "removed")
-        raise InvalidJob(f"state {shown(state)}: allowed are {allowed}")
-    return lambda job: status_of(job, now) is exact
-
-
-def member(words: type[Word], value: Any) -> Word | None:
-    """Return the member of an enumeration of words that a str names, None when there is none."""
-    return next((each for each in words if each == value), None) if isinstance(value, str) else None
-
-
-def check_page_size(page_size: Any) -> int:
-    """Return the page size if there can be such pages."""
-    return _positive("page_size", page_size)
-
-
-def check_limit(limit: Any) -> int | None:
-    """Return the limit of a count if there can be such a one."""
-    return exact_int(limit) if limit is None or exact_int(limit) == 0 else _positive("limit", limit)
-
-
-def running_job(entry: Entry | JobSnapshot, worker: Worker | None) -> RunningJob:
-    """Return the entry as the application's running job."""
-    assert entry.record is not None
-    return RunningJob(entry.keys.type, entry.id, entry.record, worker)
-
-
-def job_of(entry: Entry | JobSnapshot) -> Job:
-    """Return the entry as the application's job."""
-    assert entry.record is not None
-    return Job(entry.keys.type, entry.id, entry.record)
-
-
-async def _named(place: Place, work: Awaitable[T]) -> T:
-    """Return the result of an operation on a job; when a part of its record cannot be read, the error names the job."""
-    try:
-        return await work
-    except RecordDamaged as error:
-        raise error.of(place[0].type, place[1]) from None
-
-
-def enqueued_job(entry: Entry | JobSnapshot) -> Job:
-    """Return what `enqueue` returns: the entry as the application's job, with whether it was added just now."""
-    job = job_of(entry)
-    job._created = entry.added
-    return job
-
-
-def _listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
-    if entry.record is None:
-        return []
-    job = job_of(entry)
-    return [job] if state is None or state(job) else []
-
-
-def _is_running(job: Any) -> bool:
-    return isinstance(job, RunningJob)
-
-
-def _is_new_job(job: Any) -> bool:
-    return isinstance(job, NewJob)
-
-
-def _positive(what: str, value: Any) -> int:
-    number = exact_int(value)
-    if number is None or number < 1:
-        raise InvalidJob(f"{what}={shown(value)}: allowed are integers from 1 up")
-    return number

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, get_origin, get_type_hints
 
+from jobs_service.arguments import exact_int, exact_seconds
 from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
-from jobs_service.layer.key_parts import exact_int, exact_seconds
 from jobs_service.model import RunningJob
 
 Continuous: TypeAlias = bool | Callable[[RunningJob], bool]

@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from jobs_service.arguments import exact_seconds
 from jobs_service.errors import InvalidJob, a_kind_of, shown
-from jobs_service.layer.key_parts import exact_seconds
 
 SHORTEST: Final = 1.0
 """Least seconds between two ticks."""

@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from jobs_service.arguments import Spread
 from jobs_service.errors import StoreError
 from jobs_service.layer import activity, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
-from jobs_service.layer.queue import EmptyQueue
+from jobs_service.layer.queue import EmptyQueue, terms
 from jobs_service.layer.retention import Retention
-from jobs_service.layer.transaction import Spread, terms
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import RunningJob
 from jobs_service.runner.active_runs import ActiveRuns

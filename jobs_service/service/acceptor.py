@@ -9,9 +9,9 @@ from jobs_service.actors.context import Context
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.layer import activity, queue_counts
 from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.entry import running_job
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.queue import EmptyQueue
-from jobs_service.layer.transaction import running_job
 from jobs_service.model import RunningJob, Worker
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.store_access import StoreAccess

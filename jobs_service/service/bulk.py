@@ -10,13 +10,14 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from jobs_service.actors.context import Context
+from jobs_service.arguments import IfExists, check_iterable, new_jobs
 from jobs_service.batching.pipelined import in_order, in_parts
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
-from jobs_service.layer.creation import Spec
+from jobs_service.layer.creation import Spec, new_job_spec
 from jobs_service.layer.enqueueing import Enqueueable, How, Wanted, wanted
+from jobs_service.layer.entry import enqueued_job
 from jobs_service.layer.keyspace import TypeKeys, place_of
-from jobs_service.layer.transaction import check_iterable, enqueued_job, new_job_spec, new_jobs
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import Job, NewJob
 from jobs_service.service.store_access import StoreAccess
@@ -50,7 +51,7 @@ class BulkCreation:
         self._context = context
         self._most = context.settings.add_batch
 
-    async def add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: creation.IfExists) -> list[Job]:
+    async def add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: IfExists) -> list[Job]:
         """Add jobs; see JobsService.add_many."""
 
         async def write(unit: UnitOfWork, places: list[Place], specs: list[Spec]) -> list[Job]:

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Final
 
 from jobs_service.actors.context import Context
+from jobs_service.arguments import IfExists, check_force, check_if_exists
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import JobNotFound, StoreError, job_name
 from jobs_service.layer import creation
-from jobs_service.layer.creation import IfExists, check_if_exists
 from jobs_service.layer.enqueueing import How, handler_of, wanted
+from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
-from jobs_service.layer.transaction import enqueued_job, job_of
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt
 from jobs_service.service.bulk import BulkCreation
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -179,7 +179,7 @@ class CreatorOperations:
             JobNotFound: there is no such job.
             RecordDamaged: its record cannot be read, and force is not set.
         """
-        checked = creation.check_force(force)
+        checked = check_force(force)
         removal: Removal = await self._operations.operate(creation.remove, self._access.place(type, id), checked)
         return removal
 

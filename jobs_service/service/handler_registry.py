@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs_service import json_data
+from jobs_service.arguments import check_iterable, member
 from jobs_service.errors import InvalidSettings, JobsError, a_kind_of, shown
 from jobs_service.layer.key_parts import pack_type
-from jobs_service.layer.transaction import check_iterable, member
 from jobs_service.log import EventLog
 from jobs_service.model import UNSET, JobType
 from jobs_service.runner.handler import Handler

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from jobs_service.actors.context import Context
+from jobs_service.arguments import exact_int
 from jobs_service.errors import InvalidSettings, JobsError, shown
-from jobs_service.layer.key_parts import exact_int
 from jobs_service.model import JobType
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.retention_notice import tell_of_retention

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from typing import Any, TypeAlias
 
 from jobs_service.actors.context import Context
+from jobs_service.arguments import check_limit, check_page_size, check_state, to_seconds
 from jobs_service.errors import JobNotFound, RecordDamaged, job_name
 from jobs_service.layer import activity, queue_counts
-from jobs_service.layer.key_parts import to_seconds
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.record import Record
-from jobs_service.layer.transaction import COUNT_PAGE, check_limit, check_page_size, check_state
+from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.runner.stats import Gauges, exact_type

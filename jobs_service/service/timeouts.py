@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from jobs_service.arguments import exact_seconds
 from jobs_service.errors import JobsError, shown
-from jobs_service.layer.key_parts import exact_seconds
 
 
 def check_timeout(timeout: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobs_service.arguments import check_keep, check_seconds
 from jobs_service.layer import activity, inspection
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.retention import Retention
@@ -29,7 +30,7 @@ class TypeOperations:
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
-        checked = activity.check_seconds(seconds)
+        checked = check_seconds(seconds)
         await self._access.transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
         self._tree.timeout_changed(keys)
 
@@ -86,7 +87,7 @@ class TypeOperations:
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
-        retention = Retention(activity.check_keep("keep", keep), activity.check_keep("keep_failed", keep_failed))
+        retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
         await self._access.transact(lambda unit: activity.set_retention(unit, keys, retention))
 
     async def get_retention(self, type: JobType) -> Retention:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, overload
 
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
+from jobs_service.arguments import member
 from jobs_service.errors import InvalidJob, JobFailed, JobNotFound, JobsError, a_kind_of, in_one_line, job_name, shown
 from jobs_service.layer import creation
 from jobs_service.layer.enqueueing import Enqueueable, ResultT
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.transaction import member
 from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType, Outcome
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.store_access import StoreAccess

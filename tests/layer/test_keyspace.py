@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import InvalidJob
+from jobs_service.arguments import to_seconds
 from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
@@ -23,7 +24,6 @@ from jobs_service.layer.key_parts import (
     pack_priority,
     pack_seconds,
     pack_type,
-    to_seconds,
     unpack_id,
     unpack_seconds,
 )

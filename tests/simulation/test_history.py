@@ -15,6 +15,7 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobsError, JobsService, JobState, JobTransaction, NewJob, Outcome, Removal
+from jobs_service.arguments import IF_EXISTS, IfExists
 from jobs_service.errors import JobExists, JobTooLarge, NoTypeTimeout, StoreError, WorkerConflict
 from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.key_parts import pack_id
@@ -256,7 +257,7 @@ async def act_at_random(jobs: JobsService, source: random.Random, held: list[Any
     run_at, priority = any_of([None, now + source.uniform(-5, 10)]), any_of([0, 0, 1])
     what = source.random()
     if what < 0.3:
-        rule: creation.IfExists = source.choice(creation.IF_EXISTS)
+        rule: IfExists = source.choice(IF_EXISTS)
         await jobs.add(type, id, any_of([1, 2, 250 * "x", 350 * "x"]), priority=priority, run_at=run_at, if_exists=rule)
     elif what < 0.35:
         await jobs.resubmit(type, id, run_at=run_at)
@@ -380,7 +381,7 @@ def a_lock_that_is_ended_twice(run: Recorded) -> None:
 @complains("stop.*ended a lock that was never given")
 def a_lock_that_was_never_given(run: Recorded) -> None:
     _, entry = run.first("stop")
-    entry.arguments = (b"never given.....", None, 20)
+    entry.arguments = (b"never given.....", None, 20, "")
 
 
 @complains("finish.*'a': expected ready.*outcome is <Outcome.SUCCEEDED: 'succeeded'>, not None")
@@ -909,8 +910,8 @@ SPREAD = r"accept of 'spread'.*took .*the first were \['p', 'q'\]"
 DEFECTS = [
     pytest.param(running_jobs, "finish", flag_ignored, FLAG, id="finish"),
     pytest.param(running_jobs, "_refuse_canceled", never_canceled, REFUSED, id="canceled"),
-    pytest.param(queue, "_candidates", from_behind, EXACT, id="exact order"),
-    pytest.param(queue, "_candidates", functools.partial(from_behind, spread=True), SPREAD, id="spread"),
+    pytest.param(queue, "candidates", from_behind, EXACT, id="exact order"),
+    pytest.param(queue, "candidates", functools.partial(from_behind, spread=True), SPREAD, id="spread"),
 ]
 
 

@@ -341,7 +341,7 @@ def a_transactions_count_has_its_own_jobs_of_any_time() -> Defect:
 
 def a_transactions_removal_is_never_forced() -> Defect:
     """`tx.remove(force=True)` cancels a running job."""
-    return changed(JobTransaction.remove, ("creation.check_force(force)", "False"))
+    return changed(JobTransaction.remove, ("check_force(force)", "False"))
 
 
 def a_transactions_finish_forgets_the_outcome() -> Defect:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from jobs_service.copying import source, target
 from jobs_service.copying.copy import _Copy
 from jobs_service.copying.rows import Stream
-from jobs_service.layer import transaction
+from jobs_service.layer import running_jobs
 from jobs_service.service import JobsService
 from jobs_service.service.bulk import BulkCreation
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -87,7 +87,7 @@ def a_workers_resubmit_forgets_when() -> Defect:
 
 def a_workers_error_is_dropped() -> Defect:
     """What a worker says is the error of its run is not stored."""
-    return changed(transaction.encoded_ending, ("_report(job, result, error)", "_report(job, result, None)"))
+    return changed(running_jobs.encoded_ending, ("_report(job, result, error)", "_report(job, result, None)"))
 
 
 def what_finish_with_returns_is_no_result() -> Defect:
