@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobsService
-from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_mark
+from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_claim
 from jobs_service.layer import awake_types, changes, declared_settings, keyspace
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.retention import Retention
@@ -95,7 +95,7 @@ async def _fill(store: Store) -> None:
         transaction.set(awake_types.is_complete(keys), b"")
         note = Note("memory:", "00ff", after="15")
         transaction.set(note_key(keys), note.encode())
-        set_mark(transaction, keys, keys.of("copied"), HAD_JOBS)
+        set_claim(transaction, keys, keys.of("copied"), HAD_JOBS)
 
     async def settle(transaction: Transaction) -> None:
         assert await awake_types.settle(transaction, keys, keys.of(b"b"), FAR_AWAY - 1)

@@ -1,11 +1,11 @@
 """Copies all jobs from one store into another, in bounded transactions.
 
-Nothing is written to the source. What has been copied is noted in the target in the transactions that write it, so
-that a copy which was killed goes on where it stopped. Until the copy is complete and has been compared with the source,
-the types whose jobs are written are paused in the target, and types that are new there have no activity timeout: nobody
-accepts or adds jobs to half a queue.
+Nothing is written to the source. The target keeps a note of how far the copy has come, written in the same
+transactions as the jobs, so that a copy which was killed continues where it stopped. Until the copy is complete and has
+been compared with the source, the copied types are paused in the target, and types that are new there have no activity
+timeout: so no jobs are accepted from half a queue, or added to it.
 
-Order: within a type, running jobs (when they are copied at all) come first, then the ready ones in the order of their
+Order: within a type, running jobs (if they are copied at all) come first, then the ready ones in the order of their
 queue, then the rest in the order of their ids. Versionstamps cannot be copied; writing in this order gives new ones in
 the same order.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jobs_service import run_data
-from jobs_service.copying.source import STAMP_LENGTH, Look, Source, TypeSettings
+from jobs_service.copying.source import STAMP_LENGTH, Overview, Source, TypeSettings
 from jobs_service.copying.target import Target, later
 from jobs_service.errors import RecordDamaged, job_name, shown
 from jobs_service.layer.keyspace import DATA, READY
@@ -15,11 +15,11 @@ from jobs_service.model import JobState
 
 
 class Comparison(NamedTuple):
-    """What two stores have in common.
+    """The differences of two stores.
 
     Attributes:
-        differing: jobs that are in one only, or not the same; 1 when the order is not the same.
-        first: says of one of them what is wrong; empty when there is none.
+        differing: number of jobs that are in one store only, or not the same; 1 if the order differs.
+        first: says what is wrong with the first of them; empty if there is none.
         strays: entries in the queues of the source that belong to no job.
     """
 
@@ -33,9 +33,9 @@ async def compare(source: Source, target: Target, *, whole: bool, progress: Call
 
     Args:
         source, target: not written to meanwhile.
-        whole: whether the target is to have nothing else, in the same order, so that one difference is enough; else
-            others may be there, and all differences are counted.
-        progress: called now and then with the number of jobs that are compared.
+        whole: whether the target must have no other jobs, and the same order: then the comparison stops at the first
+            difference. Otherwise other jobs may be there, and all differences are counted.
+        progress: called with the number of jobs that have been compared.
     """
     found = await _compare_jobs(source, target, whole, progress)
     if found.differing or not whole:
@@ -43,8 +43,8 @@ async def compare(source: Source, target: Target, *, whole: bool, progress: Call
     return await _compare_order(source, target)
 
 
-def has_settings(target: Look, source: Look) -> bool:
-    """Whether all that is set of the types of one store is set in another."""
+def has_settings(target: Overview, source: Overview) -> bool:
+    """Return whether all settings of the types in one store are set in another."""
     for type, wanted in source.settings.items():
         found = target.settings.get(type, TypeSettings())
         if (found.timeout, found.retention) != (wanted.timeout, wanted.retention) or found.paused < wanted.paused:
@@ -57,9 +57,9 @@ def has_settings(target: Look, source: Look) -> bool:
 
 
 def same(record: Record, copied: Record) -> bool:
-    """Whether a job of the target is what it is to be, given the one of the source."""
+    """Return whether the target's record is a faithful copy of the source's."""
     if record.state is JobState.RUNNING:
-        # What became of it is told by the time at which it was copied: the history is not compared.
+        # Its history got an event with the time of the copy, so it is not compared.
         return copied.json == record.json and copied.lock is None
     return (
         (copied.state, copied.place, copied.outcome) == (record.state, record.place, record.outcome)
@@ -80,15 +80,15 @@ def _record(raw: bytes) -> Record | None:
 
 
 def _difference(ours: bytes, theirs: bytes) -> str:
-    """Return what is wrong with a job of the target; nothing when it is what it is to be."""
+    """Return what is wrong with the target's copy of a job; empty if nothing is."""
     record, copied = _record(ours), _record(theirs)
     if record is None:
-        return ""  # It was left out; whatever is there was there before.
+        return ""  # It was left out; the target's job was there before.
     return "" if copied is not None and same(record, copied) else "is not the same in"
 
 
 def _name(target: Target, rest: bytes) -> str:
-    """Return how messages call the job of a DATA key, given without its section."""
+    """Return the name, for messages, of the job with a DATA key, which is given without its section."""
     try:
         keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + rest)
     except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
@@ -97,7 +97,7 @@ def _name(target: Target, rest: bytes) -> str:
 
 
 def _shortened(said: bytes) -> tuple[bytes, bytes]:
-    """Return what is left of the notes in a record that the target takes only without history, or without error."""
+    """Return the run data of a record that fits into the target only without history, or without error as well."""
     less = run_data.without_history(said)
     return less, run_data.with_part(less, run_data.ERROR, None)
 
@@ -151,7 +151,7 @@ async def _compare_order(source: Source, target: Target) -> Comparison:
 
 
 def _is_at(source: Source, key: bytes, rest: bytes) -> bool:
-    """Whether a READY key of the target, behind its section, is the source's but for the versionstamp in between."""
+    """Return whether a READY key of the target equals the source's, apart from section and versionstamp."""
     try:
         before, after = source.place_in_queue(key)
     except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple

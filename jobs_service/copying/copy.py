@@ -1,4 +1,4 @@
-"""The way of a copy from its beginning, or from where it was stopped, to its end."""
+"""One copy, from its beginning, or from where it was stopped, to its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from jobs_service.copying.comparing import Comparison, compare, has_settings
 from jobs_service.copying.note import Note, Phase
 from jobs_service.copying.results import Copied, CopyRefused, Counts, Progress, Step
-from jobs_service.copying.source import SECTIONS, Look, Source, changed, counted
+from jobs_service.copying.source import SECTIONS, Overview, Source, changed, counted
 from jobs_service.copying.target import Target, not_empty
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.batch_bounds import Batch, Pace
@@ -20,7 +20,7 @@ from jobs_service.store.background_priority import background
 from jobs_service.store.base import Store
 
 DEFAULT_BATCH: Final = Batch()
-_TELL_EVERY: Final = 200
+_REPORT_EVERY: Final = 200
 
 
 async def copy_jobs(
@@ -39,17 +39,17 @@ async def copy_jobs(
         source: open; is not written to.
         target: open, without jobs or with an unfinished copy of the same source, which its address names.
         sources: wall-clock time.
-        force: go on although jobs run, or somebody else works on either store. Running jobs are copied as pending ones,
+        force: copy although jobs run, or other programs use one of the stores. Running jobs are copied as pending ones,
             ahead of all others of their priority; jobs that are in the target already stay as they are there.
-        start_over: first remove what an unfinished copy has left in the target.
-        batch: what one transaction takes; None for what suits every store.
-        progress: told now and then how far it is.
+        start_over: first remove the jobs that an unfinished copy has left in the target.
+        batch: bounds of one transaction; None for bounds that suit every store.
+        progress: called now and then with how far the copy is.
 
     Raises:
-        CopyRefused: one of the stores is not as it must be; what is copied so far stays, and is gone on with next time.
+        CopyRefused: one of the stores is not as it must be; jobs copied so far stay, and the next call continues.
         JobTooLarge: the target takes no records or keys as long as those of a job; nothing was written.
         RecordDamaged: records of the source cannot be read (with force they are left out); nothing was written.
-        StoreError: one of the stores failed; call it again to go on.
+        StoreError: one of the stores failed; call it again to continue.
     """
     if source is target:
         raise _same(target.address)
@@ -79,12 +79,12 @@ class _Copy:
         self._target = target
         self._force = force
         self._progress = progress
-        self._look = Look()
+        self._overview = Overview()
         self._unreadable = 0
         self._counts: dict[bytes, Counts] = {}
 
     async def run(self, start_over: bool) -> Copied:
-        """Go all the way; see `copy_jobs`."""
+        """Do the whole copy; see `copy_jobs`."""
         note = await self._unfinished(start_over)
         resumed = note is not None
         await self._survey()
@@ -99,7 +99,7 @@ class _Copy:
             note = await self._copy(note)
             found = await self._compare(note)
         await self._require_unchanged(note)
-        await self._target.open_types(note, self._look.settings)
+        await self._target.open_types(note, self._overview.settings)
         return Copied(
             self._types(),
             resumed=resumed,
@@ -110,7 +110,7 @@ class _Copy:
         )
 
     async def _unfinished(self, start_over: bool) -> Note | None:
-        """Return the note of the copy that is to be gone on with, None for a new one; look at the source's types."""
+        """Return the note of the copy to continue, None for a new one; read the overview of the source."""
         if not await self._source.is_complete():
             raise CopyRefused(
                 f"{self._source.name} is the target of a copy that is not finished: finish that, or name its source"
@@ -119,24 +119,24 @@ class _Copy:
         if note is not None and (start_over or note.phase is Phase.REMOVING):
             await self._target.undo(note, lambda done: self._progress(Step.REMOVING, done, None))
             note = None
-        self._look = await self._source.look()
+        self._overview = await self._source.overview()
         if note is not None and note.source != self._source.name:
             raise CopyRefused(
                 f"{self._target.name} has an unfinished copy of another store, {note.source}: finish that, or "
                 "remove what it has written with --start-over"
             )
         if note is not None:
-            await self._require_unchanged(note, self._look)
+            await self._require_unchanged(note, self._overview)
         return note
 
     async def _survey(self) -> None:
-        """Read all jobs once: count them, and refuse what cannot be copied before anything is written."""
+        """Read all jobs once: count them, and refuse, before anything is written, those that cannot be copied."""
         if not self._force and (running := await self._source.running_job()) is not None:
             raise CopyRefused(
                 f"{self._source.name} is being worked on: job {running} runs. End the workers and wait until it is "
                 "given back, or copy it as a pending job with --force"
             )
-        for type in self._look.settings:
+        for type in self._overview.settings:
             self._target.require_room_for_type(type)
             self._counts[type] = Counts(self._source.keyspace.of_packed(type).type)
         rows = self._source.stream(DATA)
@@ -152,7 +152,7 @@ class _Copy:
             self._target.require_room(job)
             counted(self._counts, self._source.keyspace, job)
             done += 1
-            self._tell(Step.LOOKING, None, done)
+            self._report(Step.LOOKING, None, done)
         if first is not None and not self._force:
             raise RecordDamaged(
                 f"{first}; {self._unreadable} such in all: remove them with force, or leave them out with --force",
@@ -162,7 +162,7 @@ class _Copy:
 
     async def _begin(self) -> Note:
         """Write the note of a new copy."""
-        note = Note(self._source.name, self._look.fingerprint, forced=self._force)
+        note = Note(self._source.name, self._overview.fingerprint, forced=self._force)
         await self._target.begin(note)
         if not await self._source.is_complete():
             await self._target.forget(note)
@@ -170,7 +170,7 @@ class _Copy:
         return note
 
     async def _copy(self, note: Note) -> Note:
-        """Copy what is left, phase by phase."""
+        """Copy the rest of the jobs, phase by phase."""
         phases = list(SECTIONS)
         for phase in phases[phases.index(note.phase) :]:
             after = bytes.fromhex(note.after) if phase is note.phase else b""
@@ -186,17 +186,17 @@ class _Copy:
         return note
 
     async def _copy_page(self, note: Note, phase: Phase, after: bytes, size: int) -> tuple[Note, bytes | None]:
-        page = await self._source.page(phase, after, size, None if self._force else self._look)
+        page = await self._source.page(phase, after, size, None if self._force else self._overview)
         if page.jobs:
             following = replace(note, phase=phase, after=page.last.hex())
             note = await self._target.write(note, following, page.jobs, self._keep)
         return note, page.last if page.more else None
 
     async def _compare(self, note: Note) -> Comparison:
-        """Compare both stores; no jobs differ unless they may be in use."""
+        """Compare both stores; jobs may differ only if a store was in use."""
         total = self._total()
         found = await compare(
-            self._source, self._target, whole=not note.forced, progress=partial(self._tell, Step.COMPARING, total)
+            self._source, self._target, whole=not note.forced, progress=partial(self._report, Step.COMPARING, total)
         )
         self._progress(Step.COMPARING, total, total)
         if found.differing and not note.forced:
@@ -208,24 +208,24 @@ class _Copy:
         return found
 
     async def _complete_before(self) -> Copied:
-        """Return what a copy into a store comes back with that has all of it already; refuse one with other jobs."""
+        """Return the result for a target that has all jobs already; refuse one with other jobs."""
         there = Source(self._target.store, self._target.keyspace.prefix, self._target.batch)
         total = self._total()
-        tell = partial(self._tell, Step.COMPARING, total)
-        if has_settings(await there.look(), self._look):
-            found = await compare(self._source, self._target, whole=True, progress=tell)
+        report = partial(self._report, Step.COMPARING, total)
+        if has_settings(await there.overview(), self._overview):
+            found = await compare(self._source, self._target, whole=True, progress=report)
             if not found.differing:
                 return Copied(self._types(), complete_before=True)
         raise not_empty(self._target.name)
 
-    async def _require_unchanged(self, note: Note, look: Look | None = None) -> None:
+    async def _require_unchanged(self, note: Note, overview: Overview | None = None) -> None:
         """Refuse a source that is not as it was when the copy began."""
-        look = look or await self._source.look()
-        if look.fingerprint != note.fingerprint and not self._force:
+        overview = overview or await self._source.overview()
+        if overview.fingerprint != note.fingerprint and not self._force:
             raise changed(self._source.name)
 
     def _keep(self, type: bytes) -> Retention:
-        settings = self._look.settings.get(type)
+        settings = self._overview.settings.get(type)
         return FOR_EVER if settings is None else settings.keep()
 
     def _types(self) -> tuple[Counts, ...]:
@@ -234,8 +234,8 @@ class _Copy:
     def _total(self) -> int:
         return sum(counts.jobs for counts in self._counts.values())
 
-    def _tell(self, step: Step, total: int | None, done: int) -> None:
-        if done % _TELL_EVERY == 0:
+    def _report(self, step: Step, total: int | None, done: int) -> None:
+        if done % _REPORT_EVERY == 0:
             self._progress(step, done, total)
 
 

@@ -1,4 +1,4 @@
-"""What an unfinished copy keeps in its target: a note of how far it has come, and a mark on every type it has begun.
+"""What an unfinished copy keeps in its target: a note of how far it has come, and a claim on every type it has begun.
 
 Both are written in the transactions that write the jobs.
 """
@@ -24,18 +24,18 @@ HAD_JOBS: Final = 2
 
 
 class Phase(enum.StrEnum):
-    """Which part of the source is read; in this order."""
+    """The steps of a copy. Jobs are read in the order of the first three."""
 
     RUNNING = "running"
     """Running jobs: pages of ACTIVITY."""
     READY = "ready"
     """Ready jobs: pages of READY."""
     REST = "rest"
-    """What has not been copied yet: pages of DATA."""
+    """The jobs that have not been copied yet: pages of DATA."""
     SETTINGS = "settings"
-    """All jobs are there: the types get their settings, and are opened."""
+    """All jobs are there: the types get their settings, and may be used."""
     REMOVING = "removing"
-    """What was copied is removed, to start over."""
+    """The copied jobs are removed, to start over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Note:
 
     Attributes:
         source: the address of the store that is copied.
-        fingerprint: of the source; see `Look`.
-        phase: what is being copied.
-        after: the last key of the phase that is done, without the section's prefix; hexadecimal.
-        jobs: that have been copied or skipped so far.
-        skipped: those among them that were in the target already.
-        forced: whether some of it was copied although one side was in use.
+        fingerprint: of the source; see `Overview`.
+        phase: the current one.
+        after: the last key that is done in this phase, without the section's prefix; hexadecimal.
+        jobs: how many have been copied or skipped so far.
+        skipped: how many of them were in the target already.
+        forced: whether jobs were copied although one of the stores was in use.
     """
 
     source: str
@@ -61,12 +61,12 @@ class Note:
     forced: bool = False
 
     def encode(self) -> bytes:
-        """Return what the target keeps."""
+        """Return the value that the target keeps."""
         return json.dumps({"version": _VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Note:
-        """Return what `encode` encoded.
+        """Return the note that `encode` encoded.
 
         Raises:
             CopyRefused: another version has written it.
@@ -85,12 +85,12 @@ class Note:
         )
 
 
-class Mark(NamedTuple):
-    """What is known of a type that a copy has begun in the target.
+class TypeClaim(NamedTuple):
+    """Marks a type in the target whose jobs a copy has begun to write.
 
     Attributes:
-        stamp: the versionstamp of the copy's last transaction with jobs of the type. As long as nobody else does
-            anything with jobs of the type, it is that of the type's last activity as well.
+        stamp: the versionstamp of the copy's last transaction with jobs of the type. While nobody else changes such
+            jobs, it equals the type's activity stamp.
         flags: WAS_PAUSED, HAD_JOBS.
     """
 
@@ -98,22 +98,22 @@ class Mark(NamedTuple):
     flags: int
 
     @classmethod
-    def decode(cls, raw: bytes) -> Mark:
-        """Return what `set_mark` has written."""
+    def decode(cls, raw: bytes) -> TypeClaim:
+        """Return the claim that `set_claim` has written."""
         return cls(raw[:STAMP_BYTES], raw[STAMP_BYTES])
 
 
 def note_key(keyspace: Keyspace) -> bytes:
-    """Return where the note is."""
+    """Return the key of the note."""
     return keyspace.sections[COPYING]
 
 
-def mark_key(keyspace: Keyspace, keys: TypeKeys) -> bytes:
-    """Return where the mark on a type is."""
+def claim_key(keyspace: Keyspace, keys: TypeKeys) -> bytes:
+    """Return the key of the claim on a type."""
     return keyspace.sections[COPYING] + keys.packed
 
 
-def set_mark(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, flags: int) -> None:
-    """Mark a type with this transaction's versionstamp, and count it as the type's activity."""
-    transaction.stamp_value(mark_key(keyspace, keys), b"", bytes((flags,)))
+def set_claim(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, flags: int) -> None:
+    """Claim a type with this transaction's versionstamp, which becomes its activity stamp as well."""
+    transaction.stamp_value(claim_key(keyspace, keys), b"", bytes((flags,)))
     transaction.stamp_value(keys.watch_activity, b"", b"")

@@ -1,4 +1,4 @@
-"""What a copy comes back with, what it tells meanwhile, and why it may be refused."""
+"""The result of a copy, the progress that it reports, and the error when it is refused."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jobs_service.model import JobState, JobType
 
 
 class CopyRefused(JobsError):
-    """The jobs are not to be copied, or not any further; the message says why and what to do."""
+    """The copy is refused, or cannot go on; the message says why and what to do."""
 
 
 class Step(enum.StrEnum):
-    """What a copy is at."""
+    """The steps of a copy, for progress."""
 
     REMOVING = "removing"
-    """What an unfinished copy has left in the target is removed."""
+    """Jobs that an unfinished copy has left in the target are removed."""
     LOOKING = "looking"
     """All jobs of the source are read once, to count them and to see whether the target can hold them."""
     COPYING = "copying"
@@ -31,7 +31,7 @@ class Step(enum.StrEnum):
 
 
 Progress: TypeAlias = Callable[[Step, int, int | None], object]
-"""Called now and then with the step, the jobs that are done in it, and of how many (None: nobody knows yet)."""
+"""Called now and then with the step, the number of jobs done in it, and of how many (None while that is unknown)."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Counts:
     """Jobs of one type by state.
 
     Attributes:
-        type: which.
+        type: of the jobs.
         ready, scheduled, running, finished: how many.
     """
 
@@ -68,7 +68,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy has done.
+    """The result of a copy.
 
     Attributes:
         types: of the source, with or without jobs: the jobs that each had there.

@@ -8,7 +8,7 @@ from jobs_service.store.base import KeyValue, Store
 
 
 class Stream:
-    """The rows of a range, one after the other, whatever number of transactions it takes to read them.
+    """The rows of a range, one after the other, read in as many transactions as it takes.
 
     Args:
         store: open.

@@ -1,4 +1,4 @@
-"""The store that is copied: what is in it, page by page, and whether it changes."""
+"""The source of a copy: reads its jobs page by page, and finds out whether it changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import JobId, JobState
 from jobs_service.store.base import Snapshot, Store, Transaction
 
-_TELLING: Final = (
+_FINGERPRINTED: Final = (
     WATCH_PENDING,
     WATCH_ACTIVITY,
     ACTIVITY_TIMEOUT,
@@ -49,10 +49,10 @@ _TELLING: Final = (
     PERIODIC,
     DECLARED,
 )
-"""The sections that tell of every change: whatever is done with a job gives its type a new activity stamp."""
+"""The sections that show every change: any change of a job gives its type a new activity stamp."""
 
 SECTIONS: Final = {Phase.RUNNING: ACTIVITY, Phase.READY: READY, Phase.REST: DATA}
-"""What is read in each phase of copying jobs."""
+"""The section that each phase of copying jobs reads."""
 
 STAMP_LENGTH: Final = 13
 """Bytes of a versionstamp in a key: its code, the stamp, and the order within its transaction."""
@@ -66,14 +66,14 @@ _Row: TypeAlias = tuple[bytes, bytes, bytes]
 
 @dataclass(slots=True)
 class TypeSettings:
-    """What is set of one type: the values as the store has them, None for what is not set.
+    """The settings of one type: values as the store has them, None for those that are not set.
 
     Attributes:
         timeout: the activity timeout.
         retention: how long finished jobs are kept.
         periodic: the last tick of its periodic jobs.
-        declared: what programs have declared of it.
-        paused: whether nobody is to accept its jobs.
+        declared: the settings that programs have declared for it.
+        paused: whether its jobs must not be accepted.
     """
 
     timeout: bytes | None = None
@@ -88,13 +88,13 @@ class TypeSettings:
 
 
 @dataclass(slots=True)
-class Look:
-    """What a store says of its types.
+class Overview:
+    """The types of a store, and a fingerprint that shows whether anything changes.
 
     Attributes:
-        fingerprint: of everything that changes with any job or type; the same as long as nothing does.
-        activity: by packed type, the stamp of its last activity.
-        settings: by packed type, what is set of it.
+        fingerprint: of everything that changes with any job or type; the same while nothing changes.
+        activity: by packed type, its activity stamp.
+        settings: by packed type, its settings.
     """
 
     fingerprint: str = ""
@@ -120,10 +120,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs in the order in which they are to be written.
+    """Some jobs in the order in which they must be written.
 
     Attributes:
-        jobs: may be none although more follow.
+        jobs: may be empty although more follow.
         last: the last key that was read, without the section's prefix; empty when there was none.
         more: whether there are more.
     """
@@ -139,7 +139,7 @@ class Source:
     Args:
         store: open.
         prefix: of the jobs' keys in it.
-        batch: what one transaction takes.
+        batch: bounds of one transaction.
     """
 
     def __init__(self, store: Store, prefix: bytes, batch: Batch) -> None:
@@ -155,25 +155,25 @@ class Source:
         return Stream(self.store, begin, begin + AFTER, Pace(self._batch))
 
     async def is_complete(self) -> bool:
-        """Whether it is not itself the target of an unfinished copy."""
+        """Return whether it is not itself the target of an unfinished copy."""
         return await self.store.read(lambda tr: tr.get(note_key(self.keyspace))) is None
 
-    async def look(self) -> Look:
-        """Return what the store says of its types."""
-        look = Look()
+    async def overview(self) -> Overview:
+        """Read the overview of the store's types."""
+        overview = Overview()
         digest = blake2b(digest_size=_DIGEST_BYTES)
-        for section in _TELLING:
+        for section in _FINGERPRINTED:
             start = len(self.keyspace.sections[section])
             rows = self.stream(section)
             while (row := await rows.next()) is not None:
                 packed, value = row[0][start:], row[1]
                 digest.update(b"%d %d %d " % (section, len(packed), len(value)) + packed + value)
-                _take(look, section, packed, value)
-        look.fingerprint = digest.hexdigest()
-        return look
+                _take(overview, section, packed, value)
+        overview.fingerprint = digest.hexdigest()
+        return overview
 
     async def running_job(self) -> str | None:
-        """Return the name of a running job, None when none runs; an ACTIVITY entry alone makes no job run."""
+        """Return the name of a running job, None if none runs; an ACTIVITY entry without such a job does not count."""
         pace = Pace(self._batch)
         after, more = b"", True
         while more:
@@ -204,8 +204,8 @@ class Source:
             raise RecordDamaged(what, type=keys.type, id=id) from None
         return Found(keys.packed, id, packed_id, record)
 
-    def _readable(self, rows: Iterable[_Row], unchanged: Look | None) -> list[tuple[bytes, Found]]:
-        """Return the jobs of DATA rows; when the source may be in use, without those that cannot be read."""
+    def _readable(self, rows: Iterable[_Row], unchanged: Overview | None) -> list[tuple[bytes, Found]]:
+        """Return the jobs of DATA rows; if the source may be in use, without those that cannot be read."""
         jobs: list[tuple[bytes, Found]] = []
         for key, data_key, raw in rows:
             try:
@@ -215,17 +215,17 @@ class Source:
                     raise
         return jobs
 
-    async def page(self, phase: Phase, after: bytes, size: int, unchanged: Look | None) -> Page:
+    async def page(self, phase: Phase, after: bytes, size: int, unchanged: Overview | None) -> Page:
         """Return the next jobs of a phase.
 
         Args:
             phase: RUNNING, READY or REST.
-            after: where the page before ended; empty to begin.
-            size: jobs that are read at most.
-            unchanged: what the types must still say of themselves; None when they may change.
+            after: `last` of the page before; empty for the first one.
+            size: the largest number of entries to read.
+            unchanged: the overview that must still hold for the types; None if they may change.
 
         Raises:
-            CopyRefused: a type of the page says something else.
+            CopyRefused: a type of the page has changed.
         """
         section = self.keyspace.sections[SECTIONS[phase]]
         most_bytes = self._batch.bytes
@@ -255,7 +255,7 @@ class Source:
     async def _indexed(
         self, transaction: Snapshot, phase: Phase, rows: Sequence[tuple[bytes, bytes]]
     ) -> tuple[list[_Row], int]:
-        """Return the DATA rows that index entries point at, and how many of the entries these are: as many as fit."""
+        """Return the DATA rows of index entries, as many as fit into a page, and the number of these entries."""
         room = Room(self._batch.bytes)
         jobs: list[_Row] = []
         read = 0
@@ -273,7 +273,7 @@ class Source:
         return jobs, read
 
     def _data_key(self, phase: Phase, key: bytes, value: bytes) -> bytes:
-        """Return the DATA key of the job that an index entry points at; one that no job has when it does not parse."""
+        """Return the DATA key of an index entry's job; a key that no job has, if the entry does not parse."""
         try:
             keys = self._types.keys_of(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
             return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
@@ -286,7 +286,7 @@ class Source:
         return self.keyspace.of_packed(job.type).ready + record.priority + STAMP_CODE + record.seq + job.packed_id
 
     async def is_stray(self, key: bytes) -> bool:
-        """Whether a READY entry belongs to no job that waits in that place: whoever accepts takes such ones out."""
+        """Return whether a READY entry belongs to no job that waits there; accepting jobs removes such entries."""
         data_key = self._data_key(Phase.READY, key, b"")
         raw = await self.store.read(lambda transaction: transaction.get(data_key))
         try:
@@ -296,12 +296,12 @@ class Source:
         return job is None or job.record.place != IS_READY or key != self._ready_key(job)
 
     def place_in_queue(self, key: bytes) -> tuple[bytes, bytes]:
-        """Return what is before and what is after the versionstamp of a READY key, without the section's prefix."""
+        """Return the parts of a READY key before and after its versionstamp, without the section's prefix."""
         section = len(self.keyspace.sections[READY])
         stamp = end_of_priority(self._types.keys_of(key[section:]), key)
         return key[section:stamp], key[stamp + STAMP_LENGTH :]
 
-    async def _require_unchanged(self, transaction: Snapshot, jobs: Sequence[Found], unchanged: Look) -> None:
+    async def _require_unchanged(self, transaction: Snapshot, jobs: Sequence[Found], unchanged: Overview) -> None:
         types = list(dict.fromkeys(job.type for job in jobs))
         stamps = await transaction.get_many([self.keyspace.of_packed(type).watch_activity for type in types])
         for type, stamp in zip(types, stamps, strict=True):
@@ -310,7 +310,7 @@ class Source:
 
 
 def changed(name: str, keys: TypeKeys | None = None) -> CopyRefused:
-    """Return the refusal of a source that is not as it was when the copy began."""
+    """Return the error for a source that has changed since the copy began."""
     what = "" if keys is None else f" (jobs of type {shown(keys.type)})"
     return CopyRefused(
         f"{name} has changed since its copy began{what}: end the programs that use it and copy again with "
@@ -327,7 +327,13 @@ def counted(counts: dict[bytes, Counts], keyspace: Keyspace, job: Found) -> None
 
 
 def _belongs(record: Record, phase: Phase, unchanged: bool) -> bool:
-    """Whether a job is to be copied in a phase, given whether the source is as it was in the phases before."""
+    """Return whether a phase copies a job.
+
+    Args:
+        record: of the job.
+        phase: the current one.
+        unchanged: whether the source has not changed since the phases before.
+    """
     if phase is Phase.RUNNING:
         return record.state is JobState.RUNNING
     if phase is Phase.READY:
@@ -335,12 +341,12 @@ def _belongs(record: Record, phase: Phase, unchanged: bool) -> bool:
     return not unchanged or record.place != IS_READY
 
 
-def _take(look: Look, section: int, packed: bytes, value: bytes) -> None:
-    """Take one row of a section into a look."""
+def _take(overview: Overview, section: int, packed: bytes, value: bytes) -> None:
+    """Add one row of a section to an overview."""
     if section == WATCH_ACTIVITY:
-        look.activity[packed] = value
+        overview.activity[packed] = value
     elif section in (ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC, DECLARED):
-        settings = look.settings.setdefault(packed, TypeSettings())
+        settings = overview.settings.setdefault(packed, TypeSettings())
         if section == ACTIVITY_TIMEOUT:
             settings.timeout = value
         elif section == RETENTION:

@@ -1,4 +1,4 @@
-"""The store that jobs are copied to: everything that a copy writes."""
+"""The target of a copy: everything that a copy writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 import fdb.tuple
 
 from jobs_service import run_data
-from jobs_service.copying.note import HAD_JOBS, WAS_PAUSED, Mark, Note, Phase, mark_key, note_key, set_mark
+from jobs_service.copying.note import HAD_JOBS, WAS_PAUSED, Note, Phase, TypeClaim, claim_key, note_key, set_claim
 from jobs_service.copying.results import CopyRefused
 from jobs_service.copying.rows import Stream
 from jobs_service.copying.source import Found, TypeSettings
@@ -36,14 +36,14 @@ _ONE: Final = (1).to_bytes(8, "little")
 
 
 class Target:
-    """A store whose jobs are written by one copy; whoever else writes to it, or copies to it, is noticed.
+    """A store whose jobs are written by one copy, which notices when others write or copy to it.
 
     Args:
         store: open.
         prefix: of the jobs' keys in it.
         sources: wall-clock time.
-        batch: what one transaction takes.
-        force: whether it may be in use.
+        batch: bounds of one transaction.
+        force: whether other programs may use it.
     """
 
     def __init__(self, store: Store, prefix: bytes, sources: Sources, batch: Batch, force: bool) -> None:
@@ -60,12 +60,12 @@ class Target:
         return Stream(self.store, begin, begin + AFTER, Pace(self.batch))
 
     async def note(self) -> Note | None:
-        """Return the note of an unfinished copy, None when there is none."""
+        """Return the note of an unfinished copy, None if there is none."""
         raw = await self.store.read(lambda tr: tr.get(note_key(self.keyspace)))
         return None if raw is None else Note.decode(raw)
 
     async def is_empty(self) -> bool:
-        """Whether there are no jobs."""
+        """Return whether there are no jobs."""
         return await self.store.read(self._has_no_jobs)
 
     async def begin(self, note: Note) -> None:
@@ -117,23 +117,23 @@ class Target:
             ).about(keys.type)
 
     async def force(self, note: Note) -> Note:
-        """Note that the stores may be in use from now on; return the next note."""
+        """Record that the stores may be in use from now on; return the next note."""
         return await self._rewrite(note, replace(note, forced=True))
 
     async def write(self, expected: Note, following: Note, jobs: Sequence[Found], keep: Keeping) -> Note:
-        """Write jobs in their order, and note it in the same transaction.
+        """Write jobs in their order, and the next note in the same transaction.
 
         Args:
             expected: the note so far.
-            following: the note of where the copy is then, these jobs not yet counted.
+            following: the next note, but without these jobs in its counts.
             jobs: of the source.
-            keep: tells how long finished jobs of a type, packed, are kept.
+            keep: returns how long finished jobs of a packed type are kept.
 
         Returns:
             The next note.
 
         Raises:
-            CopyRefused: somebody else works on these types, or on this copy.
+            CopyRefused: others use these types, or work on this copy.
         """
 
         async def work(unit: UnitOfWork) -> tuple[Note, Note]:
@@ -156,28 +156,28 @@ class Target:
 
         return await self._step(expected, work)
 
-    async def marked(self) -> dict[bytes, Mark]:
-        """Return the marks on the types that the copy has begun, by packed type."""
+    async def claims(self) -> dict[bytes, TypeClaim]:
+        """Return the claims on the types that the copy has begun, by packed type."""
         start = len(self.keyspace.sections[COPYING])
         rows = self.stream(COPYING)
-        marks: dict[bytes, Mark] = {}
+        claims: dict[bytes, TypeClaim] = {}
         while (row := await rows.next()) is not None:
             if len(row[0]) > start:  # the note itself comes first
-                marks[row[0][start:]] = Mark.decode(row[1])
-        return marks
+                claims[row[0][start:]] = TypeClaim.decode(row[1])
+        return claims
 
     async def open_types(self, note: Note, settings: Mapping[bytes, TypeSettings]) -> None:
         """Give all types their settings and let them be used, then remove the note.
 
         Args:
-            note: as it is.
+            note: the current one.
             settings: of the source's types, by packed type.
 
         Raises:
-            CopyRefused: somebody else works on these types, or on this copy.
+            CopyRefused: others use these types, or work on this copy.
         """
         done = bytes.fromhex(note.after) if note.phase is Phase.SETTINGS else b""
-        left = [type for type in sorted(settings.keys() | (await self.marked()).keys()) if type > done]
+        left = [type for type in sorted(settings.keys() | (await self.claims()).keys()) if type > done]
         pace = Pace(self.batch)
         following: Note | None = note
         while following is not None:
@@ -187,20 +187,20 @@ class Target:
         """Remove the jobs that an unfinished copy has written, then its note.
 
         Args:
-            note: as it is.
+            note: the current one.
             progress: called with the number of jobs that are removed.
 
         Raises:
-            CopyRefused: not all of these jobs are the copy's.
+            CopyRefused: not all of these jobs were written by the copy.
         """
-        marks = await self.marked()
-        for type, mark in marks.items():
-            await self._require_removable(self.keyspace.of_packed(type), mark)
+        claims = await self.claims()
+        for type, claim in claims.items():
+            await self._require_removable(self.keyspace.of_packed(type), claim)
         if note.phase is not Phase.REMOVING:
             note = await self._rewrite(note, replace(note, phase=Phase.REMOVING, after=""))
         pace = Pace(self.batch)
         removed = 0
-        for type in marks:
+        for type in claims:
             keys = self.keyspace.of_packed(type)
             more = True
             while more:
@@ -220,7 +220,7 @@ class Target:
 
         Args:
             expected: the note that must be there.
-            function: returns the next note, None for none, and its result.
+            function: returns the next note, None to remove it, and its result.
         """
         key = note_key(self.keyspace)
 
@@ -237,7 +237,7 @@ class Target:
         return await self.store.transact(lambda tr: run(tr, self.keyspace, self._sources, work))
 
     async def _claim(self, transaction: Transaction, keys: TypeKeys) -> None:
-        """Mark a type that jobs are written of; pause it the first time."""
+        """Claim a type before its jobs are written; the first time, pause it."""
         flags = await self._flags(transaction, keys)
         if flags is None:
             flags = 0
@@ -249,27 +249,27 @@ class Target:
                 flags |= WAS_PAUSED
             transaction.set(keys.paused, b"")
             transaction.add(keys.watch_pending, _ONE)
-        set_mark(transaction, self.keyspace, keys, flags)
+        set_claim(transaction, self.keyspace, keys, flags)
 
     async def _flags(self, transaction: Transaction, keys: TypeKeys) -> int | None:
-        """Return what the type's mark says, None when it has none.
+        """Return the flags of the type's claim, None if it has none.
 
         Raises:
-            CopyRefused: somebody else has done something with jobs of the type since it was marked.
+            CopyRefused: others have changed jobs of the type since it was claimed.
         """
-        raw = await transaction.get(mark_key(self.keyspace, keys))
+        raw = await transaction.get(claim_key(self.keyspace, keys))
         if raw is None:
             return None
-        mark = Mark.decode(raw)
-        # Where others may be active they must be no conflict, which on a busy type would be one for ever.
-        if not self._force and await transaction.get(keys.watch_activity) != mark.stamp:
+        claim = TypeClaim.decode(raw)
+        # With force this key is not read: on a busy type the read would conflict again and again.
+        if not self._force and await transaction.get(keys.watch_activity) != claim.stamp:
             raise self._in_use(keys)
-        return mark.flags
+        return claim.flags
 
     async def _open_some(
         self, note: Note, types: list[bytes], settings: Mapping[bytes, TypeSettings], size: int
     ) -> tuple[Note | None, list[bytes]]:
-        """Open the first of these types.
+        """Give the first of these types their settings and let them be used.
 
         Returns:
             The next note, None after the last of them; and the types that are left.
@@ -302,28 +302,24 @@ class Target:
         elif flags is not None and not flags & WAS_PAUSED:
             transaction.clear(keys.paused)
         if flags is not None:
-            transaction.clear(mark_key(self.keyspace, keys))
-            # Whoever waits for jobs of the type looks again.
+            transaction.clear(claim_key(self.keyspace, keys))
+            # Wakes those who wait for jobs of the type.
             transaction.add(keys.watch_pending, _ONE)
 
-    async def _require_removable(self, keys: TypeKeys, mark: Mark) -> None:
-        if mark.flags & HAD_JOBS:
+    async def _require_removable(self, keys: TypeKeys, claim: TypeClaim) -> None:
+        if claim.flags & HAD_JOBS:
             raise CopyRefused(
                 f"{self.name} had jobs of type {shown(keys.type)} before jobs were copied to it with --force: "
                 "which ones are the copy's cannot be told; remove them yourself, or go on without --start-over"
             ).about(keys.type)
-        if not self._force and await self.store.read(lambda tr: tr.get(keys.watch_activity)) != mark.stamp:
+        if not self._force and await self.store.read(lambda tr: tr.get(keys.watch_activity)) != claim.stamp:
             raise CopyRefused(
                 f"jobs of type {shown(keys.type)} in {self.name} were changed by others since they were copied; "
                 "--force removes them all the same"
             ).about(keys.type)
 
     async def _remove(self, note: Note, keys: TypeKeys, size: int) -> tuple[int, bool]:
-        """Remove the first jobs of a type, the last ones together with its mark.
-
-        Returns:
-            How many, and whether there are more.
-        """
+        """Remove the first jobs of a type, the last ones with its claim. Return their number, and if more are left."""
 
         async def work(unit: UnitOfWork) -> tuple[Note, tuple[int, bool]]:
             transaction = unit.transaction
@@ -335,9 +331,9 @@ class Target:
                 else:
                     unit.remove(entry)
             if not last:
-                set_mark(transaction, self.keyspace, keys, flags)
+                set_claim(transaction, self.keyspace, keys, flags)
             else:
-                transaction.clear(mark_key(self.keyspace, keys))
+                transaction.clear(claim_key(self.keyspace, keys))
                 if not flags & WAS_PAUSED:
                     transaction.clear(keys.paused)
             return note, (len(rows), not last)
@@ -359,13 +355,13 @@ class Target:
 
 
 Keeping: TypeAlias = Callable[[bytes], Retention]
-"""Returns how long finished jobs of a type, given as packed, are kept."""
+"""Returns how long finished jobs of a packed type are kept."""
 
 
 def moved(unit: UnitOfWork, record: Record, retention: Retention) -> Record:
-    """Return a job of another store as it is to be in this one: all its parts, in the next place of its queue.
+    """Return the record of another store's job for this store: all its parts, at the end of its queue.
 
-    A running one is pending, as one that was given back; a canceled one is finished.
+    A running job becomes pending, as one that was given back; one that was to be canceled is finished.
     """
     seq = unit.new_seq()
     if record.state is JobState.PENDING:
@@ -383,14 +379,14 @@ def moved(unit: UnitOfWork, record: Record, retention: Retention) -> Record:
 
 
 def later(tick: bytes, other: bytes | None) -> bytes:
-    """Return the later of two last ticks, as packed: what has ticked does not tick again."""
+    """Return the later of two packed last ticks, so that no tick comes twice."""
     if other is None or fdb.tuple.unpack(tick)[0] >= fdb.tuple.unpack(other)[0]:
         return tick
     return other
 
 
 def not_empty(name: str) -> CopyRefused:
-    """Return the refusal of a target that has jobs."""
+    """Return the error for a target that has jobs."""
     return CopyRefused(
         f"{name} has jobs already, and not just those that are to be copied: name a store without jobs; with --force "
         "the jobs that are there stay, and the others are added"
@@ -398,5 +394,5 @@ def not_empty(name: str) -> CopyRefused:
 
 
 def _copied_before_rest(record: Record) -> bool:
-    """Whether the copy itself has written the job in an earlier phase, unless it has changed meanwhile."""
+    """Return whether the copy has written the job in an earlier phase, unless the job has changed since."""
     return record.state is JobState.RUNNING or record.place == IS_READY
