@@ -11,7 +11,6 @@ import contextlib
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import fdb.tuple
@@ -70,19 +69,19 @@ class Ticker(Actor):
 
     async def run(self) -> None:
         while True:
-            next_tick, watch = await self._tick(self._periodic)
+            next_tick, watch = await self._tick()
             wait = next_tick - self._context.sources.wall_time()
             await _fired(watch, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
-    async def _tick(self, periodic: Periodic) -> tuple[float, Watch | None]:
+    async def _tick(self) -> tuple[float, Watch | None]:
         """Add the jobs that are due.
 
         Returns:
             When the next tick is, seconds since the epoch; and, if something is in the way of ticks, a watch on that.
         """
-        type = periodic.handler.type
+        periodic, type = self._periodic, self._periodic.handler.type
         try:
-            done = await self._pace.fitting(partial(self._add_due, periodic))
+            done = await self._pace.fitting(self._add_due)
         except (NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
             # The type was removed since its handler started, or the tick's job exists and cannot be read, or it is
             # larger than the store takes. The ticker goes on with the next tick.
@@ -93,28 +92,28 @@ class Ticker(Actor):
         if done.dropped:
             log.warning("ticks_dropped", type=type, until=tick_id(done.dropped), kept=MOST_MADE_UP)
         if done.in_the_way is not None:
-            watch = await self._watch(periodic, done.in_the_way)
+            watch = await self._watch(done.in_the_way)
             return (math.inf if watch is not None else done.now), watch
         # With Missed.ALL there may be more ticks between the last one and now; otherwise those are dropped.
         return periodic.schedule.next_after(
             done.last if periodic.missed is Missed.ALL else max(done.last, done.now)
         ), None
 
-    async def _add_due(self, periodic: Periodic, most: int) -> Done:
+    async def _add_due(self, most: int) -> Done:
         return await self._context.retried(
-            lambda: self._context.transact(lambda unit: add_due(unit, periodic, most)),
+            lambda: self._context.transact(lambda unit: add_due(unit, self._periodic, most)),
             unless=too_much_for(most),
-            type=periodic.handler.type,
+            type=self._periodic.handler.type,
         )
 
-    async def _watch(self, periodic: Periodic, key: bytes) -> Watch | None:
+    async def _watch(self, key: bytes) -> Watch | None:
         """Return a watch on what is in the way of ticks; None when it is gone."""
 
         async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:
             return transaction.watch(key), await transaction.get(key)
 
-        watch, raw = await self._context.retried(lambda: self._context.read(read), type=periodic.handler.type)
-        paused = self._context.keyspace.of(periodic.handler.type).paused
+        watch, raw = await self._context.retried(lambda: self._context.read(read), type=self._periodic.handler.type)
+        paused = self._context.keyspace.of(self._periodic.handler.type).paused
         if raw is None or (key != paused and _is_over(raw)):
             watch.cancel()
             return None

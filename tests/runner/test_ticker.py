@@ -772,11 +772,11 @@ async def test_what_keeps_the_ticks_of_one_handler_from_coming_is_nothing_to_the
     class Damaged(Ticker):
         """The ticks of one type are on a damaged page of the store."""
 
-        async def _add_due(self, periodic: Periodic, most: int) -> Done:
+        async def _add_due(self, most: int) -> Done:
             async def add() -> Done:
-                if periodic.handler.type == "damaged":
+                if self._periodic.handler.type == "damaged":
                     raise StoreDamaged("a page is damaged")
-                return await super(Damaged, self)._add_due(periodic, most)
+                return await super(Damaged, self)._add_due(most)
 
             return await self._context.retried(add)
 
