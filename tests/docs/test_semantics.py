@@ -14,7 +14,7 @@ from tests.service.support import J1, T1, contents
 
 STATES = ["missing", "pending", "running", "finished"]
 TABLE = {row[0].strip("`"): row[1:] for row in rows(read("docs/semantics.md"), "operation | missing")}
-SUITE = (ROOT / "tests/service/test_operations_table.py").read_text(encoding="utf-8")
+SUITE = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests/service/operations").glob("*.py"))
 
 
 async def nothing(tx: Any) -> None:

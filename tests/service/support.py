@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from jobs_service import Job, JobsService, JobState, NewJob, RunningJob
@@ -23,8 +24,11 @@ LOST = 0.3
 """An activity timeout, in seconds, for jobs that are to be lost."""
 FAR_AWAY = 4_102_444_800.0
 """The year 2100: a job scheduled then does not come due."""
+FAR_DATE = datetime.fromtimestamp(FAR_AWAY, UTC)
 LONG_AGO = 946_684_800.0
 """The year 2000: a job scheduled then is due."""
+OVER = "x" * 100_001
+"""More than a record may hold."""
 PATIENCE = 30.0
 """Seconds after which a test that waits for something gives up and fails."""
 
@@ -195,3 +199,24 @@ def kill(actor: str) -> None:
     """Cancel an actor's task, or one linked to it, from outside: what Erlang's exit(Pid, kill) comes to."""
     (task,) = [task for task in asyncio.all_tasks() if task.get_name() == actor]
     task.cancel()
+
+
+async def removed(jobs: JobsService) -> RunningJob:
+    """Return the handle of a worker whose job is gone."""
+    worker = await running(jobs)
+    await jobs.remove(T1, J1, force=True)
+    return worker
+
+
+async def released(jobs: JobsService) -> RunningJob:
+    """Return the handle of a worker whose job is pending again."""
+    worker = await running(jobs, data="kept")
+    await worker.release()
+    return worker
+
+
+async def succeeded_by_another(jobs: JobsService) -> RunningJob:
+    """Return the handle of a worker whose job runs under somebody else's lock."""
+    worker = await released(jobs)
+    await accepted(jobs)
+    return worker

@@ -389,7 +389,7 @@ async def test_members_of_enumerations_are_progress_and_errors(quiet: JobsServic
     [
         ({"slot": 3}, "there is no option slot=3; did you mean slots?"),
         ({"max_attempt": 3}, "there is no option max_attempt=3; did you mean max_attempts?"),
-        ({"xyzzy": 3}, "there is no option xyzzy=3; there are slots, max_attempts, "),
+        ({"xyzzy": 3}, "there is no option xyzzy=3; there are slots, "),
     ],
 )
 def test_an_option_that_there_is_not_is_one_line(options: Any, said: str) -> None:

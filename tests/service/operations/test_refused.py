@@ -1,0 +1,249 @@
+"""What no job can have: data, priorities, times, ids and types."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobs_service import (
+    InvalidJob,
+    JobsError,
+    JobsService,
+    JobState,
+    NewJob,
+    Removal,
+)
+from tests.service.support import (
+    FAR_AWAY,
+    FAR_DATE,
+    J1,
+    J2,
+    T1,
+    accepted,
+    contents,
+    listed,
+    running,
+)
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+NOT_JSON: dict[str, Any] = {
+    "integer key": {1: 2},
+    "nested integer key": {"a": [{"b": {1: 2}}]},
+    "bytes": b"x",
+    "set": {1},
+    "object": object(),
+    "date": datetime(2020, 1, 1, tzinfo=UTC),
+    "NaN": float("nan"),
+    "nested NaN": {"a": [1.0, float("nan")]},
+    "infinity": float("-inf"),
+    "cycle": CYCLE,
+}
+every_bad_data = pytest.mark.parametrize("data", NOT_JSON.values(), ids=NOT_JSON.keys())
+
+
+@every_bad_data
+async def test_data_that_json_cannot_carry_is_refused_by_add_and_nothing_is_written(
+    quiet: JobsService, data: Any
+) -> None:
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.add(T1, J1, data)
+    with pytest.raises(InvalidJob):
+        await quiet.add_many(T1, [NewJob("good"), NewJob(J1, data)])
+    assert await contents(quiet) == before
+
+
+@every_bad_data
+async def test_data_that_json_cannot_carry_is_refused_by_creators_and_workers_alike(
+    quiet: JobsService, data: Any
+) -> None:
+    worker = await running(quiet)
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.resubmit(T1, J1, data=data)
+    with pytest.raises(InvalidJob):
+        await worker.update(data)
+    with pytest.raises(InvalidJob):
+        await worker.resubmit(data=data)
+    with pytest.raises(InvalidJob):
+        await worker.finish(data)
+    assert await contents(quiet) == before
+    assert (await worker.finish()).state is JobState.FINISHED
+
+
+JSON: dict[str, Any] = {
+    "none": None,
+    "false": False,
+    "zero": 0,
+    "large integer": 2**200,
+    "float": 1.5,
+    "small float": 5e-324,
+    "empty text": "",
+    "text": 'a "quoted" \u2028 \x00 line\n \U0001f600',
+    "empty list": [],
+    "empty object": {},
+    "nested": {"a": [1, {"b": [None, True, "c", {}]}], "": []},
+}
+
+
+@pytest.mark.parametrize("data", JSON.values(), ids=JSON.keys())
+async def test_data_that_json_can_carry_comes_back_equal(quiet: JobsService, data: Any) -> None:
+    await quiet.add(T1, J1, data)
+    worker = await accepted(quiet)
+    assert worker.data == data
+    assert type(worker.data) is type(data)
+    await worker.finish(data)
+    stored = (await quiet.get(T1, J1)).data
+    assert stored == data
+    assert type(stored) is type(data)
+
+
+BAD_PRIORITIES = {
+    "none": None,
+    "float": 1.5,
+    "list": [1],
+    "object": object(),
+    "tuple of objects": (object(),),
+}
+
+
+@pytest.mark.parametrize("priority", BAD_PRIORITIES.values(), ids=BAD_PRIORITIES.keys())
+async def test_a_bad_priority_is_refused_and_nothing_is_written(quiet: JobsService, priority: Any) -> None:
+    worker = await running(quiet, J2)
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.add(T1, J1, priority=priority)
+    with pytest.raises(InvalidJob):
+        await quiet.add_many(T1, [NewJob("good"), NewJob(J1, priority=priority)])
+    with pytest.raises(InvalidJob):
+        await quiet.resubmit(T1, J2, priority=priority)
+    with pytest.raises(InvalidJob):
+        await worker.resubmit(priority=priority)
+    assert await contents(quiet) == before
+
+
+BAD_TIMES = {
+    "naive datetime": datetime(2030, 1, 1),
+    "text": "tomorrow",
+    "NaN": float("nan"),
+    "infinity": float("inf"),
+    "beyond what a datetime can be": 1e18,
+    "object": object(),
+}
+
+
+@pytest.mark.parametrize("run_at", BAD_TIMES.values(), ids=BAD_TIMES.keys())
+async def test_a_bad_run_at_is_refused_and_nothing_is_written(quiet: JobsService, run_at: Any) -> None:
+    worker = await running(quiet, J2)
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.add(T1, J1, run_at=run_at)
+    with pytest.raises(InvalidJob):
+        await quiet.add_many(T1, [NewJob("good"), NewJob(J1, run_at=run_at)])
+    with pytest.raises(InvalidJob):
+        await quiet.resubmit(T1, J2, run_at=run_at)
+    with pytest.raises(InvalidJob):
+        await worker.resubmit(run_at=run_at)
+    assert await contents(quiet) == before
+
+
+@pytest.mark.parametrize("arguments", [{"data": {1: 2}}, {"priority": 1.5}, {"run_at": float("nan")}], ids=str)
+async def test_the_error_for_what_no_job_can_have_carries_the_jobs_type_and_id(
+    quiet: JobsService, arguments: dict[str, Any]
+) -> None:
+    worker = await running(quiet)
+    calls: list[Awaitable[Any]] = [
+        quiet.add(T1, J1, **arguments),
+        quiet.add_many(T1, [NewJob("good"), NewJob(J1, **arguments)]),
+        quiet.resubmit(T1, J1, **arguments),
+        worker.resubmit(**arguments),
+        quiet.transact(lambda tx: tx.add(T1, J1, **arguments)),
+    ]
+    if "data" in arguments:
+        calls += [worker.update(**arguments), worker.finish(**arguments)]
+    carried = []
+    for call in calls:
+        with pytest.raises(InvalidJob) as caught:
+            await call
+        carried.append((caught.value.type, caught.value.id))
+    assert carried == [(T1, J1)] * len(calls)
+
+
+BAD_IDS = {"none": None, "integer": 1, "tuple": ("a",), "object": object(), "lone surrogate": "\ud800"}
+
+
+@pytest.mark.parametrize("id", BAD_IDS.values(), ids=BAD_IDS.keys())
+async def test_a_bad_id_is_refused_and_nothing_is_written(quiet: JobsService, id: Any) -> None:
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.add(T1, id)
+    with pytest.raises(InvalidJob):
+        await quiet.add_many(T1, [NewJob("good"), NewJob(id)])
+    assert await contents(quiet) == before
+
+
+BAD_TYPES = {"none": None, "list": ["a"], "object": object(), "tuple of objects": (object(),)}
+
+
+@pytest.mark.parametrize("type", BAD_TYPES.values(), ids=BAD_TYPES.keys())
+async def test_a_bad_type_is_refused_and_nothing_is_written(quiet: JobsService, type: Any) -> None:
+    before = await contents(quiet)
+    with pytest.raises(InvalidJob):
+        await quiet.set_type_timeout(type, 10)
+    with pytest.raises(InvalidJob):
+        await quiet.add(type, J1)
+    assert await contents(quiet) == before
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "10", None])
+async def test_a_bad_type_timeout_is_refused_and_nothing_is_written(quiet: JobsService, seconds: Any) -> None:
+    before = await contents(quiet)
+    with pytest.raises((JobsError, ValueError)):
+        await quiet.set_type_timeout("t3", seconds)
+    assert await contents(quiet) == before
+
+
+async def test_an_unknown_if_exists_is_refused_and_nothing_is_written(quiet: JobsService) -> None:
+    await quiet.add(T1, J1)
+    before = await contents(quiet)
+    for id in (J1, J2):
+        with pytest.raises((JobsError, ValueError)):
+            await quiet.add(T1, id, if_exists="replace")  # type: ignore[arg-type]
+    assert await contents(quiet) == before
+
+
+@pytest.mark.parametrize("type", ["t", b"t", 7, -7, ("t", 1, b"x"), ("nested", ("t", None))])
+@pytest.mark.parametrize("id", ["j", b"j", "", b"\x00\xff"])
+async def test_types_and_ids_come_back_as_they_were_given(quiet: JobsService, type: Any, id: Any) -> None:
+    await quiet.set_type_timeout(type, 10)
+    await quiet.add(type, id, "data")
+    assert type in await quiet.types()
+    job = await accepted(quiet, type)
+    assert (job.type, job.id) == (type, id)
+    assert [(job.type, job.id) for job in await listed(quiet, type)] == [(type, id)]
+    assert await quiet.active_ids(type) == [id]
+    await job.finish()
+    assert await quiet.remove(type, id) is Removal.REMOVED
+
+
+async def test_text_and_bytes_name_different_jobs(quiet: JobsService) -> None:
+    await quiet.add(T1, "j", "text")
+    await quiet.add(T1, b"j", "bytes")
+    assert (await quiet.get(T1, "j")).data == "text"
+    assert (await quiet.get(T1, b"j")).data == "bytes"
+
+
+async def test_a_run_at_may_be_an_aware_datetime_or_seconds(quiet: JobsService) -> None:
+    await quiet.add(T1, "date", run_at=FAR_DATE)
+    await quiet.add(T1, "float", run_at=FAR_AWAY)
+    await quiet.add(T1, "int", run_at=int(FAR_AWAY))
+    for id in ("date", "float", "int"):
+        run_at = (await quiet.get(T1, id)).run_at
+        assert run_at == FAR_DATE
+        assert run_at is not None
+        assert run_at.tzinfo is UTC

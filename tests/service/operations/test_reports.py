@@ -1,0 +1,211 @@
+"""What a worker's resubmit, progress and finish_with do to a missing, pending, running and finished job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs_service import (
+    InvalidJob,
+    JobCanceled,
+    JobsService,
+    JobState,
+    JobTransaction,
+    Outcome,
+    Progress,
+    WorkerConflict,
+)
+from tests.service.support import (
+    FAR_AWAY,
+    FAR_DATE,
+    J1,
+    J2,
+    T1,
+    canceled,
+    contents,
+    finished,
+    listed,
+    own_keys,
+    released,
+    removed,
+    running,
+    succeeded_by_another,
+)
+
+# resubmit by the holder
+
+
+async def test_resubmit_by_the_worker_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
+    worker = await removed(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.resubmit()
+    assert await listed(quiet) == []
+
+
+async def test_resubmit_by_the_worker_of_a_pending_job_is_a_conflict_and_writes_nothing(quiet: JobsService) -> None:
+    worker = await released(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.resubmit(priority=1)
+    assert await contents(quiet) == before
+
+
+async def test_resubmit_by_the_worker_flags_its_job_and_gives_it_a_new_seq(quiet: JobsService) -> None:
+    worker = await running(quiet, data="old")
+    before = await quiet.get(T1, J1)
+    flagged = await worker.resubmit()
+    assert (flagged.state, bool(flagged.resubmit), flagged.lock, flagged.data) == (
+        JobState.RUNNING,
+        True,
+        worker.lock,
+        "old",
+    )
+    stored = await quiet.get(T1, J1)
+    assert stored.resubmit is True
+    assert stored.seq is not None
+    assert before.seq is not None
+    assert stored.seq > before.seq
+    assert (await worker.finish()).state is JobState.PENDING
+
+
+async def test_resubmit_by_the_worker_takes_data_priority_and_run_at_of_the_next_run(quiet: JobsService) -> None:
+    worker = await running(quiet, data="old", priority=1)
+    flagged = await worker.resubmit(data="checkpoint", priority=9, run_at=FAR_AWAY)
+    assert flagged.data == "checkpoint"
+    assert (await quiet.get(T1, J1)).data == "checkpoint"
+    job = await worker.finish()
+    assert (job.state, job.data, job.priority, job.run_at) == (JobState.PENDING, "checkpoint", 9, FAR_DATE)
+
+
+async def test_resubmit_by_the_worker_of_a_canceled_job_says_so_and_writes_nothing(quiet: JobsService) -> None:
+    worker = await canceled(quiet)
+    before = await contents(quiet)
+    with pytest.raises(JobCanceled):
+        await worker.resubmit()
+    assert await contents(quiet) == before
+
+
+async def test_resubmit_under_another_lock_is_a_conflict_and_writes_nothing(quiet: JobsService) -> None:
+    worker = await succeeded_by_another(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.resubmit()
+    assert await contents(quiet) == before
+
+
+async def test_resubmit_by_the_worker_of_a_finished_job_is_a_conflict_and_writes_nothing(quiet: JobsService) -> None:
+    worker = await finished(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.resubmit()
+    assert await contents(quiet) == before
+
+
+# progress
+
+
+async def test_progress_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
+    worker = await removed(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.progress(1)
+    assert await listed(quiet) == []
+
+
+@pytest.mark.parametrize("bring", [released, succeeded_by_another, finished])
+async def test_progress_of_a_job_that_is_not_the_callers_is_a_conflict_and_writes_nothing(
+    quiet: JobsService, bring: Any
+) -> None:
+    worker = await bring(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.progress(1)
+    assert await contents(quiet) == before
+
+
+async def test_progress_is_kept_beside_the_data_and_gives_the_job_a_new_seq(quiet: JobsService) -> None:
+    worker = await running(quiet, data="kept")
+    before = await quiet.get(T1, J1)
+    updated = await worker.progress(3, 10, "resizing")
+    assert updated.progress == Progress(3, 10, "resizing")
+    stored = await quiet.get(T1, J1)
+    assert (stored.progress, stored.data, stored.state) == (Progress(3, 10, "resizing"), "kept", JobState.RUNNING)
+    assert before.seq is not None
+    assert stored.seq is not None
+    assert stored.seq > before.seq
+    await worker.progress(4)
+    assert (await quiet.get(T1, J1)).progress == Progress(4)
+    assert (await worker.finish()).progress == Progress(4)
+
+
+async def test_progress_of_a_canceled_job_says_so_and_writes_nothing(quiet: JobsService) -> None:
+    worker = await canceled(quiet)
+    before = await contents(quiet)
+    with pytest.raises(JobCanceled):
+        await worker.progress(1)
+    assert await contents(quiet) == before
+
+
+# finish_with
+
+
+async def test_finish_with_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
+    worker = await removed(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.finish_with(lambda tx: tx.kv.set(b"own/effect", b"1"))
+    assert await own_keys(quiet) == {}
+
+
+@pytest.mark.parametrize("bring", [released, succeeded_by_another, finished])
+async def test_finish_with_of_a_job_that_is_not_the_callers_is_a_conflict_and_writes_nothing(
+    quiet: JobsService, bring: Any
+) -> None:
+    worker = await bring(quiet)
+    before = await contents(quiet)
+    with pytest.raises(WorkerConflict):
+        await worker.finish_with(lambda tx: tx.kv.set(b"own/effect", b"1"))
+    assert await contents(quiet) == before
+    assert await own_keys(quiet) == {}
+
+
+async def test_finish_with_ends_the_run_and_keeps_what_the_function_returns(quiet: JobsService) -> None:
+    worker = await running(quiet, data="kept")
+
+    def effects(tx: JobTransaction) -> list[int]:
+        tx.kv[b"own/effect"] = b"1"
+        return [1]
+
+    job = await worker.finish_with(effects)
+    assert (job.state, job.outcome, job.data, job.result) == (JobState.FINISHED, Outcome.SUCCEEDED, "kept", [1])
+    assert await own_keys(quiet) == {b"own/effect": b"1"}
+
+
+async def test_finish_with_of_a_flagged_job_makes_it_pending(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    await quiet.resubmit(T1, J1)
+    job = await worker.finish_with(lambda tx: 7)
+    assert (job.state, job.result, job.attempts) == (JobState.PENDING, 7, 0)
+
+
+async def test_finish_with_of_a_canceled_job_is_its_last_word(quiet: JobsService) -> None:
+    worker = await canceled(quiet)
+    job = await worker.finish_with(lambda tx: 7)
+    assert (job.state, job.outcome, job.result) == (JobState.FINISHED, Outcome.CANCELED, 7)
+
+
+async def test_what_the_function_of_finish_with_raises_comes_out_and_nothing_is_written(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    before = await contents(quiet)
+
+    async def fails(tx: JobTransaction) -> None:
+        tx.kv[b"own/effect"] = b"1"
+        await tx.add(T1, J2)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await worker.finish_with(fails)
+    with pytest.raises(InvalidJob, match="data is not JSON"):
+        await worker.finish_with(lambda tx: {1: 2})
+    assert await contents(quiet) == before
+    assert await own_keys(quiet) == {}
+    assert (await worker.finish()).state is JobState.FINISHED
