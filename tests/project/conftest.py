@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.project.small_project import Copy
+
 MARKER = "scripts"
 ROOT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parent / "small_project.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,7 +53,14 @@ def _state(item: pytest.Item) -> str:
     """Return what a test of the scripts depends on, as a digest: they, itself, and the Python that it runs."""
     scripts = [path for place in ("scripts", ".ci") for path in (ROOT / place).iterdir() if path.is_file()]
     digest = hashlib.sha256(sys.version.encode())
-    for path in sorted([*scripts, item.path]):
+    for path in sorted([*scripts, item.path, PROJECT]):
         digest.update(f"{path.name} {path.stat().st_mode} {path.stat().st_size} ".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[Copy]:
+    made = Copy(tmp_path)
+    yield made
+    shutil.rmtree(tmp_path)
