@@ -25,8 +25,8 @@ from jobs_service.store.lmdb import LmdbStore
 from tests.contract.model import Operation, perform
 from tests.contract.programs import KEYS, OWN, Run, replay, run_alone
 from tests.contract.support import END
-from tests.store.foreign_process import ForeignProcess
-from tests.store.stepping import Stepper, Stuck
+from tests.store.lmdb.foreign_process import ForeignProcess
+from tests.store.lmdb.stepping import Stepper, Stuck
 
 ROUNDS: Final = 6
 MOST_STEPS: Final = 20_000

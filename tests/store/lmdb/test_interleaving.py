@@ -16,8 +16,8 @@ import pytest
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.watches import Watches
 from tests.simulation.mutants.mutant import Defect, changed, together
-from tests.store.foreign_process import ForeignProcess
-from tests.store.interleaving import play
+from tests.store.lmdb.foreign_process import ForeignProcess
+from tests.store.lmdb.interleaving import play
 
 PARTS = 2
 SEEDS = 60

@@ -19,11 +19,11 @@ import pytest
 
 from jobs_service.store import Transaction
 from tests.checker import complaints_about
-from tests.store.interleaving import quick_directory
-from tests.store.lmdb_process import ROOT
-from tests.store.power_cuts import Cut, Event, can_trace, trace
-from tests.store.threadless import ThreadlessStore
-from tests.store.traced_process import mark
+from tests.store.lmdb.interleaving import quick_directory
+from tests.store.lmdb.lmdb_process import ROOT
+from tests.store.lmdb.power_cuts import Cut, Event, can_trace, trace
+from tests.store.lmdb.threadless import ThreadlessStore
+from tests.store.lmdb.traced_process import mark
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="strace is missing, or may not trace")
 
@@ -80,7 +80,7 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """A recorded workload."""
     directory = tmp_path_factory.mktemp("traced")
     store, journal = directory / "store", directory / "journal"
-    command = [sys.executable, "-m", "tests.store.traced_process", str(store), str(journal)]
+    command = [sys.executable, "-m", "tests.store.lmdb.traced_process", str(store), str(journal)]
     durable = request.param == "durable"
     return Recording(trace([*command, f"durable={durable}"], store, journal, cwd=ROOT), directory)
 

@@ -23,7 +23,7 @@ from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.environment import FORMAT
 from tests.contract.support import END, contents, patience, placeholder, value_of, write
-from tests.store.lmdb_process import ROOT
+from tests.store.lmdb.lmdb_process import ROOT
 
 FORMAT_KEY = b"\xff/jobs_service/format"
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.system.forking import ForkServer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = 4096
 
 

@@ -1,6 +1,6 @@
 """Another process on an embedded store: obeys one-line commands on its standard input, answers with one line each.
 
-`python -m tests.store.lmdb_process PATH [SETTING=VALUE ...]`; the tests' side of it is `Process`.
+`python -m tests.store.lmdb.lmdb_process PATH [SETTING=VALUE ...]`; the tests' side of it is `Process`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobs_service.store import Transaction
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import number, patience, placeholder, value_of, write
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 async def obey(store: LmdbStore, command: str, arguments: list[str]) -> str:
@@ -163,7 +163,7 @@ async def process(path: Path, **options: object) -> AsyncIterator[Process]:
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.store.lmdb_process",
+        "tests.store.lmdb.lmdb_process",
         str(path),
         *[f"{name}={value}" for name, value in options.items()],
         cwd=ROOT,

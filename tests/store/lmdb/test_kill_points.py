@@ -13,9 +13,9 @@ import fdb.tuple
 
 from jobs_service.sources import Sources
 from tests.checker import complaints_about
-from tests.store.interleaving import quick_directory
-from tests.store.threadless import ThreadlessStore
-from tests.store.traced_process import FEW_OPERATIONS, MARKS, TASKS, Journal, end_mark, main, mark
+from tests.store.lmdb.interleaving import quick_directory
+from tests.store.lmdb.threadless import ThreadlessStore
+from tests.store.lmdb.traced_process import FEW_OPERATIONS, MARKS, TASKS, Journal, end_mark, main, mark
 from tests.system.forking import ForkServer
 
 OFTEN = {
@@ -51,7 +51,7 @@ def check(store: Path, journal: Path) -> None:
 
 def test_a_kill_at_any_point_loses_nothing_that_was_answered() -> None:
     points: set[str] = set()
-    with quick_directory() as directory, ForkServer("tests.store.traced_process") as forks:
+    with quick_directory() as directory, ForkServer("tests.store.lmdb.traced_process") as forks:
         whole = main(str(directory / "whole"), Journal(str(directory / "journal")), [], 4, Sources(at=points.add))
         asyncio.run(whole)
         assert len(points) > 20

@@ -1,6 +1,6 @@
 """Another process that has an embedded store open and does one thing at a time, while whoever asks for it waits.
 
-`python -m tests.store.foreign_process`; the tests' side of it is `ForeignProcess`.
+`python -m tests.store.lmdb.foreign_process`; the tests' side of it is `ForeignProcess`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Self
 from jobs_service.store import Transaction
 from tests.contract.model import Operation
 from tests.contract.programs import Run
-from tests.store.lmdb_process import ROOT
-from tests.store.threadless import ThreadlessStore
+from tests.store.lmdb.lmdb_process import ROOT
+from tests.store.lmdb.threadless import ThreadlessStore
 
 
 class ForeignProcess:
@@ -25,7 +25,7 @@ class ForeignProcess:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.store.foreign_process"],
+            [sys.executable, "-m", "tests.store.lmdb.foreign_process"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """A process that works on an embedded store and journals what it is told, for others to trace or to kill.
 
-`python -m tests.store.traced_process PATH JOURNAL [SETTING=VALUE ...]`, or `work_until_killed`.
+`python -m tests.store.lmdb.traced_process PATH JOURNAL [SETTING=VALUE ...]`, or `work_until_killed`.
 """
 
 from __future__ import annotations

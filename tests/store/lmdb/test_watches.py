@@ -11,8 +11,8 @@ from jobs_service.store import Transaction
 from jobs_service.store.base import KeyValue, Watch
 from jobs_service.store.lmdb.watches import Watches
 from tests.contract.support import patience
-from tests.store.lmdb_process import process
-from tests.store.test_lmdb import opened
+from tests.store.lmdb.lmdb_process import process
+from tests.store.lmdb.test_store import opened
 
 
 class State:

@@ -18,8 +18,8 @@ from jobs_service.store import Transaction, Watch
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import contents, number, patience, value_of, write
-from tests.store.lmdb_process import ROOT, Process, process
-from tests.store.test_lmdb import opened, own_threads
+from tests.store.lmdb.lmdb_process import ROOT, Process, process
+from tests.store.lmdb.test_store import opened, own_threads
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ async def test_a_store_that_another_process_has_grown_says_what_to_do(path: Path
 FILE_LIMIT = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-runpy.run_module("tests.store.lmdb_process", run_name="__main__")
+runpy.run_module("tests.store.lmdb.lmdb_process", run_name="__main__")
 """
 
 

@@ -24,7 +24,7 @@ from jobs_service.store.fdb.sweeper import MarkSweeper, _Page
 from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.contract.support import number, patience, value_of, write
 from tests.fdb_stores import Fated, UnsureFdbStore
-from tests.store.test_fdb import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
+from tests.store.fdb.test_store import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
 from tests.stores import plain_settings
 from tests.system.fdb_server import FdbServer, missing
 from tests.unsure import UNKNOWN, Fates
