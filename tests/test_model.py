@@ -26,6 +26,7 @@ from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.model import (
     UNSET,
+    Ending,
     HistoryEvent,
     HistoryKind,
     JobError,
@@ -77,8 +78,8 @@ class Worker:
         self.calls.append(("update", job, data))
         return job
 
-    async def _finish(self, job: RunningJob, data: Any, outcome: Outcome, result: Any, error: JobError | None) -> Job:
-        self.calls.append(("finish", job, data, outcome, result, error))
+    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
+        self.calls.append(("finish", job, *ending))
         return job
 
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job:
