@@ -1,4 +1,4 @@
-"""`python -m jobs_service` is `jobs-service`. Floor: the command line."""
+"""`python -m jobs_service` is `jobs-service`."""
 
 from __future__ import annotations
 

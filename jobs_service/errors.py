@@ -1,4 +1,4 @@
-"""The errors an application can meet: one flat, named hierarchy. Floor: beside the model, below everything else.
+"""The errors an application can meet: one flat, named hierarchy.
 
 Each says in one line what was wrong and what to do about it, and carries the job's type and id where there are any.
 """

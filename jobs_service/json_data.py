@@ -1,4 +1,4 @@
-"""Strict JSON for a job's data: what goes in comes out equal, or is refused. Floor: beside the model.
+"""Strict JSON for a job's data: what goes in comes out equal, or is refused.
 
 The check and the codec are separate: no fast encoder refuses what JSON cannot carry (integer keys become strings, NaN
 becomes null), so the value is walked first, and then encoded by pydantic-core, which is installed with

@@ -1,4 +1,4 @@
-"""Where log events go: to structlog, as the application has configured it. Floor: beside the errors.
+"""Where log events go: to structlog, as the application has configured it.
 
 The library configures nothing. An application that has configured nothing either is told of warnings and errors only:
 structlog's default would print every detail to its standard output.

@@ -1,7 +1,7 @@
-"""What is told of a job's runs beside its data: attempts, history, result, error and progress, and how they are packed.
+"""The run data of a record, packed: attempts, history, result, error and progress of the job's runs.
 
-Floor: beside the model. Every move of a job adds to its history, so the packed form is changed without unpacking it:
-a head, then the events, newest first, then what is there of result, error and progress. Integers are big-endian:
+Every move of a job adds to its history, so the packed form is changed without unpacking it: a head, then the events,
+newest first, then what is there of result, error and progress. Integers are big-endian:
 
 | offset | bytes | field                                                                          |
 |--------|-------|--------------------------------------------------------------------------------|
@@ -68,17 +68,17 @@ _KINDS: Final = tuple(HistoryKind)
 # Changing the packed form
 
 
-def started_anew(notes: bytes, now: float) -> bytes:
-    """Return the notes of a job that was added or resubmitted: no attempts, nothing left of earlier runs but limits."""
-    if not notes:
+def started_anew(run_data: bytes, now: float) -> bytes:
+    """Return the run data of a job that was added or resubmitted: no attempts, and of earlier runs only the limits."""
+    if not run_data:
         return _NEW + _EVENT.pack(0, now, 0)
-    history, count = _history(notes)
-    anew = _packed(0, 0, count, len(history), history, HistoryKind.ADDED, now, "", kept_by_others(notes))
-    return with_part(anew, LIMITS, _parts(notes)[LIMITS]) if notes[0] & LIMITS else anew
+    history, count = _history(run_data)
+    anew = _packed(0, 0, count, len(history), history, HistoryKind.ADDED, now, "", kept_by_others(run_data))
+    return with_part(anew, LIMITS, _parts(run_data)[LIMITS]) if run_data[0] & LIMITS else anew
 
 
-def noted(
-    notes: bytes,
+def with_event(
+    run_data: bytes,
     kind: HistoryKind,
     now: float,
     detail: str = "",
@@ -87,10 +87,10 @@ def noted(
     most: int | None = None,
     crashes: int | None = None,
 ) -> bytes:
-    """Return the notes with one more event; the job does not expire any more.
+    """Return the run data with one more event; the job does not expire any more.
 
     Args:
-        notes: as they were; empty for none.
+        run_data: as they were; empty for none.
         kind: what happened.
         now: seconds since the epoch.
         detail: cut to 255 bytes.
@@ -101,87 +101,87 @@ def noted(
     Raises:
         RecordDamaged: the bytes are damaged.
     """
-    bits, before, count, size, _ = _head(notes)
+    bits, before, count, size, _ = _head(run_data)
     if kind is _CRASHED:
         in_a_row = (bits >> _CRASHES_SHIFT) + 1 if crashes is None else crashes
         bits = bits & _ALL_PARTS | min(in_a_row, _MOST_CRASHES) << _CRASHES_SHIFT
     elif bits > _ALL_PARTS and kind in _ENDS_ROW:
         bits &= _ALL_PARTS
     if most is None:
-        most = kept_by_others(notes)
-    return _packed(bits, before + attempts, count, size, notes[HEAD_BYTES:], kind, now, detail, most)
+        most = kept_by_others(run_data)
+    return _packed(bits, before + attempts, count, size, run_data[HEAD_BYTES:], kind, now, detail, most)
 
 
-def with_no_attempts(notes: bytes) -> bytes:
-    """Return the notes of a job that is to run once more, as if it had not run yet; what the last run left stays."""
-    bits, _, count, size, expires = _head(notes)
-    return _HEAD.pack(bits, 0, count, size, expires) + notes[HEAD_BYTES:]
+def with_no_attempts(run_data: bytes) -> bytes:
+    """Return the run data of a job that is to run once more, as if it had not run yet; what the last run left stays."""
+    bits, _, count, size, expires = _head(run_data)
+    return _HEAD.pack(bits, 0, count, size, expires) + run_data[HEAD_BYTES:]
 
 
-def with_part(notes: bytes, part: int, json: bytes | None) -> bytes:
-    """Return the notes with another result, error, progress or limits; None for none."""
-    if not json and not (notes and notes[0] & part):
-        return notes  # nothing was there, and nothing comes
-    bits, attempts, count, size, expires = _head(notes)
+def with_part(run_data: bytes, part: int, json: bytes | None) -> bytes:
+    """Return the run data with another result, error, progress or limits; None for none."""
+    if not json and not (run_data and run_data[0] & part):
+        return run_data  # nothing was there, and nothing comes
+    bits, attempts, count, size, expires = _head(run_data)
     end = HEAD_BYTES + size
-    parts = _parts(notes)
+    parts = _parts(run_data)
     if json is None:
         parts.pop(part, None)
     else:
         parts[part] = json
     bits = bits & ~_ALL_PARTS | sum(parts)
     tail = b"".join(_LENGTH.pack(len(parts[each])) + parts[each] for each in _PARTS if each in parts)
-    return _HEAD.pack(bits, attempts, count, size, expires) + notes[HEAD_BYTES:end] + tail
+    return _HEAD.pack(bits, attempts, count, size, expires) + run_data[HEAD_BYTES:end] + tail
 
 
-def expiring(notes: bytes, at: float) -> bytes:
-    """Return the notes of a job that expires then, seconds since the epoch."""
-    bits, attempts, count, size, _ = _head(notes)
-    return _HEAD.pack(bits, attempts, count, size, at) + notes[HEAD_BYTES:]
+def expiring(run_data: bytes, at: float) -> bytes:
+    """Return the run data of a job that expires then, seconds since the epoch."""
+    bits, attempts, count, size, _ = _head(run_data)
+    return _HEAD.pack(bits, attempts, count, size, at) + run_data[HEAD_BYTES:]
 
 
-def without_history(notes: bytes) -> bytes:
-    """Return the notes with an empty history: what gives way when a record grows too large."""
-    bits, attempts, _, size, expires = _head(notes)
-    return _HEAD.pack(bits, attempts, 0, 0, expires) + notes[HEAD_BYTES + size :]
+def without_history(run_data: bytes) -> bytes:
+    """Return the run data with an empty history: what gives way when a record grows too large."""
+    bits, attempts, _, size, expires = _head(run_data)
+    return _HEAD.pack(bits, attempts, 0, 0, expires) + run_data[HEAD_BYTES + size :]
 
 
 # Looking into it
 
 
-def attempts_of(notes: bytes) -> int:
+def attempts_of(run_data: bytes) -> int:
     """Return how many runs have begun since the job was added or resubmitted, without those that were stopped."""
-    return int.from_bytes(notes[1:3], "big")
+    return int.from_bytes(run_data[1:3], "big")
 
 
-def crashes_of(notes: bytes) -> int:
+def crashes_of(run_data: bytes) -> int:
     """Return how many runs have crashed in a row, 15 for as many or more."""
-    return notes[0] >> _CRASHES_SHIFT if notes else 0
+    return run_data[0] >> _CRASHES_SHIFT if run_data else 0
 
 
-def kept_by_others(notes: bytes) -> int:
-    """Return how many events those keep who do not know the handler's own number: no fewer than it has kept so far."""
-    return max(MAX_HISTORY, notes[3] if len(notes) > 3 else 0)
+def kept_by_others(run_data: bytes) -> int:
+    """Return how many events are kept by callers that do not know the handler's own number: no fewer than before."""
+    return max(MAX_HISTORY, run_data[3] if len(run_data) > 3 else 0)
 
 
-def expires_at(notes: bytes) -> float | None:
+def expires_at(run_data: bytes) -> float | None:
     """Return when the job expires, seconds since the epoch; None for never."""
-    expires = _head(notes)[4]
+    expires = _head(run_data)[4]
     return None if expires != expires else expires
 
 
-def size_of_history(notes: bytes) -> int:
+def size_of_history(run_data: bytes) -> int:
     """Return the bytes that the history takes."""
-    return int.from_bytes(notes[4:6], "big")
+    return int.from_bytes(run_data[4:6], "big")
 
 
-def history_of(notes: bytes) -> tuple[HistoryEvent, ...]:
+def history_of(run_data: bytes) -> tuple[HistoryEvent, ...]:
     """Return the history, newest first.
 
     Raises:
         RecordDamaged: the bytes are damaged.
     """
-    packed, count = _history(notes)
+    packed, count = _history(run_data)
     events: list[HistoryEvent] = []
     position = 0
     try:
@@ -198,59 +198,59 @@ def history_of(notes: bytes) -> tuple[HistoryEvent, ...]:
     return tuple(events)
 
 
-def result_of(notes: bytes) -> Any:
+def result_of(run_data: bytes) -> Any:
     """Return what the last run left as its result, None for nothing. Raises like `history_of`."""
-    return json_data.decode(_parts(notes).get(RESULT, b""))
+    return json_data.decode(_parts(run_data).get(RESULT, b""))
 
 
-def error_of(notes: bytes) -> JobError | None:
+def error_of(run_data: bytes) -> JobError | None:
     """Return how the last failed run ended. Raises like `history_of`."""
-    json = _parts(notes).get(ERROR)
+    json = _parts(run_data).get(ERROR)
     return None if json is None else JobError(*_values(json, 3))
 
 
-def progress_of(notes: bytes) -> Progress | None:
-    """Return how far the job has come, as it said last. Raises like `history_of`."""
-    json = _parts(notes).get(PROGRESS)
+def progress_of(run_data: bytes) -> Progress | None:
+    """Return how far the job has come, as its worker last reported. Raises like `history_of`."""
+    json = _parts(run_data).get(PROGRESS)
     return None if json is None else Progress(*_values(json, 4))
 
 
-def limits_of(notes: bytes) -> tuple[int | None, float | None]:
+def limits_of(run_data: bytes) -> tuple[int | None, float | None]:
     """Return the most attempts and the time limit in seconds that hold for this job; None for what is its handler's.
 
-    Limits that are damaged are none: whoever runs jobs goes on.
+    Damaged limits count as none, so that whoever runs jobs goes on.
     """
-    if not notes or not notes[0] & LIMITS:
+    if not run_data or not run_data[0] & LIMITS:
         return None, None
     try:
-        return _limits(notes)
+        return _limits(run_data)
     except RecordDamaged:
         return None, None
 
 
-def _limits(notes: bytes) -> tuple[int | None, float | None]:
-    values = json_data.decode(_parts(notes).get(LIMITS, b"[null,null]"))
+def _limits(run_data: bytes) -> tuple[int | None, float | None]:
+    values = json_data.decode(_parts(run_data).get(LIMITS, b"[null,null]"))
     if type(values) is list and len(values) == 2:
         most, seconds = values
         if (most is None or (type(most) is int and most > 0)) and (
             seconds is None or (type(seconds) in (int, float) and seconds > 0)
         ):
             return most, seconds
-    raise RecordDamaged(f"a job's notes are damaged: two limits are packed as {shown(values)}")
+    raise RecordDamaged(f"a job's run data are damaged: two limits are packed as {shown(values)}")
 
 
 def limits_json(max_attempts: int | None, time_limit: float | None) -> bytes:
-    """Return limits as the notes keep them."""
+    """Return limits as run data have them."""
     return json_data.encode([max_attempts, time_limit])
 
 
-def told_of(notes: bytes) -> bytes:
-    """Return what subscribers are told of: result, error and progress, as packed."""
-    return notes[HEAD_BYTES + size_of_history(notes) :]
+def parts_of(run_data: bytes) -> bytes:
+    """Return result, error, progress and limits as packed: when they change, subscribers hear of it."""
+    return run_data[HEAD_BYTES + size_of_history(run_data) :]
 
 
 def error_json(error: JobError) -> bytes:
-    """Return an error as the notes keep it."""
+    """Return an error as run data have it."""
     return json_data.encode([error.type, error.message, error.traceback])
 
 
@@ -270,38 +270,38 @@ def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None 
 
 
 def progress_json(progress: Progress) -> bytes:
-    """Return progress as the notes keep it.
+    """Return progress as run data have it.
 
     Raises:
         InvalidJob: it has a number that JSON cannot carry.
     """
-    said: list[Any] = [progress.done, progress.total, progress.message]
-    return json_data.encode(said if progress.attempt is None else [*said, progress.attempt])
+    values: list[Any] = [progress.done, progress.total, progress.message]
+    return json_data.encode(values if progress.attempt is None else [*values, progress.attempt])
 
 
-def check(notes: bytes) -> None:
-    """Check that notes are what this module packs.
+def check(run_data: bytes) -> None:
+    """Check that run data are what this module packs.
 
     Raises:
         RecordDamaged: they are damaged.
     """
-    history_of(notes)
-    result_of(notes)
-    error_of(notes)
-    progress_of(notes)
-    _limits(notes)
+    history_of(run_data)
+    result_of(run_data)
+    error_of(run_data)
+    progress_of(run_data)
+    _limits(run_data)
 
 
-def check_sizes(notes: bytes) -> None:
-    """Check that notes are as long as their history and their parts say. Raises like `check`."""
-    _parts(notes)
+def check_sizes(run_data: bytes) -> None:
+    """Check that run data are as long as their history and their parts say. Raises like `check`."""
+    _parts(run_data)
 
 
 def _values(json: bytes, most: int) -> list[Any]:
     """Return the three values of an error or of progress, and of the latter perhaps a fourth."""
     values = json_data.decode(json)
     if type(values) is not list or not 3 <= len(values) <= most:
-        raise RecordDamaged(f"a job's notes are damaged: {most} values are packed as {shown(values)}")
+        raise RecordDamaged(f"a job's run data are damaged: {most} values are packed as {shown(values)}")
     return values
 
 
@@ -329,10 +329,10 @@ def _packed(
 
 @functools.lru_cache(maxsize=16)  # those of many jobs that one transaction moves are the same
 def _event(kind: HistoryKind, now: float, detail: str) -> bytes:
-    said = detail.encode(errors="replace")
-    if len(said) > _MOST_DETAIL:
-        said = said[:_MOST_DETAIL].decode(errors="ignore").encode()
-    return _EVENT.pack(_KINDS.index(kind), now, len(said)) + said
+    text = detail.encode(errors="replace")
+    if len(text) > _MOST_DETAIL:
+        text = text[:_MOST_DETAIL].decode(errors="ignore").encode()
+    return _EVENT.pack(_KINDS.index(kind), now, len(text)) + text
 
 
 def _end_of(history: bytes, count: int) -> int:
@@ -346,34 +346,36 @@ def _end_of(history: bytes, count: int) -> int:
     return position
 
 
-def _head(notes: bytes) -> tuple[int, int, int, int, float]:
-    if not notes:
+def _head(run_data: bytes) -> tuple[int, int, int, int, float]:
+    if not run_data:
         return 0, 0, 0, 0, _NAN
     try:
-        return _HEAD.unpack_from(notes)
+        return _HEAD.unpack_from(run_data)
     except struct.error as error:
-        raise RecordDamaged(f"a job's notes are damaged: {error}") from None
+        raise RecordDamaged(f"a job's run data are damaged: {error}") from None
 
 
-def _history(notes: bytes) -> tuple[bytes, int]:
-    _, _, count, size, _ = _head(notes)
-    return notes[HEAD_BYTES : HEAD_BYTES + size], count
+def _history(run_data: bytes) -> tuple[bytes, int]:
+    _, _, count, size, _ = _head(run_data)
+    return run_data[HEAD_BYTES : HEAD_BYTES + size], count
 
 
-def _parts(notes: bytes) -> dict[int, bytes]:
+def _parts(run_data: bytes) -> dict[int, bytes]:
     """Return the JSON of result, error and progress, as far as they are there."""
-    bits, _, _, size, _ = _head(notes)
+    bits, _, _, size, _ = _head(run_data)
     position = HEAD_BYTES + size
     parts: dict[int, bytes] = {}
     for part in _PARTS:
         if bits & part:
             try:
-                [length] = _LENGTH.unpack_from(notes, position)
+                [length] = _LENGTH.unpack_from(run_data, position)
             except struct.error as error:
-                raise RecordDamaged(f"a job's notes are damaged: {error}") from None
+                raise RecordDamaged(f"a job's run data are damaged: {error}") from None
             position += _LENGTH.size
-            parts[part] = notes[position : position + length]
+            parts[part] = run_data[position : position + length]
             position += length
-    if position != (len(notes) or HEAD_BYTES):
-        raise RecordDamaged(f"a job's notes are damaged: they have {len(notes)} bytes; their parts take {position}")
+    if position != (len(run_data) or HEAD_BYTES):
+        raise RecordDamaged(
+            f"a job's run data are damaged: they have {len(run_data)} bytes; their parts take {position}"
+        )
     return parts

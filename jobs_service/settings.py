@@ -1,4 +1,4 @@
-"""Every knob with its default, unit and range, from arguments, environment or a TOML file. Floor: beside the model."""
+"""Every knob with its default, unit and range, from arguments, environment or a TOML file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Where wall-clock time, randomness and ids come from: the one place, so that a test can own them all.
 
-Floor: beside the model, below everything else. Timers are not here: they use the running loop's clock, which a
-virtual-time loop owns.
+Timers are not here: they use the running loop's clock, which a virtual-time loop owns.
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ def test_a_job_shows_which_it_is_and_never_its_data(found: Job, shown: str) -> N
 def told() -> bytes:
     """Return notes of a job that was added, and has crashed once."""
     packed = run_data.started_anew(b"", 1.0)
-    packed = run_data.noted(packed, HistoryKind.STARTED, 2.0, "me", attempts=1)
-    packed = run_data.noted(packed, HistoryKind.CRASHED, 3.0, "no")
+    packed = run_data.with_event(packed, HistoryKind.STARTED, 2.0, "me", attempts=1)
+    packed = run_data.with_event(packed, HistoryKind.CRASHED, 3.0, "no")
     for part, json in (
         (run_data.RESULT, b"[1]"),
         (run_data.ERROR, b'["E","no","at"]'),
@@ -245,7 +245,7 @@ def test_damaged_notes_are_told_when_somebody_looks() -> None:
     broken = job(run_data=told()[:-1])
     assert (broken.state, broken.attempts) == (JobState.PENDING, 1)
     for look in ("result", "error", "progress"):
-        with pytest.raises(StoreError, match="a job's notes are damaged"):
+        with pytest.raises(StoreError, match="a job's run data are damaged"):
             getattr(broken, look)
 
 

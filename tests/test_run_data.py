@@ -38,7 +38,7 @@ def full() -> bytes:
     """Return notes with an event of every kind and all parts, that expire."""
     packed = b""
     for number, kind in enumerate(HistoryKind):
-        packed = run_data.noted(packed, kind, NOW + number, f"detail {number}", attempts=1)
+        packed = run_data.with_event(packed, kind, NOW + number, f"detail {number}", attempts=1)
     packed = run_data.with_part(packed, RESULT, b'{"width":640}')
     packed = run_data.with_part(packed, ERROR, run_data.error_json(JobError("ValueError", "no", "Traceback")))
     packed = run_data.with_part(packed, PROGRESS, run_data.progress_json(Progress(3, 10, "resizing")))
@@ -49,7 +49,7 @@ def full() -> bytes:
 
 
 def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
-    packed = run_data.noted(NEW, HistoryKind.STARTED, NOW + 1, "me", attempts=1)
+    packed = run_data.with_event(NEW, HistoryKind.STARTED, NOW + 1, "me", attempts=1)
     packed = run_data.with_part(packed, PROGRESS, b'[1,null,""]')
     packed = run_data.with_part(packed, RESULT, b"7")
     packed = run_data.expiring(packed, NOW + 2)
@@ -60,7 +60,7 @@ def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
 
 
 def test_the_codes_of_the_kinds_of_events_never_change() -> None:
-    codes = [run_data.noted(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
+    codes = [run_data.with_event(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
     assert dict(zip(HistoryKind, codes, strict=True)) == {
         "added": 0,
         "started": 1,
@@ -75,7 +75,7 @@ def test_the_codes_of_the_kinds_of_events_never_change() -> None:
 def test_nothing_is_told_by_no_notes() -> None:
     assert run_data.history_of(b"") == ()
     assert (run_data.attempts_of(b""), run_data.result_of(b""), run_data.error_of(b"")) == (0, None, None)
-    assert (run_data.progress_of(b""), run_data.expires_at(b""), run_data.told_of(b"")) == (None, None, b"")
+    assert (run_data.progress_of(b""), run_data.expires_at(b""), run_data.parts_of(b"")) == (None, None, b"")
     run_data.check(b"")
 
 
@@ -85,7 +85,7 @@ def test_events_come_back_newest_first_and_no_more_than_are_kept(
 ) -> None:
     packed = b""
     for kind, at, detail in events:
-        packed = run_data.noted(packed, kind, at, detail, most=most)
+        packed = run_data.with_event(packed, kind, at, detail, most=most)
     assert list(run_data.history_of(packed)) == [HistoryEvent(*event) for event in reversed(events)][:most]
     run_data.check(packed)
 
@@ -93,9 +93,9 @@ def test_events_come_back_newest_first_and_no_more_than_are_kept(
 def test_what_runs_have_left_stays_when_the_oldest_event_gives_way() -> None:
     packed = full()
     for number in range(len(HistoryKind) + 1):
-        packed = run_data.noted(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
+        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
     assert kinds(packed) == [HistoryKind.STARTED] * len(HistoryKind)
-    assert run_data.told_of(packed) == run_data.told_of(full())
+    assert run_data.parts_of(packed) == run_data.parts_of(full())
     run_data.check(packed)
 
 
@@ -132,15 +132,15 @@ def test_attempts_are_counted_and_never_fall_below_zero(steps: list[int]) -> Non
     packed = NEW
     counted = 0
     for step in steps:
-        packed = run_data.noted(packed, HistoryKind.STARTED, NOW, attempts=step)
+        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW, attempts=step)
         counted = max(counted + step, 0)
     assert run_data.attempts_of(packed) == counted
 
 
 def test_attempts_stop_at_what_two_bytes_hold() -> None:
-    packed = run_data.noted(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
+    packed = run_data.with_event(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
     for expected in (65_535, 65_535):
-        packed = run_data.noted(packed, HistoryKind.STARTED, NOW, attempts=1)
+        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW, attempts=1)
         assert run_data.attempts_of(packed) == expected
 
 
@@ -148,7 +148,7 @@ def test_attempts_stop_at_what_two_bytes_hold() -> None:
 
 
 def test_an_event_leaves_the_parts_and_takes_the_expiry_away() -> None:
-    packed = run_data.noted(full(), HistoryKind.STARTED, NOW, attempts=1)
+    packed = run_data.with_event(full(), HistoryKind.STARTED, NOW, attempts=1)
     assert run_data.result_of(packed) == {"width": 640}
     assert run_data.error_of(packed) == JobError("ValueError", "no", "Traceback")
     assert run_data.progress_of(packed) == Progress(3, 10, "resizing")
@@ -161,7 +161,7 @@ def test_a_job_that_is_started_anew_keeps_its_history_and_nothing_else() -> None
     packed = run_data.started_anew(full(), NOW + 50)
     assert kinds(packed) == [HistoryKind.ADDED, *reversed(HistoryKind)]
     assert run_data.history_of(packed)[0].at == NOW + 50
-    assert (run_data.attempts_of(packed), run_data.told_of(packed), run_data.expires_at(packed)) == (0, b"", None)
+    assert (run_data.attempts_of(packed), run_data.parts_of(packed), run_data.expires_at(packed)) == (0, b"", None)
 
 
 def test_attempts_can_be_forgotten_alone() -> None:
@@ -174,7 +174,7 @@ def test_the_history_can_be_forgotten_alone() -> None:
     packed = run_data.without_history(full())
     assert run_data.history_of(packed) == ()
     assert run_data.size_of_history(packed) == 0
-    assert run_data.told_of(packed) == run_data.told_of(full())
+    assert run_data.parts_of(packed) == run_data.parts_of(full())
     assert (run_data.attempts_of(packed), run_data.expires_at(packed)) == (len(HistoryKind), NOW + 100)
     run_data.check(packed)
 
@@ -191,7 +191,7 @@ def test_the_history_can_be_forgotten_alone() -> None:
     ],
 )
 def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str) -> None:
-    [event] = run_data.history_of(run_data.noted(b"", HistoryKind.CRASHED, NOW, detail))
+    [event] = run_data.history_of(run_data.with_event(b"", HistoryKind.CRASHED, NOW, detail))
     assert event.detail == kept
     assert len(event.detail.encode()) <= 255
 
@@ -199,7 +199,7 @@ def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str
 def test_the_longest_history_can_be_packed() -> None:
     packed = b""
     for number in range(run_data.MOST_HISTORY + 5):
-        packed = run_data.noted(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=run_data.MOST_HISTORY)
+        packed = run_data.with_event(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=run_data.MOST_HISTORY)
     history = run_data.history_of(packed)
     assert len(history) == run_data.MOST_HISTORY
     assert history[0].at == NOW + run_data.MOST_HISTORY + 4
@@ -267,7 +267,7 @@ LOOKS: dict[str, Callable[[bytes], object]] = {
 }
 CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "started anew": lambda packed: run_data.started_anew(packed, NOW),
-    "noted": lambda packed: run_data.noted(packed, HistoryKind.LOST, NOW, most=3),
+    "noted": lambda packed: run_data.with_event(packed, HistoryKind.LOST, NOW, most=3),
     "no attempts": run_data.with_no_attempts,
     "a part": lambda packed: run_data.with_part(packed, RESULT, b"1"),
     "expiring": lambda packed: run_data.expiring(packed, NOW),

@@ -1,8 +1,8 @@
 """The activity monitor of one type: re-enqueues lost jobs, makes scheduled ones ready, removes those that expired.
 
-Floor: actors. It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp
-that was sampled at least one timeout ago belongs to a job that was silent for at least the timeout. With two samples at
-most timeout / 4 apart, it is noticed before 1.5 timeouts have passed.
+It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp that was sampled
+at least one timeout ago belongs to a job that was silent for at least the timeout. With two samples at most timeout / 4
+apart, it is noticed before 1.5 timeouts have passed.
 
 Each of its duties may have very much to do. So it takes turns: in each turn one bounded batch of every duty that has
 something to do, the lost jobs first. However many jobs come due or expire, the lost ones are found in time.

@@ -1,4 +1,4 @@
-"""What all actors of one service share: the store, where the keys are, and how weather is waited out. Floor: actors."""
+"""What all actors of one service share: the store, where the keys are, and how weather is waited out."""
 
 from __future__ import annotations
 

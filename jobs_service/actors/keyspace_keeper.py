@@ -1,4 +1,4 @@
-"""The first child of the tree: knows where the jobs' keys are before anybody reads one. Floor: actors."""
+"""The first child of the tree: knows where the jobs' keys are before anybody reads one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notifier of one type: finds out what became of the subscribed jobs and tells their subscribers. Floor: actors.
+"""The notifier of one type: finds out what became of the subscribed jobs and tells their subscribers.
 
 It is told that the type had activity (by its type monitor) or that there are new subscriptions (by the hub), and then
 looks: reads which jobs have changed since its last look (see `layer/changes.py`), and the records of those that are
@@ -232,7 +232,7 @@ class Notifier(Actor):
             and before.state is record.state
             and before.json == record.json
             and before.outcome is record.outcome
-            and run_data.told_of(before.run_data) == run_data.told_of(record.run_data)
+            and run_data.parts_of(before.run_data) == run_data.parts_of(record.run_data)
             and run_data.attempts_of(before.run_data) == run_data.attempts_of(record.run_data)
             and next_run(before) == next_run(record)
         ):

@@ -1,7 +1,7 @@
 """The process monitor: has the jobs of dead processes run again at once, where the store can tell who is dead.
 
-Floor: actors. What it does not see, such as a process on another machine or one that lives but has forgotten its jobs,
-the activity monitors find when the types' timeouts have passed.
+What it does not see, such as a process on another machine or one that lives but has forgotten its jobs, the activity
+monitors find when the types' timeouts have passed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples the activity stamps of all types, many in one transaction. Floor: actors.
+"""Samples the activity stamps of all types, many in one transaction.
 
 A thousand activity monitors would wake several times per timeout each, mostly to see that nothing has happened. The
 sampler does that for them, on a common grid of times: a monitor is told of a sample when its type's timeout or stamp

@@ -1,4 +1,4 @@
-"""Who waits for which job, and what each is still to be told. Floor: actors.
+"""Who waits for which job, and what each is still to be told.
 
 The hub outlives notifiers, types and the whole tree's restarts, so that no subscription dies with one of them.
 """

@@ -1,4 +1,4 @@
-"""The type monitor: waits for activity of one type and tells its notifier, at most once per holdoff. Floor: actors."""
+"""The type monitor: waits for activity of one type and tells its notifier, at most once per holdoff."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """The type server: keeps an activity monitor running for every type that is awake, and a notifier for every one that is
-subscribed to. Floor: actors.
+subscribed to.
 
 However many types the store has, what a service does for those that are idle is one watch, on the counter of
-`layer/awake_types.py`. The server reads the rows of the types that are awake when that counter changes, and starts
-and stops monitors accordingly. A monitor that sees nothing happen for a while says so, and the server has such types
+`layer/awake_types.py`. The server reads the rows of the types that are awake when that counter changes, and starts and
+stops monitors accordingly. A monitor that sees nothing happen for a while says so, and the server has such types
 settle, many in one transaction; it wakes those whose alarm is due. Several services see the same: the first one does
-it, and the
-others find it done.
+it, and the others find it done.
 """
 
 from __future__ import annotations

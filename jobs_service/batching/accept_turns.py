@@ -1,4 +1,4 @@
-"""Looks at a queue take turns: a service collides with others then, not with itself. Floor: actors.
+"""Looks at a queue take turns: a service collides with others then, not with itself.
 
 Those who ask for jobs while a look is under way share the next one: fewer transactions, more jobs in each.
 """

@@ -1,4 +1,4 @@
-"""Group commit of operations: what many callers ask for at the same time shares one transaction. Floor: actors.
+"""Group commit of operations: what many callers ask for at the same time shares one transaction.
 
 Every transaction has its price, on a cluster a round trip, so the operations of one turn of the loop are run one after
 the other on one unit of work: they behave as if each had a transaction of its own. One that raises leaves no trace and

@@ -1,4 +1,4 @@
-"""Transactions that take effect one after the other: each is begun while the one before it commits. Floor: actors."""
+"""Transactions that take effect one after the other: each is begun while the one before it commits."""
 
 from __future__ import annotations
 

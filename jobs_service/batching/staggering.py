@@ -1,4 +1,4 @@
-"""Staggered work: services that collide over the same work come one after the other. Floor: actors.
+"""Staggered work: services that collide over the same work come one after the other.
 
 The monitors of all services see the same jobs come due, and the same jobs lost, at the same moment. On the embedded
 store they queue for the writer; on a cluster all but one of them meet a conflict, and would meet it again with the next

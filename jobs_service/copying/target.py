@@ -369,12 +369,12 @@ def moved(unit: UnitOfWork, record: Record, retention: Retention) -> Record:
     if record.outcome is not None:
         return record.finished(seq, record.outcome)
     if record.cancel:
-        ended = record.noted(HistoryKind.CANCELED, unit.now).finished(seq, Outcome.CANCELED)
+        ended = record.with_event(HistoryKind.CANCELED, unit.now).finished(seq, Outcome.CANCELED)
         keep = retention.seconds(Outcome.CANCELED)
         if keep is not None:
             ended.run_data = run_data.expiring(ended.run_data, unit.now + keep)
         return ended
-    stopped = record.noted(HistoryKind.STOPPED, unit.now, "copied while it ran", attempts=-1)
+    stopped = record.with_event(HistoryKind.STOPPED, unit.now, "copied while it ran", attempts=-1)
     return stopped.pending(unit.place_for(record.run_at), seq, record.priority, record.run_at)
 
 

@@ -1,1 +1,1 @@
-"""Jobs as keys and values: coroutines that await nothing but their transaction. Floor: above the stores."""
+"""Jobs as keys and values: coroutines that await nothing but their transaction."""

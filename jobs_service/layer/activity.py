@@ -1,4 +1,4 @@
-"""Types, their activity timeouts, and who was active when: what the actors read and write. Floor: layer."""
+"""Types, their activity timeouts, and who was active when: what the actors read and write."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How widely the workers of one service spread over each queue, learnt from the conflicts they meet. Floor: layer.
+"""How widely the workers of one service spread over each queue, learnt from the conflicts they meet.
 
 On a store with optimistic concurrency two workers that take the same jobs collide, and one of them begins again. The
-farther from each other they look, the less often that happens, and the less exact the order is. So the spread follows
-a weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and it takes eight looks without one to halve
+farther from each other they look, the less often that happens, and the less exact the order is. So the spread follows a
+weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and it takes eight looks without one to halve
 it again. It settles where one look in nine collides, whatever the number of workers, and at exact order without any.
 """
 

@@ -1,4 +1,4 @@
-"""Which types have jobs that somebody must watch over: the types that are awake. Floor: layer.
+"""Which types have jobs that somebody must watch over: the types that are awake.
 
 A store may have very many types, and few of them have running, scheduled or expiring jobs at any moment. Each service
 watches over those only, and needs one watch for all others. So the store knows them:

@@ -1,4 +1,4 @@
-"""How much one transaction rewrites: the one home of the bounds of every batch. Floor: layer.
+"""How much one transaction rewrites: the one home of the bounds of every batch.
 
 The rule: no transaction that rewrites an open number of records is without a bound in bytes of the whole records (not
 only of what is new in them), and without being halved when the store says that it was too much all the same. How:

@@ -1,4 +1,4 @@
-"""What has changed in a type since somebody looked: how notifiers find it without reading all jobs. Floor: layer.
+"""What has changed in a type since somebody looked: how notifiers find it without reading all jobs.
 
 A type may have a million subscriptions, and a change of one job must cost what that job costs. There are two traces:
 

@@ -1,4 +1,4 @@
-"""What creators do: add, remove and resubmit jobs. Floor: layer.
+"""What creators do: add, remove and resubmit jobs.
 
 Each operation is one row of the operations table; the columns are the branches.
 """
@@ -46,7 +46,7 @@ class Spec:
     __slots__ = ("json", "limits", "priority", "run_at")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
-        # What holds for this job instead of its handler's options, as notes keep it; None leaves what is there.
+        # What holds for this job instead of its handler's options, as run data keep it; None leaves what is there.
         self.limits: bytes | None = None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         self.priority = None if priority is UNSET else pack_priority(priority)

@@ -1,7 +1,7 @@
 """Running jobs by the instance of the store that holds them: found and taken from it when its process is dead.
 
-Floor: layer. Where the store's instances have ids, the lock of a running job begins with that of the instance on which
-it was accepted.
+Where the store's instances have ids, the lock of a running job begins with that of the instance on which it was
+accepted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
 async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
     """Take for lost what dead instances still hold of these jobs: pending, or finished if canceled.
 
-    Those whose notes cannot be read are set aside.
+    Those whose run data cannot be read are set aside.
 
     Args:
         unit: of work.

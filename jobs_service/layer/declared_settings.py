@@ -1,4 +1,4 @@
-"""What programs have declared of a type, beside what is set: the last who said something new is heard. Floor: layer.
+"""What programs have declared of a type, beside what is set: the last who said something new is heard.
 
 A type's activity timeout and retention live in the store, and two may set them: the program, by its handler's options,
 and an operator, by `set_type_timeout` and `set_retention`. When handlers start, an option that the program has not

@@ -1,4 +1,4 @@
-"""What is asked for when a job is enqueued for a handler: checked and encoded before any transaction. Floor: layer."""
+"""What is asked for when a job is enqueued for a handler: checked and encoded before any transaction."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def due(run_at: Any, delay: Any, sources: Sources) -> Any:
 
 
 def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
-    """Return what of its handler's options holds otherwise for one job, as its notes keep it; None for nothing.
+    """Return what of its handler's options holds otherwise for one job, as its run data keep it; None for nothing.
 
     Raises:
         InvalidJob: a number that cannot be.

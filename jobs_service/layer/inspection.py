@@ -1,4 +1,4 @@
-"""What operators ask of types: where queues stand, how long jobs are kept, when types ticked last. Floor: layer.
+"""What operators ask of types: where queues stand, how long jobs are kept, when types ticked last.
 
 Nothing here counts by reading: it costs the same however many jobs there are.
 """

@@ -1,4 +1,4 @@
-"""Where every key of the jobs is: sections under one prefix, tuple-layer encoded. Floor: layer.
+"""Where every key of the jobs is: sections under one prefix, tuple-layer encoded.
 
 | key                                     | value        | as long as                                  |
 |-----------------------------------------|--------------|---------------------------------------------|

@@ -1,4 +1,4 @@
-"""Pages of stored jobs, bounded in number and in bytes, in which unreadable ones say that they are. Floor: layer."""
+"""Pages of stored jobs, bounded in number and in bytes, in which unreadable ones say that they are."""
 
 from __future__ import annotations
 

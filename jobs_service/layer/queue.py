@@ -1,4 +1,4 @@
-"""The queue: accepting jobs in order, making scheduled ones ready, counting. Floor: layer."""
+"""The queue: accepting jobs in order, making scheduled ones ready, counting."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
     ids = [packed_id for _, packed_id in chosen]
     # Only what is taken is read: the records of other candidates may change without a conflict.
     loaded = await unit.load_fitting(keys, ids)
-    taken, told = _takeable(unit, keys, terms, chosen, loaded)
+    taken, packed = _takeable(unit, keys, terms, chosen, loaded)
     if terms.spread > 1:
         _claim(unit, taken)
     else:
         _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
-    for entry, lock, said in zip(taken, unit.new_locks(len(taken)), told, strict=True):
+    for entry, lock, run_data_after in zip(taken, unit.new_locks(len(taken)), packed, strict=True):
         record = entry.record
         assert record is not None
-        unit.replace(entry, record.running(lock, unit.new_seq(), said))
+        unit.replace(entry, record.running(lock, unit.new_seq(), run_data_after))
     if len(early) > _FEW_EARLY:
         await _schedule_again(unit, keys, early[: terms.make_ready])
     if len(taken) < len(ids) or len(early) >= MOST_EARLY:
@@ -102,7 +102,7 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
 def _takeable(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, chosen: list[Ranked], loaded: list[Entry]
 ) -> tuple[list[Entry], list[bytes]]:
-    """Return the jobs that can be taken, with the notes that they get; the others are taken out of the queue.
+    """Return the jobs that can be taken, with the run data that they get; the others are taken out of the queue.
 
     Args:
         unit, keys, terms: of the accept.
@@ -110,7 +110,7 @@ def _takeable(
         loaded: the first of them.
     """
     taken: list[Entry] = []
-    told: list[bytes] = []
+    packed: list[bytes] = []
     started, now, worker, most = HistoryKind.STARTED, unit.now, terms.worker, terms.max_history
     for found, entry in zip(chosen, loaded, strict=False):
         record = entry.record
@@ -121,13 +121,13 @@ def _takeable(
             and (record.seq == rank[2][1:] if rank[1] == IS_READY else _is_there(keys, rank, entry, record))
         ):
             try:
-                told.append(run_data.noted(record.run_data, started, now, worker, attempts=1, most=most))
+                packed.append(run_data.with_event(record.run_data, started, now, worker, attempts=1, most=most))
                 taken.append(entry)
                 continue
             except RecordDamaged as error:
                 unit.condemn(entry, error)
         _take_out(unit, keys, found)
-    return taken, told
+    return taken, packed
 
 
 def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, record: Record) -> bool:

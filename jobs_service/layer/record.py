@@ -308,13 +308,13 @@ class Record:
 
     def running(self, lock: bytes, seq: NewSeq, run_data: bytes | None = None) -> Record:
         """Return it in the hands of the lock's holder, with other run data if given; also when it was there already."""
-        told = self.run_data if run_data is None else run_data
-        return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, told)
+        packed = self.run_data if run_data is None else run_data
+        return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, packed)
 
     def finished(self, seq: NewSeq, outcome: Outcome, run_data: bytes | None = None) -> Record:
         """Return it ended, with other run data if given; every flag is cleared."""
-        told = self.run_data if run_data is None else run_data
-        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, told)
+        packed = self.run_data if run_data is None else run_data
+        return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, packed)
 
     def with_json(self, json: bytes) -> Record:
         """Return it with other data."""
@@ -328,11 +328,11 @@ class Record:
         record.run_data = run_data
         return record
 
-    def noted(
+    def with_event(
         self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
     ) -> Record:
-        """Return it with one more event in its history; arguments as for `run_data.noted`."""
-        return self.with_run_data(runs_of.noted(self.run_data, kind, now, detail, attempts=attempts, most=most))
+        """Return it with one more event in its history; arguments as for `run_data.with_event`."""
+        return self.with_run_data(runs_of.with_event(self.run_data, kind, now, detail, attempts=attempts, most=most))
 
     def with_next(self, following: tuple[bytes, float | None] | None) -> Record:
         """Return it with the resubmit flag set or cleared."""

@@ -1,4 +1,4 @@
-"""What a job's worker does: update, finish, resubmit and release the job whose lock it holds. Floor: layer."""
+"""What a job's worker does: update, finish, resubmit and release the job whose lock it holds."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class RunReport(NamedTuple):
 
     Attributes:
         result: JSON of what the run returned; None leaves what is there.
-        error: how it failed, as `notes.error_json` packs it; None leaves what is there.
+        error: how it failed, as `run_data.error_json` packs it; None leaves what is there.
         reason: of a crash, in a few words, for the history.
         max_history: events that are kept; None for as many as there are, and 20 at least.
-        crashes: in a row, the one that is told of among them; None to count on.
+        crashes: in a row, the reported one among them; None to count on.
         attempts: to be added to their number.
     """
 
@@ -74,7 +74,7 @@ async def update(
 
 
 async def finish(
-    unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, told: RunReport = NOTHING
+    unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, report: RunReport = NOTHING
 ) -> Entry:
     """End the run: finished, or pending again if somebody resubmitted it and nobody canceled it.
 
@@ -87,21 +87,21 @@ async def finish(
     record = _held(entry, lock)
     if json is not None:
         record = record.with_json(json)
-    said = _with_told(record.run_data, told)
-    if told.reason:
-        said = run_data.noted(
-            said, HistoryKind.CRASHED, unit.now, told.reason, attempts=told.attempts, most=told.max_history
+    packed = _with_report(record.run_data, report)
+    if report.reason:
+        packed = run_data.with_event(
+            packed, HistoryKind.CRASHED, unit.now, report.reason, attempts=report.attempts, most=report.max_history
         )
     if record.cancel:
         # A worker that saw the flag ends with a plain finish(): that is no success.
         outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
     elif record.next is not None:
         priority, run_at = record.next
-        said = run_data.noted(said, HistoryKind.FINISHED, unit.now, most=told.max_history)
-        again = record.with_next(None).with_run_data(run_data.with_no_attempts(said))
+        packed = run_data.with_event(packed, HistoryKind.FINISHED, unit.now, most=report.max_history)
+        again = record.with_next(None).with_run_data(run_data.with_no_attempts(packed))
         unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
         return entry
-    await _end(unit, entry, record, said, outcome, told.max_history)
+    await _end(unit, entry, record, packed, outcome, report.max_history)
     return entry
 
 
@@ -140,12 +140,12 @@ def _holding(record: Record | None, lock: bytes) -> LockStatus:
     return LockStatus.CANCELED if record.cancel else LockStatus.HELD
 
 
-async def crash(unit: UnitOfWork, place: Place, lock: bytes, told: RunReport, run_at: float) -> Entry:
+async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float) -> Entry:
     """End a run that failed: the job is pending again from a time on; a canceled one is finished.
 
     Args:
         unit, place, lock: as for the others.
-        told: the error, and the reason in a few words.
+        report: the error, and the reason in a few words.
         run_at: seconds since the epoch.
 
     Raises:
@@ -153,9 +153,11 @@ async def crash(unit: UnitOfWork, place: Place, lock: bytes, told: RunReport, ru
     """
     entry = await unit.load(place)
     record = _held(entry, lock)
-    said = _with_told(record.run_data, told)
-    said = run_data.noted(said, HistoryKind.CRASHED, unit.now, told.reason, most=told.max_history, crashes=told.crashes)
-    await _give_back(unit, entry, record, said, run_at)
+    packed = _with_report(record.run_data, report)
+    packed = run_data.with_event(
+        packed, HistoryKind.CRASHED, unit.now, report.reason, most=report.max_history, crashes=report.crashes
+    )
+    await _give_back(unit, entry, record, packed, run_at)
     return entry
 
 
@@ -175,8 +177,8 @@ async def stop(
     """
     entry = await unit.load(place)
     record = _held(entry, lock)
-    said = run_data.noted(record.run_data, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
-    await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)
+    packed = run_data.with_event(record.run_data, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
+    await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at)
     return entry
 
 
@@ -232,37 +234,39 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
     """
     run_data.check_sizes(record.run_data)
     unit.take_away(entry.keys)
-    await _give_back(unit, entry, record, run_data.noted(record.run_data, HistoryKind.LOST, unit.now), record.run_at)
+    await _give_back(
+        unit, entry, record, run_data.with_event(record.run_data, HistoryKind.LOST, unit.now), record.run_at
+    )
 
 
-async def _give_back(unit: UnitOfWork, entry: Entry, record: Record, said: bytes, run_at: float | None) -> None:
+async def _give_back(unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None) -> None:
     if record.cancel:
-        await _end(unit, entry, record, said, Outcome.CANCELED, None)
+        await _end(unit, entry, record, packed, Outcome.CANCELED, None)
     else:
         place = unit.place_for(run_at)
-        unit.replace(entry, record.with_run_data(said).pending(place, unit.new_seq(), record.priority, run_at))
+        unit.replace(entry, record.with_run_data(packed).pending(place, unit.new_seq(), record.priority, run_at))
 
 
 async def _end(
-    unit: UnitOfWork, entry: Entry, record: Record, said: bytes, outcome: Outcome, max_history: int | None
+    unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, outcome: Outcome, max_history: int | None
 ) -> None:
     """Make the job be finished: until it expires, if finished jobs of its type do."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
-    said = run_data.noted(said, kind, unit.now, most=max_history)
+    packed = run_data.with_event(packed, kind, unit.now, most=max_history)
     retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
     keep = retention.seconds(outcome)
     if keep is not None:
-        said = run_data.expiring(said, unit.now + keep)
-    unit.replace(entry, record.finished(unit.new_seq(), outcome, said))
+        packed = run_data.expiring(packed, unit.now + keep)
+    unit.replace(entry, record.finished(unit.new_seq(), outcome, packed))
 
 
-def _with_told(said: bytes, told: RunReport) -> bytes:
-    """Return the notes with what the worker says."""
-    if told.result is not None:
-        said = run_data.with_part(said, RESULT, told.result)
-    if told.error is not None:
-        said = run_data.with_part(said, ERROR, told.error)
-    return said
+def _with_report(packed: bytes, report: RunReport) -> bytes:
+    """Return run data with what the worker reports."""
+    if report.result is not None:
+        packed = run_data.with_part(packed, RESULT, report.result)
+    if report.error is not None:
+        packed = run_data.with_part(packed, ERROR, report.error)
+    return packed
 
 
 def _held(entry: Entry, lock: bytes) -> Record:

@@ -1,7 +1,4 @@
-"""What `enqueue` and `enqueue_many` are for a type checker, wherever they are: which arguments go with which handler.
-
-Floor: layer.
-"""
+"""The signatures of `enqueue` and `enqueue_many` for type checkers: which arguments go with which handler."""
 
 from __future__ import annotations
 

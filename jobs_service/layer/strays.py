@@ -1,4 +1,4 @@
-"""Index entries that point at no job which can be read there, and the jobs whose records cannot be read. Floor: layer.
+"""Index entries that point at no job which can be read there, and the jobs whose records cannot be read.
 
 A damaged page, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
 be parsed, or one that belongs to no job. None of them may stop what has nothing to do with it. So whoever reads an
@@ -70,7 +70,7 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
 
 
 def _is_sound(record: Record | None) -> bool:
-    """Whether all of a job's record can be read, the notes as well: else it would be set aside again, and again."""
+    """Whether all of a job's record can be read, its run data as well: else it would be set aside again, and again."""
     try:
         run_data.check(b"" if record is None else record.run_data)
     except RecordDamaged:

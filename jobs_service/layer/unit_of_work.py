@@ -1,4 +1,4 @@
-"""A unit of work: the jobs that one transaction has touched, each written once, at its end. Floor: layer.
+"""A unit of work: the jobs that one transaction has touched, each written once, at its end.
 
 FoundationDB cannot read back, in the same transaction, a key or value that is to get a versionstamp. So operations
 answer from what is remembered here, and `flush` writes every job's final state and index entry. Old index entries are
@@ -51,7 +51,7 @@ class UnitOfWork(TouchedTypes):
         "_ample_value",
         "_claimed",
         "_journal",
-        "_notes_of_new",
+        "_new_run_data",
         "_orders",
         "_set_aside",
         "_size",
@@ -85,7 +85,7 @@ class UnitOfWork(TouchedTypes):
         self._adds = False
         # Bytes that may be added without asking the store.
         self._claimed = 0
-        self._notes_of_new = run_data.started_anew(b"", self.now)
+        self._new_run_data = run_data.started_anew(b"", self.now)
         # Whether the application may write keys of its own in this transaction.
         self.has_application = False
         # Bytes of the records that were read, and of those that will be written.
@@ -132,8 +132,10 @@ class UnitOfWork(TouchedTypes):
         """Make a job that does not exist be pending."""
         keys = entry.keys
         place = READY if run_at is None or run_at <= self.now else SCHEDULED
-        told = self._notes_of_new if limits is None else run_data.with_part(self._notes_of_new, run_data.LIMITS, limits)
-        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, json, told)
+        packed = (
+            self._new_run_data if limits is None else run_data.with_part(self._new_run_data, run_data.LIMITS, limits)
+        )
+        record = Record(None, place, self.new_seq(), priority, run_at, None, False, None, json, packed)
         key_size = keys.ready_bytes + len(entry.packed_id)
         if key_size + len(priority) > self._ample_key or len(json) > self._ample_value:
             check_size(self._limits, entry, record)
@@ -353,7 +355,8 @@ async def run(
         sources: wall-clock time and randomness.
         function: the operations.
         instance: of the store.
-        damaged: told which records could not be read, if there were any; on whatever thread the function runs.
+        damaged: called with the errors of records that could not be read, if there were any, on whatever thread the
+            function runs.
     """
     unit = UnitOfWork(transaction, keyspace, sources, instance)
     try:

@@ -1,6 +1,6 @@
-"""Supervision in the manner of Erlang/OTP: supervisors, restart strategies, actors with an inbox, links and monitors.
+"""Supervision in the manner of Erlang/OTP: supervisors, restart strategies, actors with an inbox, links, monitors.
 
-Floor: knows nothing of jobs, needs only asyncio.
+It knows nothing of jobs, and needs only asyncio.
 """
 
 from jobs_service.supervision.actor import Actor, Down, Message

@@ -1,7 +1,4 @@
-"""The actor: one task with an inbox, in the spirit of Erlang's gen_server.
-
-Floor: supervision; knows nothing of jobs.
-"""
+"""The actor: one task with an inbox, in the spirit of Erlang's gen_server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor is told about a child, and what it remembers of it. Floor: supervision."""
+"""What a supervisor is told about a child, and what it remembers of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor whose children come and go: Erlang's simple_one_for_one. Floor: supervision."""
+"""The supervisor whose children come and go: Erlang's simple_one_for_one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restart intensity: how often is too often. Floor: supervision."""
+"""Restart intensity: how often is too often."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The supervisor that never gives up: each child is started again after a pause of its own, which grows.
 
-Floor: supervision. For children that have nothing to do with each other and must not be missed: what fails in one of
-them, however often, ends neither the others nor whoever is above.
+For children that have nothing to do with each other and must not be missed: what fails in one of them, however often,
+ends neither the others nor whoever is above.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The life of one task under supervision: started, running, asked to stop, ended; and who is told. Floor: supervision.
+"""The life of one task under supervision: started, running, asked to stop, ended; and who is told.
 
 Actors and supervisors are both processes, in Erlang's sense of the word.
 """

@@ -1,7 +1,4 @@
-"""What all supervisors have in common: children's ends queue up, restarts are counted, the end is orderly.
-
-Floor: supervision.
-"""
+"""What all supervisors have in common: children's ends queue up, restarts are counted, the end is orderly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor with a fixed list of children, which are started and stopped in order. Floor: supervision."""
+"""The supervisor with a fixed list of children, which are started and stopped in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor tree looks like at one moment, as plain data. Floor: supervision."""
+"""What a supervisor tree looks like at one moment, as plain data."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_a_running_job_has_the_notes_that_it_is_given_or_those_that_it_had(recor
 
 def test_an_event_is_noted_beside_what_is_there() -> None:
     before = example(run_data=run_data.started_anew(b"", 1.0))
-    after = before.noted(HistoryKind.CRASHED, 2.0, "no", attempts=1, most=5)
+    after = before.with_event(HistoryKind.CRASHED, 2.0, "no", attempts=1, most=5)
     assert [(event.kind, event.at, event.detail) for event in run_data.history_of(after.run_data)] == [
         (HistoryKind.CRASHED, 2.0, "no"),
         (HistoryKind.ADDED, 1.0, ""),
@@ -286,7 +286,7 @@ def told(json: int, error: int, most: int) -> Record:
     """Return a running job with so many bytes of data, and an error and a full history."""
     packed = b""
     for number in range(most):
-        packed = run_data.noted(packed, HistoryKind.CRASHED, float(number), "x" * 200)
+        packed = run_data.with_event(packed, HistoryKind.CRASHED, float(number), "x" * 200)
     packed = run_data.with_part(packed, run_data.ERROR, run_data.error_json(JobError("E", "e" * error)))
     packed = run_data.with_part(packed, run_data.RESULT, b"7")
     return example(json=b"1" * json, run_data=packed)

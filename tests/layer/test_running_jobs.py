@@ -259,7 +259,7 @@ async def test_what_a_run_leaves_stays_until_the_job_is_resubmitted() -> None:
         await found.transact(lambda unit: creation.resubmit(unit, found.place("a"), AGAIN))
         again = await record(found)
     assert kinds(again) == [A, S, F, A]
-    assert (run_data.attempts_of(again.run_data), run_data.told_of(again.run_data)) == (0, b"")
+    assert (run_data.attempts_of(again.run_data), run_data.parts_of(again.run_data)) == (0, b"")
 
 
 @in_virtual_time

@@ -222,15 +222,15 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a running job that expires": (noted("running", lambda told: run_data.expiring(told, LONG_AGO)), "that expires"),
     "a job that runs without an attempt": (noted("running", run_data.with_no_attempts), "without an attempt"),
     "a finished job that was only stopped": (
-        noted("succeeded", lambda told: run_data.noted(told, HistoryKind.STOPPED, LONG_AGO)),
+        noted("succeeded", lambda told: run_data.with_event(told, HistoryKind.STOPPED, LONG_AGO)),
         "its history says stopped",
     ),
     "a job that succeeded and was canceled": (
-        noted("succeeded", lambda told: run_data.noted(told, HistoryKind.CANCELED, LONG_AGO)),
+        noted("succeeded", lambda told: run_data.with_event(told, HistoryKind.CANCELED, LONG_AGO)),
         "its history says canceled",
     ),
     "a canceled job that finished": (
-        noted("ended canceled", lambda told: run_data.noted(told, HistoryKind.FINISHED, LONG_AGO)),
+        noted("ended canceled", lambda told: run_data.with_event(told, HistoryKind.FINISHED, LONG_AGO)),
         "its history says finished",
     ),
     "canceled while pending": (flag("ready 0", 16), "cancel flag of a ready"),

@@ -41,7 +41,7 @@ def job(events: Events, *, outcome: Outcome | None = Outcome.SUCCEEDED, result: 
     """Return a job that has ended, whose runs the process with that id has started."""
     packed = b""
     for kind, at in events:
-        packed = run_data.noted(packed, kind, at, f"{socket.gethostname()[:100]}:{PID}" if kind is STARTED else "")
+        packed = run_data.with_event(packed, kind, at, f"{socket.gethostname()[:100]}:{PID}" if kind is STARTED else "")
     packed = run_data.with_part(packed, run_data.RESULT, f'"{result}"'.encode())
     return Job(KIND, "a", Record(None, 0, bytes(12), fdb.tuple.pack((0,)), None, outcome, False, None, b"", packed))
 

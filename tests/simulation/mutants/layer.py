@@ -159,7 +159,7 @@ def release_keeps_the_lock() -> Defect:
     return changed(
         running_jobs.stop,
         (
-            "await _give_back(unit, entry, record, said, record.run_at if run_at is None else run_at)",
+            "await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at)",
             "unit.replace(entry, record.running(lock, unit.new_seq()))",
         ),
     )

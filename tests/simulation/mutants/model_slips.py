@@ -178,7 +178,7 @@ def delays_go_by_the_loops_clock() -> Defect:
 
 def jobs_expire_so_long_after_they_were_added() -> Defect:
     """How long a finished job is kept counts from the oldest event of its history."""
-    return changed(running_jobs._end, ("unit.now + keep", "run_data.history_of(said)[-1].at + keep"))
+    return changed(running_jobs._end, ("unit.now + keep", "run_data.history_of(packed)[-1].at + keep"))
 
 
 def retries_count_from_the_start_of_the_run() -> Defect:

@@ -170,7 +170,8 @@ def what_does_not_fit_into_one_read_is_not_told() -> Defect:
 def progress_alone_is_no_news() -> Defect:
     """Subscribers are not told when only result, error or progress of a job have changed."""
     return changed(
-        Notifier._tell, ("            and run_data.told_of(before.run_data) == run_data.told_of(record.run_data)\n", "")
+        Notifier._tell,
+        ("            and run_data.parts_of(before.run_data) == run_data.parts_of(record.run_data)\n", ""),
     )
 
 

@@ -163,14 +163,14 @@ def a_resubmitted_job_does_not_wait_for_its_time() -> Defect:
 
 def the_row_of_crashes_goes_on_after_a_healthy_run() -> Defect:
     """How many crashes there were in a row, as the runner counts them, is not written down."""
-    return changed(running_jobs.crash, (", crashes=told.crashes", ""))
+    return changed(running_jobs.crash, (", crashes=report.crashes", ""))
 
 
 def crashed_jobs_run_at_once() -> Defect:
     """The time of the next attempt is not passed on."""
     return changed(
         running_jobs.crash,
-        ("record, said, run_at)", "record, said, record.run_at)"),
+        ("record, packed, run_at)", "record, packed, record.run_at)"),
     )
 
 

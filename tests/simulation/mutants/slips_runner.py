@@ -95,7 +95,7 @@ def the_last_attempt_is_not_made() -> Defect:
 
 def an_attempt_that_was_not_made_counts() -> Defect:
     """A job that is accepted with all its attempts used up ends with one more than it has had."""
-    return changed(Execution._used_up, ("report._replace(attempts=-1)", "told"))
+    return changed(Execution._used_up, ("report._replace(attempts=-1)", "report"))
 
 
 def who_returns_after_the_time_limit_has_succeeded() -> Defect:
