@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from jobs_service.errors import InvalidJob, a_kind_of, kind_of, shown
+from jobs_service.errors import InvalidJob, JobsError, a_kind_of, kind_of, shown
 from jobs_service.model import Job, JobState, NewJob, Outcome, RunAt, RunningJob
 from jobs_service.status import Status, status_of
 
@@ -116,6 +116,23 @@ def check_seconds(seconds: Any) -> float:
     if checked is None or not 0 < checked < math.inf:
         raise InvalidJob(f"activity timeout {shown(seconds)}: allowed are positive, finite numbers of seconds")
     return checked
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """Return a wait in seconds, None for ever.
+
+    Raises:
+        JobsError: neither None nor a number of seconds from 0 up.
+    """
+    if timeout is None:
+        return None
+    try:
+        seconds = exact_seconds(timeout)
+    except OverflowError:  # an integer beyond every float: for ever, or below zero
+        seconds = math.inf if timeout > 0 else None
+    if seconds is None or not seconds >= 0:
+        raise JobsError(f"timeout={shown(timeout)}: allowed are None and numbers of seconds from 0 up")
+    return None if seconds == math.inf else seconds
 
 
 def check_keep(what: str, seconds: Any) -> float | None:

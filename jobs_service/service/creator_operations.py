@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from jobs_service.actors.context import Context
-from jobs_service.arguments import IfExists, check_force, check_if_exists
+from jobs_service.arguments import IfExists, check_force, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import JobNotFound, StoreError, job_name
 from jobs_service.layer import creation
@@ -21,7 +21,6 @@ from jobs_service.service.bulk import BulkCreation
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.reader_operations import read_job
 from jobs_service.service.store_access import StoreAccess
-from jobs_service.service.timeouts import check_timeout
 from jobs_service.service.tree import ServiceTree
 from jobs_service.store.base import Transaction, Watch
 

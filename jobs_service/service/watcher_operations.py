@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, overload
 
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
-from jobs_service.arguments import member
+from jobs_service.arguments import check_timeout, member
 from jobs_service.errors import InvalidJob, JobFailed, JobNotFound, JobsError, a_kind_of, in_one_line, job_name, shown
 from jobs_service.layer import creation
 from jobs_service.layer.enqueueing import Enqueueable, ResultT
@@ -15,7 +15,6 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType, Outcome
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.store_access import StoreAccess
-from jobs_service.service.timeouts import check_timeout
 
 _LONGEST_MESSAGE: Final = 200
 """Characters of a job's error that JobFailed says."""

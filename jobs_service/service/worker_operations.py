@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from jobs_service.actors.context import Context
-from jobs_service.arguments import Spread
+from jobs_service.arguments import Spread, check_timeout
 from jobs_service.layer.queue import terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType, Priority, RunAt, RunningJob, Worker
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
-from jobs_service.service.timeouts import check_timeout
 from jobs_service.service.transactions import Transactions
 
 T = TypeVar("T")
