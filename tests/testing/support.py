@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from jobs_service import Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, Watch
-from jobs_service.testing import Plan, SimulatedStore, SimulatedTransaction, World
+from jobs_service.testing import Plan, Process, SimulatedStore, SimulatedTransaction, World
 
 T = TypeVar("T")
 
@@ -22,6 +23,12 @@ def simulate(main: Main[T], plan: Plan | int = 0, *, rates: Mapping[str, float] 
     result = world.run(main)
     assert world.unhandled == []
     return result
+
+
+def durations(main: Any, kind: str, number: int, seeds: int = 200) -> list[float]:
+    """Return how long a program takes under one fault, in virtual seconds."""
+    plans = [Plan(seed, faults=frozenset({f"{kind}:{number}"})) for seed in range(seeds)]
+    return [simulate(main, plan, rates={kind: 1.0}) for plan in plans]
 
 
 @asynccontextmanager
@@ -94,3 +101,11 @@ class Commits:
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         self.seen.append((transaction.version, transaction.commit_version, transaction.written))
+
+
+async def write_forever(process: Process) -> None:
+    """A program: write a key, note that it was answered, and wait."""
+    await process.store.open()
+    await write(process.store, b"a", b"1")
+    await write(process.store, b"answered", b"1")
+    await asyncio.Event().wait()
