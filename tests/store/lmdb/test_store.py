@@ -1,37 +1,25 @@
-"""The embedded store's own, within one process: opening, full stores, group commit, backup, threads."""
+"""The embedded store's own, within one process: threads, group commit, backup."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import lmdb
 import pytest
 
-from jobs_service.errors import StoreError, StoreFull
+from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
-from jobs_service.store import Store, Transaction, Watch
+from jobs_service.store import Transaction, Watch
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.environment import FORMAT
-from tests.contract.support import END, contents, patience, placeholder, value_of, write
-from tests.store.lmdb.lmdb_process import ROOT
+from tests.contract.support import contents, patience, placeholder, value_of, write
 
 FORMAT_KEY = b"\xff/jobs_service/format"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where a store may be made."""
-    return tmp_path / "store"
 
 
 @asynccontextmanager
@@ -43,6 +31,16 @@ async def opened(path: Path, **settings: object) -> AsyncIterator[LmdbStore]:
         yield store
     finally:
         await store.close()
+
+
+def filling(name: bytes, size: int) -> TransactionFunction[None]:
+    """Return a function that writes so many bytes."""
+
+    async def function(tr: Transaction) -> None:
+        for part in range(size // 1000):
+            tr.set(b"%s/%04d" % (name, part), b"x" * 1000)
+
+    return function
 
 
 def own_threads() -> list[str]:
@@ -61,164 +59,6 @@ async def refusal(path: Path, **settings: object) -> str:
     assert "\n" not in message
     assert str(path) in message
     return message
-
-
-# Opening
-
-
-async def test_a_directory_is_made_when_missing_with_those_above_it(tmp_path: Path) -> None:
-    path = tmp_path / "some" / "where" / "store"
-    async with opened(path) as store:
-        await write(store, {b"a": b"1"})
-    assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb", "processes"]
-
-
-async def test_the_format_is_written_into_a_new_store(path: Path) -> None:
-    async with opened(path):
-        pass
-    with lmdb.open(str(path)) as environment, environment.begin() as transaction:
-        assert transaction.get(FORMAT_KEY) == b"%d" % FORMAT
-
-
-@pytest.mark.parametrize("durable", [True, False])
-async def test_every_commit_is_flushed_and_of_a_durable_store_with_its_meta_page(path: Path, durable: bool) -> None:
-    async with opened(path, durable=durable) as store:
-        assert store._environment is not None
-        flags = store._environment.flags()
-    assert (flags["sync"], flags["metasync"], flags["writemap"], flags["map_async"]) == (True, durable, False, False)
-
-
-async def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file")
-    assert "is a file" in await refusal(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "a file"
-
-
-async def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file")
-    assert "cannot be opened: Not a directory" in await refusal(tmp_path / "file" / "store")
-
-
-@pytest.mark.parametrize("content", [b"no store\n" * 1000, bytes(8192), bytes(range(256)) * 32, b"short"])
-async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "data.mdb").write_bytes(content)
-    assert "no embedded store" in await refusal(tmp_path)
-    assert (tmp_path / "data.mdb").read_bytes() == content
-
-
-async def test_another_programs_lmdb_environment_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
-        transaction.put(b"theirs", b"1")
-    before = (tmp_path / "data.mdb").read_bytes()
-    assert "no store of jobs_service" in await refusal(tmp_path)
-    assert (tmp_path / "data.mdb").read_bytes() == before
-
-
-@pytest.mark.parametrize("newer", [b"%d" % (FORMAT + 1), b"1000", b"next"])
-async def test_a_store_of_a_newer_format_is_refused_and_left_as_it_is(path: Path, newer: bytes) -> None:
-    async with opened(path) as store:
-        await write(store, {b"a": b"1"})
-    with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
-        transaction.put(FORMAT_KEY, newer)
-    before = (path / "data.mdb").read_bytes()
-    message = await refusal(path)
-    assert f"format {newer.decode()}" in message
-    assert "newer version" in message
-    assert (path / "data.mdb").read_bytes() == before
-
-
-@pytest.mark.parametrize("spelling", ["same", "symlink", "relative"])
-async def test_a_store_is_open_once_in_a_process(path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(path) as store:
-        other = path
-        if spelling == "symlink":
-            other = path.with_name("link")
-            other.symlink_to(path)
-        elif spelling == "relative":
-            monkeypatch.chdir(path.parent)
-            other = Path(path.name)
-        second = LmdbStore(other, settings=Settings())
-        with pytest.raises(StoreError, match="open in this process already"):
-            await second.open()
-        await write(store, {b"a": b"1"})
-        await store.close()
-        await second.open()
-        assert await value_of(second, b"a") == b"1"
-        await write(second, {b"a": b"2"})
-        assert await value_of(second, b"a") == b"2"
-        await second.close()
-
-
-UNWRITABLE = """
-import asyncio, os, sys
-from jobs_service.errors import StoreError
-from jobs_service.settings import Settings
-from jobs_service.store.lmdb import LmdbStore
-if os.geteuid() == 0:
-    os.setuid(65534)
-for path in sys.argv[1:]:
-    try:
-        asyncio.run(LmdbStore(path, settings=Settings()).open())
-    except StoreError as error:
-        print(error)
-    else:
-        print("it opened")
-"""
-
-
-@pytest.fixture
-def readable_directory() -> Iterator[Path]:
-    """A directory that everybody may enter; those of pytest are its user's only."""
-    directory = Path(tempfile.mkdtemp())
-    directory.chmod(0o755)
-    yield directory
-    directory.chmod(0o755)
-    shutil.rmtree(directory)
-
-
-async def test_a_directory_or_a_store_that_may_not_be_written_is_refused(readable_directory: Path) -> None:
-    missing, present = readable_directory / "missing", readable_directory / "present"
-    async with opened(present):
-        pass
-    for place in (*present.iterdir(), present, readable_directory):
-        place.chmod(0o555 if place.is_dir() else 0o444)
-    result = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", UNWRITABLE, str(missing), str(present)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    present.chmod(0o755)
-    assert result.stdout.splitlines() == [
-        f"{missing} cannot be opened: Permission denied",
-        f"{present} cannot be opened: Permission denied",
-    ]
-
-
-async def test_a_cancelled_opening_leaves_nothing_behind(path: Path) -> None:
-    for steps in range(4):
-        store = LmdbStore(path, settings=Settings())
-        opening = asyncio.create_task(store.open())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-        assert not store.is_open
-        async with opened(path) as again:
-            await write(again, {b"a": b"1"})
-        assert not own_threads()
-
-
-async def test_one_object_can_be_opened_again(path: Path) -> None:
-    store = LmdbStore(path, settings=Settings())
-    for count in range(3):
-        await store.open()
-        await write(store, {b"%d" % count: b""})
-        assert len(await contents(store)) == count + 1
-        await store.close()
 
 
 # Threads
@@ -427,133 +267,6 @@ async def test_an_abandoned_result_that_makes_trouble_keeps_nobody_from_an_answe
         async with patience():
             assert await asyncio.gather(first, *others) == ["result"] * 4
     assert [type(error) for error in told] == [LookupError]
-
-
-# Full stores
-
-
-def filling(name: bytes, size: int) -> TransactionFunction[None]:
-    """Return a function that writes so many bytes."""
-
-    async def function(tr: Transaction) -> None:
-        for part in range(size // 1000):
-            tr.set(b"%s/%04d" % (name, part), b"x" * 1000)
-
-    return function
-
-
-async def fill(store: Store, size: int) -> list[bytes]:
-    """Write values of so many bytes until the store is full, and return the names of those that it took."""
-    names: list[bytes] = []
-
-    async def add() -> None:
-        while True:
-            name = b"%04d" % len(names)
-            await store.transact(filling(name, size))
-            names.append(name)
-
-    with pytest.raises(StoreFull, match=r"^[^\n]*JOBS_SERVICE_LMDB_MAP_SIZE[^\n]*$"):
-        await add()
-    return names
-
-
-async def names_in(store: Store) -> list[bytes]:
-    """Return the names under which something was filled in."""
-    return sorted({key.split(b"/")[0] for key in await contents(store)})
-
-
-async def test_a_full_store_loses_nothing_and_goes_on_reading(path: Path) -> None:
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        names = await fill(store, 20_000)
-        assert len(names) > 10
-        assert await names_in(store) == names
-        for _ in range(3):
-            with pytest.raises(StoreFull):
-                await store.transact(filling(b"more", 20_000))
-            assert await names_in(store) == names
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        assert await names_in(store) == names
-
-
-async def test_a_full_store_takes_more_when_something_was_removed(path: Path) -> None:
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        names = await fill(store, 20_000)
-        for name in names[: len(names) // 2]:
-            await store.transact(clearing(name))
-        kept = names[len(names) // 2 :]
-        assert await names_in(store) == kept
-        await store.transact(filling(b"more", 20_000))
-        assert await names_in(store) == [*kept, b"more"]
-
-
-def clearing(name: bytes) -> TransactionFunction[None]:
-    """Return a function that clears what was filled in under a name."""
-
-    async def function(tr: Transaction) -> None:
-        tr.clear_range(name + b"/", name + b"0")
-
-    return function
-
-
-async def test_who_clears_nothing_in_a_full_store_may_not_add_to_it(path: Path) -> None:
-    async def clear_and_fill(tr: Transaction) -> None:
-        tr.clear_range(b"nobody/", b"nobody0")
-        await filling(b"more", 20_000)(tr)
-
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        names = await fill(store, 20_000)
-        with pytest.raises(StoreFull):
-            await store.transact(clear_and_fill)
-        assert await names_in(store) == names
-
-
-async def test_a_full_store_can_be_emptied_in_one_transaction(path: Path) -> None:
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        await fill(store, 20_000)
-
-        async def clear(tr: Transaction) -> None:
-            tr.clear_range(b"", END)
-
-        await store.transact(clear)
-        assert await contents(store) == {}
-        assert await fill(store, 20_000)
-
-
-async def test_only_those_who_ask_for_too_much_are_refused(path: Path) -> None:
-    """They are in one group with others, whose transactions commit."""
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        sizes = [2000, 3_000_000, 2000, 2000, 3_000_000, 2000]
-        results = await asyncio.gather(
-            *[store.transact(filling(b"%d" % place, size)) for place, size in enumerate(sizes)],
-            return_exceptions=True,
-        )
-        assert [type(result) for result in results] == [StoreFull if size > 2000 else type(None) for size in sizes]
-        assert await names_in(store) == [b"0", b"2", b"3", b"5"]
-
-
-async def test_a_full_store_takes_more_when_opened_with_a_larger_map(path: Path) -> None:
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        names = await fill(store, 20_000)
-    async with opened(path, lmdb_map_size=1 << 22) as store:
-        await store.transact(filling(b"more", 20_000))
-        assert await names_in(store) == [*names, b"more"]
-
-
-async def test_watches_of_a_transaction_that_does_not_fit_are_lost(path: Path) -> None:
-    async with opened(path, lmdb_map_size=1 << 20) as store:
-        watches = []
-
-        async def function(tr: Transaction) -> None:
-            watches.append(tr.watch(b"a"))
-            await filling(b"more", 3_000_000)(tr)
-
-        with pytest.raises(StoreFull):
-            await store.transact(function)
-        assert watches
-        for watch in watches:
-            async with patience():
-                with pytest.raises(StoreError):
-                    await watch.wait()
 
 
 # Backup

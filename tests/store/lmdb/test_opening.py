@@ -1,0 +1,178 @@
+"""Opening an embedded store: what is made, what is refused, and that nothing is left of a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.lmdb import LmdbStore
+from jobs_service.store.lmdb.environment import FORMAT
+from tests.contract.support import contents, value_of, write
+from tests.store.lmdb.lmdb_process import ROOT
+from tests.store.lmdb.test_store import FORMAT_KEY, opened, own_threads, refusal
+
+
+async def test_a_directory_is_made_when_missing_with_those_above_it(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "where" / "store"
+    async with opened(path) as store:
+        await write(store, {b"a": b"1"})
+    assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb", "processes"]
+
+
+async def test_the_format_is_written_into_a_new_store(path: Path) -> None:
+    async with opened(path):
+        pass
+    with lmdb.open(str(path)) as environment, environment.begin() as transaction:
+        assert transaction.get(FORMAT_KEY) == b"%d" % FORMAT
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_every_commit_is_flushed_and_of_a_durable_store_with_its_meta_page(path: Path, durable: bool) -> None:
+    async with opened(path, durable=durable) as store:
+        assert store._environment is not None
+        flags = store._environment.flags()
+    assert (flags["sync"], flags["metasync"], flags["writemap"], flags["map_async"]) == (True, durable, False, False)
+
+
+async def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file")
+    assert "is a file" in await refusal(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+async def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file")
+    assert "cannot be opened: Not a directory" in await refusal(tmp_path / "file" / "store")
+
+
+@pytest.mark.parametrize("content", [b"no store\n" * 1000, bytes(8192), bytes(range(256)) * 32, b"short"])
+async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "data.mdb").write_bytes(content)
+    assert "no embedded store" in await refusal(tmp_path)
+    assert (tmp_path / "data.mdb").read_bytes() == content
+
+
+async def test_another_programs_lmdb_environment_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"theirs", b"1")
+    before = (tmp_path / "data.mdb").read_bytes()
+    assert "no store of jobs_service" in await refusal(tmp_path)
+    assert (tmp_path / "data.mdb").read_bytes() == before
+
+
+@pytest.mark.parametrize("newer", [b"%d" % (FORMAT + 1), b"1000", b"next"])
+async def test_a_store_of_a_newer_format_is_refused_and_left_as_it_is(path: Path, newer: bytes) -> None:
+    async with opened(path) as store:
+        await write(store, {b"a": b"1"})
+    with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(FORMAT_KEY, newer)
+    before = (path / "data.mdb").read_bytes()
+    message = await refusal(path)
+    assert f"format {newer.decode()}" in message
+    assert "newer version" in message
+    assert (path / "data.mdb").read_bytes() == before
+
+
+@pytest.mark.parametrize("spelling", ["same", "symlink", "relative"])
+async def test_a_store_is_open_once_in_a_process(path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(path) as store:
+        other = path
+        if spelling == "symlink":
+            other = path.with_name("link")
+            other.symlink_to(path)
+        elif spelling == "relative":
+            monkeypatch.chdir(path.parent)
+            other = Path(path.name)
+        second = LmdbStore(other, settings=Settings())
+        with pytest.raises(StoreError, match="open in this process already"):
+            await second.open()
+        await write(store, {b"a": b"1"})
+        await store.close()
+        await second.open()
+        assert await value_of(second, b"a") == b"1"
+        await write(second, {b"a": b"2"})
+        assert await value_of(second, b"a") == b"2"
+        await second.close()
+
+
+UNWRITABLE = """
+import asyncio, os, sys
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.lmdb import LmdbStore
+if os.geteuid() == 0:
+    os.setuid(65534)
+for path in sys.argv[1:]:
+    try:
+        asyncio.run(LmdbStore(path, settings=Settings()).open())
+    except StoreError as error:
+        print(error)
+    else:
+        print("it opened")
+"""
+
+
+@pytest.fixture
+def readable_directory() -> Iterator[Path]:
+    """A directory that everybody may enter; those of pytest are its user's only."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield directory
+    directory.chmod(0o755)
+    shutil.rmtree(directory)
+
+
+async def test_a_directory_or_a_store_that_may_not_be_written_is_refused(readable_directory: Path) -> None:
+    missing, present = readable_directory / "missing", readable_directory / "present"
+    async with opened(present):
+        pass
+    for place in (*present.iterdir(), present, readable_directory):
+        place.chmod(0o555 if place.is_dir() else 0o444)
+    result = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", UNWRITABLE, str(missing), str(present)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    present.chmod(0o755)
+    assert result.stdout.splitlines() == [
+        f"{missing} cannot be opened: Permission denied",
+        f"{present} cannot be opened: Permission denied",
+    ]
+
+
+async def test_a_cancelled_opening_leaves_nothing_behind(path: Path) -> None:
+    for steps in range(4):
+        store = LmdbStore(path, settings=Settings())
+        opening = asyncio.create_task(store.open())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert not store.is_open
+        async with opened(path) as again:
+            await write(again, {b"a": b"1"})
+        assert not own_threads()
+
+
+async def test_one_object_can_be_opened_again(path: Path) -> None:
+    store = LmdbStore(path, settings=Settings())
+    for count in range(3):
+        await store.open()
+        await write(store, {b"%d" % count: b""})
+        assert len(await contents(store)) == count + 1
+        await store.close()
