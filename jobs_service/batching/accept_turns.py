@@ -1,6 +1,6 @@
-"""Looks at a queue take turns: a service collides with others then, not with itself.
+"""The accepts of one process at a queue take turns where workers collide: so a service does not collide with itself.
 
-Those who ask for jobs while a look is under way share the next one: fewer transactions, more jobs in each.
+Workers that ask for jobs while an accept is under way share the next one: fewer transactions, more jobs in each.
 """
 
 from __future__ import annotations
@@ -16,58 +16,58 @@ from jobs_service.layer.keyspace import TypeKeys
 
 L = TypeVar("L")
 
-LookKey: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
-"""What those have in common who share a look: the type, the terms, and whether they want a watch."""
+SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
+"""What workers that share an accept have in common: the type, the terms, and whether they want a watch."""
 
 _LONGEST_WAIT: Final = 0.1
-"""Seconds after which a look waits no longer for one that the store keeps waiting itself."""
+"""Seconds after which an accept begins although another one, which the store keeps waiting, has not ended."""
 
 
-class Turns(Generic[L]):
-    """The looks that wait for their turn.
+class AcceptTurns(Generic[L]):
+    """The accepts that wait for their turn.
 
     Args:
-        spreading: tells at which queues turns are taken.
-        begin: called with a look whose turn has come.
+        spreading: knows at which queues turns are taken.
+        begin: called with an accept whose turn has come.
     """
 
     def __init__(self, spreading: Spreading, begin: Callable[[L], None]) -> None:
         self._spreading = spreading
         self._begin = begin
         self._under_way: Counter[TypeKeys] = Counter()
-        self._waiting: dict[LookKey, L] = {}
+        self._waiting: dict[SharedTerms, L] = {}
         self._timers: dict[TypeKeys, asyncio.TimerHandle] = {}
 
     def must_wait(self, keys: TypeKeys) -> bool:
-        """Whether a look at the type's queue has to wait for another one."""
+        """Whether an accept of the type has to wait for another one."""
         return keys in self._under_way and self._spreading.takes_turns(keys)
 
-    def waiting(self, key: LookKey) -> L | None:
-        """Return the look that waits, None when none does."""
+    def waiting(self, key: SharedTerms) -> L | None:
+        """Return the accept that waits, None when none does."""
         return self._waiting.get(key)
 
-    def wait(self, key: LookKey, look: L) -> None:
-        """Have a look wait for its turn."""
-        self._waiting[key] = look
+    def wait(self, key: SharedTerms, accept: L) -> None:
+        """Have an accept wait for its turn."""
+        self._waiting[key] = accept
         if key[0] not in self._timers:
             loop = asyncio.get_running_loop()
             self._timers[key[0]] = loop.call_later(_LONGEST_WAIT, self._have_turn, key[0])
 
-    def begin(self, key: LookKey) -> None:
-        """Have a look wait no longer."""
+    def begin(self, key: SharedTerms) -> None:
+        """Begin an accept that waits."""
         self._begin(self._waiting.pop(key))
 
     def begin_all(self) -> None:
-        """Have all of them wait no longer."""
+        """Begin all accepts that wait."""
         for keys in [*self._timers]:
             self._have_turn(keys)
 
     def begun(self, keys: TypeKeys) -> None:
-        """A look at the type's queue is under way."""
+        """Note that an accept of the type has begun."""
         self._under_way[keys] += 1
 
     def ended(self, keys: TypeKeys) -> None:
-        """It is not any more."""
+        """Note that an accept of the type has ended; begin those that wait when it was the last."""
         self._under_way[keys] -= 1
         if not self._under_way[keys]:
             del self._under_way[keys]

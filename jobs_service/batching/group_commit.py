@@ -2,7 +2,7 @@
 
 Every transaction has its price, on a cluster a round trip, so the operations of one turn of the loop are run one after
 the other on one unit of work: they behave as if each had a transaction of its own. One that raises leaves no trace and
-concerns no other. Workers that accept jobs on the same terms share one look at the queue.
+concerns no other. Workers that accept jobs on the same terms share one read of the queue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
-from jobs_service.batching.accept_turns import LookKey, Turns
+from jobs_service.batching.accept_turns import AcceptTurns, SharedTerms
 from jobs_service.batching.operations import Accepted, Call, ManyOperations, Operation, SharedAccept, SingleOperation
 from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import queue
@@ -34,11 +34,11 @@ _PLACE_OF: Final = attrgetter("place")
 _READS_OF: Final = attrgetter("reads")
 
 _TOO_MUCH: Final = (*TOO_MUCH, StoreFull)
-"""What fewer operations in one transaction may not meet."""
+"""Errors that fewer operations in one transaction may avoid."""
 
 _ALONE: Final = 32
-"""Operations of one caller from which on, on a cluster, they have a transaction of their own: it commits while others
-go on, such as that which accepts the next jobs."""
+"""On a cluster, a caller with at least this many operations gets its own transaction, so that it commits in parallel
+with others, such as the one that accepts the next jobs."""
 
 Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
 
@@ -47,10 +47,10 @@ class GroupCommit:
     """Collects the operations of one turn of the loop and runs them in few transactions.
 
     Args:
-        transact: runs a function on a unit of work in a transaction; takes the function, and what is to be called with
+        transact: runs a function on a unit of work in a transaction; takes the function, and a callback for
             its result when that comes after the call has failed (`abandoned` of Store.transact).
         give_back: called with a job that was accepted for somebody who has gone.
-        spreading: what is learnt of the queues.
+        spreading: how widely accepts spread over each queue.
         overlaps: see Store.
     """
 
@@ -67,8 +67,8 @@ class GroupCommit:
         self._give_back = give_back
         self._spreading = Spreading() if spreading is None else spreading
         self._queue: list[Operation] = []
-        self._accepts: dict[LookKey, SharedAccept] = {}
-        self._turns: Turns[SharedAccept] = Turns(self._spreading, self._enqueue)
+        self._accepts: dict[SharedTerms, SharedAccept] = {}
+        self._turns: AcceptTurns[SharedAccept] = AcceptTurns(self._spreading, self._enqueue)
         self._running: set[asyncio.Task[None]] = set()
 
     def operate(
@@ -81,7 +81,7 @@ class GroupCommit:
     ) -> asyncio.Future[Any]:
         """Run an operation on a job; await the result. One that is canceled before it has begun is withdrawn.
 
-        The result of one that returns an Entry is a Seen: what the job was just then.
+        The result of one that returns an Entry is a JobSnapshot: the job as it was at that moment.
 
         Args:
             operation: called with a unit of work, the place and the arguments; raises before it changes anything, or
@@ -197,7 +197,7 @@ class GroupCommit:
                 return
 
     async def _run_front(self, batch: list[Operation]) -> list[Operation]:
-        """Run as many of a batch in one transaction as it holds, and answer them; return what is left to do."""
+        """Run as many of a batch as one transaction holds, and answer them; return the operations that are left."""
 
         def answer(answers: list[tuple[Any, Exception | None]]) -> None:
             _answer(batch, answers)

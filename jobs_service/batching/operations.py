@@ -20,17 +20,17 @@ from jobs_service.layer.unit_of_work import Place, UnitOfWork
 
 _MOST_JOBS: Final = 1000
 Accepted: TypeAlias = list[Entry] | EmptyQueue
-"""What an accept comes back with: jobs, or what is to be waited for when there are none.
+"""The result of an accept: jobs, or what to wait for when there are none.
 
 Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
-in the queue: they look again. Whoever did not ask for a watch gets an empty list when there is nothing.
+in the queue: they accept again. Whoever did not ask for a watch gets an empty list when there is nothing.
 """
 Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
 """An operation on a job, the job's place, and the other arguments."""
 
 
 class Operation(Protocol):
-    """Something to do on a unit of work, and whom to tell."""
+    """Something to do on a unit of work, and its caller."""
 
     size: int
     place: Place | None
@@ -43,7 +43,7 @@ class Operation(Protocol):
         """Do it."""
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
-        """Tell what became of it; return whether it was done only in part, and is to be run once more."""
+        """Answer its caller; return whether it was done only in part, and has to run once more."""
 
     def halve(self) -> bool:
         """Do only half as much in one transaction from now on; return False when there is nothing to halve."""
@@ -92,15 +92,15 @@ class SingleOperation:
 class ManyOperations:
     """What one caller asks of many jobs: as if each were asked alone, and answered together."""
 
-    __slots__ = ("_answer", "_calls", "_met", "_most", "count", "place", "reads", "size")
+    __slots__ = ("_answer", "_calls", "_errors", "_most", "count", "place", "reads", "size")
 
     def __init__(self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], size: int) -> None:
         self._calls = calls
         self.count = len(calls)
         self._answer = answer
         self._most = self.count
-        # What those have met that are done.
-        self._met: list[Exception | None] = []
+        # What the calls that are done have raised, None for nothing.
+        self._errors: list[Exception | None] = []
         self.place: Place | None = None
         self.reads: bytes | None = None
         self.size = size
@@ -109,33 +109,33 @@ class ManyOperations:
         return False
 
     async def run(self, unit: UnitOfWork) -> list[Exception | None]:
-        """Return what each of the calls met that are left, as far as the transaction holds them."""
-        calls = self._calls[len(self._met) :][: self._most]
+        """Return what each of the remaining calls raised, as far as the transaction holds them."""
+        calls = self._calls[len(self._errors) :][: self._most]
         await unit.prefetch([place for _, place, _ in calls])
-        met: list[Exception | None] = []
+        errors: list[Exception | None] = []
         for operation, place, arguments in calls:
-            if met and unit.is_full:
+            if errors and unit.is_full:
                 break
             try:
                 await operation(unit, place, *arguments)
-                met.append(None)
+                errors.append(None)
             except Exception as error:
-                met.append(error)
-        return met
+                errors.append(error)
+        return errors
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
-        if len(self._met) == self.count:  # too late: its caller was told something else
+        if len(self._errors) == self.count:  # too late: its caller was answered already
             if result is not None and len(result) == self.count:
                 self._answer(result)
             return False
-        self._met += [failure] * (self.count - len(self._met)) if result is None else result
-        if len(self._met) < self.count:
+        self._errors += [failure] * (self.count - len(self._errors)) if result is None else result
+        if len(self._errors) < self.count:
             return True
-        self._answer(self._met)
+        self._answer(self._errors)
         return False
 
     def halve(self) -> bool:
-        most = min(self._most, self.count - len(self._met))
+        most = min(self._most, self.count - len(self._errors))
         self._most = max(most // 2, 1)
         return most > 1
 

@@ -84,7 +84,7 @@ def ends_are_neither_bounded_nor_halved() -> Defect:
     """The ends of one moment are written in one transaction, however large the records are."""
     return together(
         changed(RunEndings._send_all, ("self._batch.front(waiting, sent, _size_of)", "waiting[sent:]")),
-        changed(ManyOperations.run, ("met and unit.is_full", "False")),
+        changed(ManyOperations.run, ("errors and unit.is_full", "False")),
         changed(ManyOperations.halve, ("return most > 1", "return False")),
     )
 
