@@ -1,7 +1,7 @@
 """Every random draw of a simulated world, from one seed.
 
-Each concern has a stream of its own, and what is left out still consumes its draws: so a run from which an operation, a
-fault or a deviation of the schedule was taken stays nearly the same run, which is what makes shrinking work.
+Each concern has a stream of its own, and omitted choices still consume their draws. So a run without some operation,
+fault or deviation of the schedule stays nearly the same run, which makes shrinking work.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run: all that a seed draws, or a part of it.
+    """The run to make: everything that a seed draws, or a part of it.
 
     Attributes:
-        seed: of everything.
-        operations: numbers of the operations that are carried out; None for all.
+        seed: from which everything is drawn.
+        operations: numbers of the operations to carry out; None for all.
         faults: the faults that hit, as "kind:number"; None for all that the seed draws.
         deviations: numbers of the schedule's picks that may deviate from first come, first served; None for all.
     """
@@ -33,12 +33,12 @@ class Choices:
     """The draws of one run, and a record of those that mattered.
 
     Args:
-        plan: the seed, and what of it is left out.
+        plan: the seed, and the part of its draws that counts.
 
     Attributes:
         rates: the probability of each kind of fault, every time that it could hit; kinds that are missing never hit.
         disorder: the probability that the schedule picks any of the callbacks that are ready, not the first.
-        operations, faults, deviations: what was carried out, hit and deviated, in the form of Plan's attributes.
+        operations, faults, deviations: the ones that took place, in the form of Plan's attributes.
         on_fault: called with the kind of every fault that hits.
     """
 
@@ -110,5 +110,5 @@ class Choices:
         return index
 
     def calm(self) -> None:
-        """Have no fault hit from now on."""
+        """Let no fault hit from now on."""
         self.rates.clear()

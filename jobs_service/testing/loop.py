@@ -40,22 +40,22 @@ class Owner(Protocol):
 
 
 OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
-"""The process that the present code belongs to; inherited by tasks and callbacks, as every context variable is."""
+"""The process that the current code belongs to; tasks and callbacks inherit it, as every context variable."""
 
 
 class Deadlock(Exception):
-    """Nothing is ready and no timer is set: the world would stand still for ever. Says who waits where."""
+    """Nothing is ready and no timer is set: it would stand still for ever. Its message lists all waiting tasks."""
 
 
 class Livelock(Exception):
-    """More steps than the world may take: something goes round in circles. Says who ran last."""
+    """The world took more steps than it may: something goes round in circles. The message lists the last callbacks."""
 
 
 class SimulatedTask(asyncio.Task[Any]):
-    """A task with a number, by which sets order tasks: by address, two runs of one seed would differ.
+    """A task that is hashed by its number, so that sets have the same order in each run of a seed.
 
     Attributes:
-        number: how many were made before it, and it.
+        number: its position among all tasks of the loop, from 1.
         owner: the process that it belongs to.
     """
 
@@ -75,7 +75,7 @@ class SimulatedTask(asyncio.Task[Any]):
 
 
 class _Callback(asyncio.Handle):
-    """What asyncio's handle is, without its questions whether the loop is in debug mode, which this one never is."""
+    """asyncio's handle without the checks for debug mode, which this loop never has."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class _Callback(asyncio.Handle):
 
 
 class _Timer(asyncio.TimerHandle, _Callback):
-    """The same of a timer."""
+    """asyncio's timer handle without the checks for debug mode."""
 
     __slots__ = ()
 
@@ -130,12 +130,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     Args:
         choices: picks among what is ready.
-        most_steps: callbacks that may run before it is a Livelock.
+        most_steps: callbacks that may run before Livelock is raised.
 
     Attributes:
         steps: how many callbacks have run.
-        fingerprint: of all steps so far, with their times: equal for equal runs, in any process.
-        trace: called with each callback before it runs; None for nobody.
+        fingerprint: a hash of all steps so far and their times; equal runs have equal ones, in any process.
+        trace: called with each callback before it runs; None for no tracing.
     """
 
     def __init__(self, choices: Choices, *, most_steps: int = 10_000_000) -> None:
@@ -149,17 +149,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._tasks = 0
         self._ready: list[asyncio.Handle] = []
-        # With their times in front, which compare faster than timers do.
+        # Times compare faster than timers do, so they come first.
         self._scheduled: list[tuple[float, _Timer]] = []
         self._timer_cancelled_count = 0
         self._left = 0
         self._made_on = threading.get_ident()
-        # In the order in which they were begun, as the base class's set is not; with whom they belong to.
+        # With their owners, in the order in which they were begun, which the base class's set would not keep.
         self._asyncgens: WeakKeyDictionary[AsyncGenerator[Any, Any], Owner | None] = WeakKeyDictionary()
         self._recent: deque[str] = deque(maxlen=20)
         self.set_task_factory(self._make_task)
 
-    # Every future asks for it; it is False, as set_debug is not for this loop.
+    # Every future calls it. This loop has no debug mode, and bool() is the cheapest function that returns False.
     get_debug = staticmethod(bool)
 
     def time(self) -> float:
@@ -169,7 +169,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Have a callback run among those that are ready."""
+        """Add a callback to those that are ready."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
         handle = _Callback(callback, args, self, context)
@@ -210,7 +210,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     async def getaddrinfo(self, *arguments: Any, **keywords: Any) -> Any:
-        """Refuse: the base class would ask the real network."""
+        """Refuse: the base class would use the real network."""
         raise NotImplementedError("a simulated loop has no network; give what is tested something else to talk to")
 
     async def getnameinfo(self, *arguments: Any, **keywords: Any) -> Any:
@@ -230,7 +230,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def take_back(self, handles: list[asyncio.Handle]) -> None:
-        """Have callbacks that were held run after all."""
+        """Make callbacks ready that were held."""
         self._ready += handles
 
     def drop_timers(self, unwanted: Callable[[Context], bool]) -> None:
@@ -239,9 +239,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heapify(self._scheduled)
 
     def describe_tasks(self) -> str:
-        """Return one line per task that waits: whose it is, its name, the innermost line of code that it waits in.
+        """Return a line for each waiting task: its process, its name, and the innermost line of code in which it waits.
 
-        The tasks of dead processes do not wait.
+        Tasks of dead processes are left out.
         """
         waiting = []
         for task in asyncio.all_tasks(self):
@@ -300,15 +300,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._failed(handle, error)
 
     def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
-        """Tell of a callback that has raised, as asyncio does."""
+        """Pass the exception of a callback to the exception handler, as asyncio does."""
         source = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
         message = f"Exception in callback {source}"
         self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _gather_timers(self, ready: list[asyncio.Handle]) -> None:
-        """Make ready what is due; when nothing is ready, go to the time of the next timer.
+        """Make the callbacks of due timers ready; if nothing is ready, move the clock to the next timer.
 
-        Step for step as asyncio does it: the order of timers of one moment is an accident of its heap.
+        It does the same steps as asyncio, whose heap decides the order of timers that are due at the same time.
         """
         scheduled = self._scheduled
         if self._timer_cancelled_count > len(scheduled) / 2 and len(scheduled) > _FEW_TIMERS:
@@ -356,14 +356,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # What asyncio's base class leaves to its subclasses.
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Do nothing: there are no events of sockets."""
 
     def _write_to_self(self) -> None:
-        """Called by call_soon_threadsafe to wake the selector; here nothing sleeps."""
+        """Do nothing: there is no selector to wake."""
 
 
 def describe(handle: asyncio.Handle) -> str:
-    """Return what a callback is, without addresses: the same in every run."""
+    """Describe a callback without addresses, so that the text is the same in every run."""
     callback = handle._callback  # type: ignore[attr-defined]
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):

@@ -47,12 +47,12 @@ class Clock:
 
 
 class Process:
-    """A simulated process: what it runs ends at the next await when it is killed, and stands still while paused.
+    """A simulated process: its program ends at the next await when it is killed, and stands still while it is paused.
 
     Attributes:
         world: that it lives in.
         name: its name; a process that is started again has the same one.
-        incarnation: which of those with that name it is, from 1.
+        incarnation: its number among the processes with that name, from 1.
         clock: its wall clock.
         store: its connection to the cluster.
         sources: wall time, randomness and ids of this process.
@@ -88,7 +88,7 @@ class Process:
         return JobsService(self.store, settings=settings or self.settings, supervise=supervise, sources=self.sources)
 
     def kill(self) -> None:
-        """Have it end here and now, as SIGKILL does: no code of it runs any more, not even a `finally`."""
+        """End it at once, as SIGKILL does: none of its code runs any more, not even a `finally`."""
         if not self.alive:
             return
         self.world.note("killed", self)
@@ -97,14 +97,14 @@ class Process:
         self._end.set()
 
     def pause(self) -> None:
-        """Have it stand still, as SIGSTOP does; the world goes on."""
+        """Stop its execution, as SIGSTOP does, while the world goes on."""
         if self.alive and self.running:
             self.world.note("paused", self)
             self.running = False
             self.pauses += 1
 
     def go_on(self) -> None:
-        """Have a paused process run again."""
+        """Continue a paused process."""
         if self.alive and not self.running:
             self.world.note("goes on", self)
             self.running = True
@@ -112,7 +112,7 @@ class Process:
             self._held = []
 
     def request_stop(self) -> None:
-        """Cancel its program, as a SIGTERM that is handled well."""
+        """Cancel its program, as a program does itself that handles SIGTERM well."""
         if self.alive and self._task is not None:
             self.world.loop.call_soon(self._task.cancel, context=self.context)
 
@@ -121,7 +121,7 @@ class Process:
         await self._end.wait()
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """Keep a callback that came while it was paused, or after its death, as its tasks are kept."""
+        """Keep a callback that came while it was paused, or after its death."""
         self._held.append(handle)
 
     def begin(self, program: Callable[[Process], Awaitable[Any]]) -> None:
@@ -132,7 +132,7 @@ class Process:
         try:
             await program(self)
         except asyncio.CancelledError:
-            pass  # Asked to stop.
+            pass  # It was asked to stop.
         except Exception as error:
             self.failure = error
             self.world.note(f"failed: {error!r}", self)
@@ -156,15 +156,15 @@ class World:
         limits: of transactions.
         settings: of processes that are started without any; None for the defaults, whatever the environment says.
         most_steps: callbacks that may run before the run is given up as a Livelock.
-        log_level: a bound of what is noted of the services' own log: 10 for everything, 30 for warnings and errors.
-        kept_events: of so many the last ones are kept; None for all.
+        log_level: the lowest level of the services' log events to keep: 10 for all, 30 for warnings and errors.
+        kept_events: the number of latest events to keep; None for all.
 
     Attributes:
-        loop, choices, cluster: what it is made of.
+        loop, choices, cluster: its parts.
         events: the last events, each a line with its time; `note` adds to them.
-        unhandled: exceptions that reached nobody.
-        errors: what the services have logged as errors, each a line.
-        on_log: called with the name and the fields of each event that a service logs, in the context of whoever does.
+        unhandled: exceptions that no code has handled.
+        errors: the error events of the services' logs, each a line.
+        on_log: called with the name and the fields of each event that a service logs, in that service's context.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class World:
         self.errors: list[str] = []
         self.on_log: Callable[[str, Mapping[str, Any]], object] = lambda event, fields: None
         self._log_level = log_level
-        # Not those of the environment: the same plan and program are to give the same run.
+        # Not those of the environment, which would change the run.
         self.settings = settings or Settings.model_construct()
         self._incarnations: dict[str, int] = {}
         self._processes: list[Process] = []
@@ -260,7 +260,7 @@ class World:
             await process.ended()
 
     def _bury(self, process: Process) -> None:
-        """Keep a dead process's tasks till the end: were they let go, their `finally` blocks would run."""
+        """Keep a dead process's tasks to the end: if they were collected, their `finally` blocks would run."""
         for task in sorted(asyncio.all_tasks(self.loop), key=hash):
             if isinstance(task, SimulatedTask) and task.owner is process:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -269,7 +269,7 @@ class World:
         self.cluster.disconnect(process)
 
     def _dispose(self) -> None:
-        """End what never ran on. Its `finally` blocks run here, when nobody sees what they do any more."""
+        """Close the coroutines that are left. Their `finally` blocks run here, when they have no effect any more."""
         loop = self.loop
         self._over = True
         asyncio._set_running_loop(loop)
@@ -301,7 +301,7 @@ class World:
 
     @contextmanager
     def _captured_log(self) -> Iterator[None]:
-        """Note what the services log, instead of printing it."""
+        """Turn the services' log events into events of the world, instead of printing them."""
         before = structlog.get_config() if structlog.is_configured() else None
         structlog.configure(
             processors=[self._log],
@@ -331,8 +331,8 @@ class World:
 def _close(coroutine: Any) -> None:
     """End a suspended coroutine, however often it awaits something else while it unwinds.
 
-    From the inside out: whoever awaits a coroutine that does not end at once is closed in spite of it, and would let go
-    of it in the middle of its unwinding, about which Python complains.
+    From the inside out: closing the outer coroutine first would drop an inner one in the middle of its unwinding, about
+    which Python complains.
     """
     for _ in range(_MOST_CLOSES):
         innermost = _innermost_open(coroutine)
@@ -343,7 +343,7 @@ def _close(coroutine: Any) -> None:
 
 
 def _innermost_open(coroutine: Any) -> Any:
-    """Return the last of those that a coroutine awaits, and these in turn, that has not ended; None if all have."""
+    """Follow the chain of awaited coroutines, and return the innermost that has not ended; None if all have."""
     found = None
     while getattr(coroutine, "cr_frame", None) is not None:
         found = coroutine

@@ -1,10 +1,9 @@
 """A simulated FoundationDB: one cluster, a connection to it for every simulated process.
 
-It promises what tests/contract asks of a store, and takes every liberty that FoundationDB has beside: transactions that
-see a state from before they were asked for, reads and commits that take their time, conflicts for no reason, commits of
-which nobody knows whether they happened, commits that happen after their caller was told that its time is up, answers
-that come after the caller's time is up, watches that fire late, for nothing, or are lost. Transaction functions run on
-the loop and may be suspended at every read.
+It keeps the contract of a store, which tests/contract checks, and does everything else that FoundationDB may do:
+transactions see an older state, reads and commits take their time, commits conflict for no reason, have an unknown
+outcome, or happen after their time limit; answers come after the caller's time limit; watches fire late or for nothing,
+or are lost. Transaction functions run on the loop and may be suspended at every read.
 """
 
 from __future__ import annotations

@@ -40,10 +40,10 @@ class SimulatedStore(Store):
 
     Args:
         cluster: what it is connected to.
-        process: whose connection it is; None for the world's own.
+        process: that the connection belongs to; None for the world itself.
         settings: transaction_timeout.
         sources: jitter of the pause between two runs of a function.
-        context: what its watches fire in; None for the cluster's.
+        context: in which its watches fire; None for the cluster's.
     """
 
     overlaps = True
@@ -98,7 +98,7 @@ class SimulatedStore(Store):
             try:
                 await self._calls.ended()
             except asyncio.CancelledError:
-                canceled = True  # As the other stores it is closed all the same, and leaves no commit under way behind.
+                canceled = True  # It is closed all the same, and leaves no commit under way behind.
         self.cluster.drop_watches(self, f"store {self.address} was closed")
         if canceled:
             raise asyncio.CancelledError
@@ -114,7 +114,7 @@ class SimulatedStore(Store):
         return await self._call(self._read(function))
 
     def adopt(self, transaction: object) -> Transaction:
-        """Return the transaction that a function given to this store's `transact` has got, for plain code in it."""
+        """Return the transaction of a function that `transact` runs, for plain code in that function."""
         if not isinstance(transaction, SimulatedTransaction) or transaction.store is not self or transaction.submitted:
             raise StoreError(f"store {self.address}: within() takes the transaction of a function that transact runs")
         transaction.blocking = True
@@ -129,7 +129,7 @@ class SimulatedStore(Store):
             raise
         self._calls.enter()
         limit = self._settings.transaction_timeout
-        # Where nothing takes time there is no timer to be set; the cluster sets it when it goes away.
+        # While nothing takes time the timer need not be set; the cluster sets it when it goes away.
         at_once = self.cluster.answers_at_once
         timer = Timer(self.cluster.loop, limit, self.cluster.untimed if at_once else None)
         try:
@@ -195,7 +195,7 @@ class SimulatedStore(Store):
         """Commit, and return whether that happened.
 
         Raises:
-            StoreError: it did not happen; or, if StoreUnavailable, nobody can find out.
+            StoreError: it did not happen; or, if StoreUnavailable, the outcome stays unknown.
         """
         mark = self._marks.new()
         transaction.conflicts.add(mark.key, mark.key + b"\x00")
@@ -205,7 +205,7 @@ class SimulatedStore(Store):
         try:
             return await self._outcome(transaction, answer, mark)
         except asyncio.CancelledError:
-            # It is under way all the same; whoever called has gone, and hears of it otherwise.
+            # The commit goes on without its caller, who learns of it by `abandoned`.
             self._calls.enter()
             late = self._come_late(transaction, answer, mark, result, abandoned)
             task = asyncio.get_running_loop().create_task(late, name="a late commit")
@@ -237,7 +237,7 @@ class SimulatedStore(Store):
         return True
 
     async def _find_out(self, mark: Mark, began: int) -> bytes | None:
-        """Return the versionstamp of a commit whose outcome was unknown; None if it did not happen, and never will."""
+        """Return the versionstamp of a commit whose outcome is unknown; None if it did not happen and never will."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -263,7 +263,7 @@ class SimulatedStore(Store):
         """Commit a transaction of the connection's own.
 
         Raises:
-            ClientError: it did not happen, or nobody knows.
+            ClientError: it did not happen, or its outcome is unknown.
         """
         answer = self.cluster.submit(transaction)
         answer.add_done_callback(asyncio.Future.exception)  # Also if nobody waits any more.
@@ -277,7 +277,7 @@ class SimulatedStore(Store):
         result: T,
         abandoned: Callable[[T], None] | None,
     ) -> None:
-        """Find out what became of a commit whose caller has gone, and tell of it if it happened."""
+        """Wait for a commit whose caller has gone, and call `abandoned` if it happened."""
         try:
             if await self._outcome(transaction, answer, mark) and abandoned is not None:
                 abandoned(result)
@@ -287,7 +287,7 @@ class SimulatedStore(Store):
             self._calls.leave()
 
     async def _sweep(self) -> None:
-        """Remove the marks that are old, as a store does that is open for long."""
+        """Remove old marks, as a store does that is open for long."""
         try:
             transaction = await self._begin(0, read_only=False)
             try:

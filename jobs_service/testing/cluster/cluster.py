@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 _LOST: Final = 0.25
 _AT_ONCE: Final = 0.6
-"""Of the commits whose time is up so many are lost, and so many are lost or happen at once."""
+"""Of the commits that exceed their time limit: the share that is lost, and that which is lost or happens at once."""
 _VERY_SLOW: Final = 15.0
 _LATE: Final = 5.0
 _WATCH_LIFE: Final = 60.0
 
 
 class Observer(Protocol):
-    """Told of every run of a transaction function that took effect: for checks."""
+    """Called for every run of a transaction function that took effect; for checks."""
 
     def ended(self, transaction: SimulatedTransaction) -> None:
-        """Called at the very moment of the commit, in commit order, before anybody is told.
+        """Called at the moment of the commit, in commit order, before its caller gets the answer.
 
-        One that only reads has no commit version, and saw the state of its read version.
+        A transaction that only reads has no commit version; it saw the state of its read version.
         """
 
 
@@ -63,14 +63,14 @@ class Cluster:
     Attributes:
         versions: the keys and values.
         latency: seconds that a request to the cluster takes at most, drawn anew for each.
-        observers: told of commits.
-        commits: how many there were of transaction functions.
-        connections: those that are open, the latest last.
+        observers: called for commits.
+        commits: number of commits of transaction functions.
+        connections: the open ones, the latest last.
         mark_lifetime: versions after which a connection removes the marks of others.
         quiet_at: the virtual time, in seconds, at which the last delay that was drawn so far is over.
-        untimed: the timers of calls that are not set because nothing took time when the calls began.
-        calls: how often a transaction function was given to a connection.
-        on_too_large: called, in the context of whoever runs it, for a transaction that is refused for its size.
+        untimed: timers that are not set, because nothing took time when their calls began.
+        calls: number of calls of `transact` and `read`, on all connections.
+        on_too_large: called, in the context of its process, for a transaction that is refused for its size.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, choices: Choices, *, limits: Limits | None = None) -> None:
@@ -87,7 +87,7 @@ class Cluster:
         self.on_too_large: Callable[[SimulatedTransaction], object] = lambda transaction: None
         self._handles: dict[Process | None, Handle] = {}
         self.quiet_at = 0.0
-        # What the cluster does belongs to no process, and goes on when one dies.
+        # The cluster's own callbacks belong to no process, and go on when one dies.
         self.context = Context()
         self.untimed: dict[Timer, None] = {}
         self._back_at = 0.0
@@ -100,25 +100,25 @@ class Cluster:
 
     @property
     def idle(self) -> bool:
-        """Whether it holds nothing for anybody: no open transaction, no watch, no past state."""
+        """Whether it keeps nothing: no open transaction, no watch, no past state."""
         return not self._transactions and not self._watches and not self.versions.kept
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether nothing takes time just now."""
+        """Whether nothing takes time now."""
         return not (self.latency or self._back_at or self.choices.rates)
 
     @property
     def takes_time(self) -> bool:
-        """Whether a request takes time to get here just now."""
+        """Whether a request takes time to get here now."""
         return bool(self.latency or self._back_at)
 
     def shared_handle(self, process: Process | None) -> Handle:
-        """Return the handle that everybody in a process gets who opens the cluster as an application does."""
+        """Return the one handle that all code in a process gets which opens the cluster as an application does."""
         return self._handles.setdefault(process, Handle())
 
     def go_away(self, seconds: float) -> None:
-        """Answer nobody for so long."""
+        """Answer no request for so many seconds."""
         until = self.loop.time() + seconds
         if until > self._back_at:
             self._back_at = until
@@ -129,7 +129,7 @@ class Cluster:
             self.untimed.clear()
 
     def come_back(self) -> None:
-        """Answer again at once, also those who wait."""
+        """Answer requests again, those that wait included."""
         self._back_at = 0.0
         self._back.set()
         arrived, self._arrived = self._arrived, []
@@ -141,7 +141,7 @@ class Cluster:
             self.come_back()
 
     def disconnect(self, process: Process) -> None:
-        """Forget what a dead process had open; a commit that is under way may or may not happen."""
+        """Close what a dead process had open; a commit that is under way may or may not happen."""
         self._handles.pop(process, None)
         self.connections = [each for each in self.connections if each.process is not process]
         for transaction in [each for each in self._transactions if each.process is process]:
@@ -161,7 +161,7 @@ class Cluster:
             await asyncio.sleep(self._latency.uniform(0, self.latency))
 
     async def read_pause(self) -> None:
-        """Suspend a read, or not."""
+        """Delay a read, or suspend it, if a fault hits."""
         if not (self.choices.rates or self._back_at):
             return
         fault = self.choices.fault
@@ -255,7 +255,7 @@ class Cluster:
         if transaction.timed_out:
             error = timed_out()
         if error is not None:
-            # They are the run's whose outcome is an error, even if that run turns out to have committed.
+            # The outcome of this run is an error, so its watches fail, even if it turns out to have committed.
             for watch in transaction.watches:
                 self.loop.call_soon(watch.fire, lost_with_its_transaction(), context=transaction.store.context)
         process = transaction.process
@@ -277,7 +277,7 @@ class Cluster:
                 observer.ended(transaction)
 
     def _slow(self, hard: float) -> float:
-        """Return seconds of delay: most are short, and one in fifty is longer than anybody waits."""
+        """Return seconds of delay: most are short, one in fifty exceeds every time limit."""
         delay = _VERY_SLOW if hard > 0.98 else SLOW * hard
         self.quiet_at = max(self.quiet_at, self.loop.time() + delay)
         return delay
@@ -325,7 +325,7 @@ class Cluster:
             self.loop.call_soon(self._deliver, watch, error, context=store.context)
 
     def _deliver(self, watch: Watch, error: StoreError | None) -> None:
-        """Tell of a watch that has not been canceled on the way, and has not been told of."""
+        """Fire a watch that was neither canceled meanwhile, nor fired."""
         if watch in self._watches.get(watch.key, {}):
             self._forget(watch)
             watch.fire(error)

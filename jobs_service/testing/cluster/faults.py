@@ -1,4 +1,4 @@
-"""What the simulated cluster does that a store must be ready for, and the errors that it answers with."""
+"""The faults of the simulated cluster, and the errors that it answers with."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FAULTS: Final = {
     "options": "an application sets a short time limit and other options on its own handle of the cluster",
     "sweep": "a connection removes the marks that are old",
 }
-"""The kinds of fault that the cluster itself draws, and what each does."""
+"""The kinds of fault that the cluster itself draws, with a description of each."""
 
 SLOW: Final = 2.0
-"""Seconds that what is slow takes at most, but for the rarest cases."""
+"""The longest delay of slow requests in seconds, apart from rare ones that exceed every time limit."""
 
 
 class ClientError(Exception):
-    """What the client library of FoundationDB would raise.
+    """An error as FoundationDB's client library would raise it.
 
     Attributes:
         code: as the library numbers its errors.

@@ -6,12 +6,12 @@ import asyncio
 
 
 class Timer:
-    """The time limit of a call: what asyncio.timeout does, for very many calls that never need it.
+    """The time limit of a call. It does as asyncio.timeout, but costs less for the many calls that never need it.
 
     Args:
         loop: the simulated one.
-        limit: seconds that the present task has.
-        waiting: where the timer waits to be set; None to set it now.
+        limit: seconds that the current task has.
+        waiting: collects timers that need not be set yet; None to set this one now.
     """
 
     __slots__ = ("_cancelling", "_expired", "_handle", "_limit", "_loop", "_task", "_waiting")
@@ -32,11 +32,11 @@ class Timer:
             waiting[self] = None
 
     def start(self) -> None:
-        """Set it: from now on the call has so many seconds."""
+        """Set the timer: the call's time runs from now on."""
         self._handle = self._loop.call_at(self._loop.time() + self._limit, self._expire)
 
     def end(self) -> None:
-        """Have it expire no more."""
+        """Remove the timer, because its call has ended."""
         if self._handle is not None:
             self._handle.cancel()
         elif self._expired:
@@ -45,7 +45,7 @@ class Timer:
             self._waiting.pop(self, None)
 
     def has_cancelled(self) -> bool:
-        """Whether it is the timer, and nobody else, that has cancelled the task; asked once, when it was."""
+        """Return whether the timer alone has cancelled the task; called once, after a cancellation."""
         expired, self._expired = self._expired, False
         return expired and self._task.uncancel() <= self._cancelling
 

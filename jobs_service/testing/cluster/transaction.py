@@ -25,11 +25,11 @@ class SimulatedTransaction(BufferedTransaction):
         version: the version that it reads.
         began: the virtual time, in seconds, of that version.
         commit_version: the version that its writes made; None when it has written nothing, or not committed.
-        written: what it wrote, once it has committed: keys, and what each holds now.
-        journal: for whoever wants to note something of this run.
+        written: once it has committed, the new value of each key that it wrote.
+        journal: a list in which observers may keep something about this run.
         call: number of the call of `transact` or `read` that this is a run of, unique in the cluster; 0 when the
             connection itself has begun it.
-        timed_out: whether its commit was told that its time is up.
+        timed_out: whether its commit was answered with the error for its time limit.
         blocking: whether its reads are answered at once, as they are for plain code that waits for each.
     """
 
@@ -55,7 +55,7 @@ class SimulatedTransaction(BufferedTransaction):
 
     @property
     def is_housekeeping(self) -> bool:
-        """Whether it runs no transaction function, and is of the connection's own concern only."""
+        """Whether it is the connection's own, and runs no transaction function."""
         return not self.call
 
     @property
@@ -80,7 +80,7 @@ class SimulatedTransaction(BufferedTransaction):
         return await super().get_range(begin, end, limit=limit, reverse=reverse)
 
     async def pause(self) -> None:
-        """Wait for the cluster as every read does."""
+        """Wait for the cluster, as every read does."""
         store = self.store
         if not self.blocking:
             await store.cluster.read_pause()
@@ -102,13 +102,13 @@ class SimulatedTransaction(BufferedTransaction):
         return limit is not None and self.store.cluster.loop.time() - self.began > limit
 
     def too_old(self) -> TransactionTooOld:
-        """Return the error for a transaction that is too old, or is said to be."""
+        """Return the error for a transaction that is too old, by the clock or by a fault."""
         return TransactionTooOld(
             f"transaction_too_old (1007): the simulated cluster keeps {self.limits.seconds:g} s of the past"
         )
 
     def end(self) -> None:
-        """Let go of the version that it reads. Idempotent."""
+        """Release the version that it reads. Idempotent."""
         if not self.ended:
             self.ended = True
             super().end()
@@ -118,7 +118,7 @@ class SimulatedTransaction(BufferedTransaction):
 
 
 class _SnapshotReads(Snapshot):
-    """The transaction's reads without read conflicts; they take their time as well."""
+    """The transaction's reads without read conflicts, with the same pauses."""
 
     __slots__ = ("_reads", "_transaction")
 
