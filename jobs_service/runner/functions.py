@@ -33,7 +33,7 @@ def name_of(function: Any) -> str:
     """Return how logs and errors call a function: its module and name."""
     while isinstance(function, functools.partial):
         function = function.func
-    named = function if hasattr(function, "__qualname__") else type(function)
+    named = function if hasattr(function, "__qualname__") and hasattr(function, "__module__") else type(function)
     return in_one_line(f"{named.__module__}.{named.__qualname__}".replace(".<locals>", ""), 120)
 
 
