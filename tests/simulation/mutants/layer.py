@@ -198,7 +198,7 @@ def the_queue_is_ordered_by_id() -> Defect:
     """Within a priority the lowest id comes first, not the job that was ready first."""
     return changed(
         candidates._ready_in_store,
-        ("    limit = wanted\n", "    limit = _PAGE\n"),
+        ("    limit = wanted\n", "    limit = PAGE\n"),
         ("return places[:wanted]", "return sorted(places, key=lambda place: (place[0][0], place[1]))[:wanted]"),
         ("len(found) < limit or len(places) >= wanted", "len(found) < limit"),
     )

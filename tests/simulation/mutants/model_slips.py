@@ -132,7 +132,7 @@ def ids_that_are_text_are_stored_as_bytes() -> Defect:
 
 def higher_priorities_run_first() -> Defect:
     """Priorities that are numbers are stored with the other sign, and shown with the one that was asked for."""
-    negated = "-priority if background_priority.__class__ is int else priority"
+    negated = "-priority if priority.__class__ is int else priority"
     return together(
         changed(key_parts.pack_priority, ('_pack("priority", priority)', f'_pack("priority", {negated})')),
         changed(unpack_priority, ("return priority", f"return {negated}")),
