@@ -1,0 +1,1 @@
+"""Replication between two databases that speak CouchDB's HTTP protocol, as a job."""
