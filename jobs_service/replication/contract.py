@@ -1,6 +1,6 @@
 """What the pipeline knows of a database: the records it reads and writes, and `Database`, which `HttpDatabase` is."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -134,7 +134,7 @@ class Database(Protocol):
     async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
         """Create the database, with `parameters` in the query (q, n, partitioned). False: it was there."""
 
-    def changes(self, since: Seq, feed: ChangesFeed) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
+    def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
         """The rows after `since`; a normal feed ends with `EndOfChanges`.
 
         Close the iterator (`aclosing`). Not repeated here: after an error begin again from the last sequence.
@@ -152,7 +152,7 @@ class Database(Protocol):
 
     def open_revs(
         self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
-    ) -> AsyncIterator[Document | Refusal]:
+    ) -> AsyncGenerator[Document | Refusal, None]:
         """These revisions of one document, attachments that are not in one of `ancestors` streamed.
 
         Each document's attachments must be read, or left, before the next is asked for. Close the iterator
@@ -171,6 +171,9 @@ class Database(Protocol):
         Attachments can be read once: where `attachments` is not empty a failure raises with `transient` set, and the
         caller opens the revision again. Raises `MissingStub`: open it again, without ancestors.
         """
+
+    async def document(self, id: str) -> dict[str, Any] | None:
+        """The winning revision of a document, such as the design document of a filter, without attachments; or None."""
 
     async def local(self, id: str) -> dict[str, Any] | None:
         """The document `_local/ID` (give the id without the prefix), or None."""
