@@ -166,12 +166,12 @@ class Checkpoints:
         try:
             self._revisions[which] = await database.put_local(self._ids[0], body)
         except LocalConflict as conflict:
-            # An earlier try may have been written though its answer was lost.
+            # An earlier try of this run may have been written though its answer was lost.
             there = await database.local(self._ids[0]) or {}
-            if {name: value for name, value in there.items() if name not in ("_id", "_rev")} != log:
+            if there.get("session_id") != log["session_id"]:
                 problem = f"the checkpoint on the {which} was written by somebody else: {conflict}"
                 raise CheckpointFailed(problem) from conflict
-            self._revisions[which] = there.get("_rev")
+            self._revisions[which] = await database.put_local(self._ids[0], {**log, "_rev": there["_rev"]})
         except ReplicationError as error:
             problem = f"the checkpoint could not be written to the {which}: {error}"
             raise CheckpointFailed(problem, status=error.status, transient=error.transient) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
@@ -107,6 +107,16 @@ class ReplicationOptions:
             doc_ids=self.doc_ids,
             selector=self.selector,
             view=self.view,
+        )
+
+    def gentler(self) -> ReplicationOptions:
+        """Return options with which a server that is asked too much gets less to do at the same time."""
+        return replace(
+            self,
+            checkpoint_interval=min(self.checkpoint_interval, 5.0),
+            worker_processes=min(self.worker_processes, 2),
+            worker_batch_size=min(self.worker_batch_size, 100),
+            http_connections=min(self.http_connections, 5),
         )
 
     def to_data(self) -> dict[str, Any]:

@@ -68,6 +68,14 @@ def test_a_mistake_is_refused_in_one_line_that_names_the_option(given: dict[str,
     assert "\n" not in str(refused.value)
 
 
+def test_gentler_options_are_never_larger() -> None:
+    gentle = options().gentler()
+    assert (gentle.checkpoint_interval, gentle.worker_processes) == (5.0, 2)
+    assert (gentle.worker_batch_size, gentle.http_connections) == (100, 5)
+    small = options(checkpoint_interval=1, worker_processes=1, worker_batch_size=10, http_connections=2)
+    assert small.gentler() == small
+
+
 def test_a_source_without_a_target_is_refused() -> None:
     with pytest.raises(InvalidReplication, match="target: it is missing"):
         ReplicationOptions.from_data({"source": SOURCE})
