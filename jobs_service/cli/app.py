@@ -23,6 +23,7 @@ from jobs_service.cli import (
     looking,
     output,
     pausing,
+    replicating,
     retaining,
     serving,
     submitting,
@@ -100,6 +101,8 @@ def application() -> typer.Typer:
     app.command("periodic", cls=Verb)(describing.periodic)
     app.command("handlers", cls=Verb)(describing.handlers)
     app.command("health", cls=Verb)(health.health)
+    app.command("replicate", cls=Verb)(replicating.replicate)
+    app.command("replications", cls=Verb)(replicating.replications)
     app.command("serve", cls=Verb)(serving.serve)
     app.command("quickstart", cls=Verb)(quickstart)
     app.command("backup", cls=Verb)(backing_up.backup)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jobs_service.replication.contract import Database, Document, Refusal
 from jobs_service.replication.errors import BadBatch, RequestFailed, TooLarge
+from jobs_service.replication.json_text import encoded
 from jobs_service.replication.tally import Tally
 
 MOST_BYTES: Final = 4 << 20
@@ -54,13 +54,9 @@ class DocumentWriter:
 
     async def add(self, document: Document) -> None:
         """Write a document without attachments, together with others."""
-        try:
-            encoded = _Encoded(document, encoded_json(document.body))
-        except ValueError as error:  # a number that Python reads as infinite
-            self._tally.skip(Refusal(document.id, document.rev, "not_json", str(error)))
-            return
-        self._waiting.append(encoded)
-        self._bytes += len(encoded.json)
+        json = encoded(document.body)
+        self._waiting.append(_Encoded(document, json))
+        self._bytes += len(json)
         if self._bytes >= self._most_bytes:
             await self.flush()
 
@@ -127,15 +123,6 @@ class DocumentWriter:
                 raise
             what = "too_large" if isinstance(error, TooLarge) else "bad_request"
             self._tally.skip(Refusal(document.id, document.rev, what, str(again), error.status))
-
-
-def encoded_json(body: Any) -> bytes:
-    """Return a document as it is sent.
-
-    Raises:
-        ValueError: it has a number that is none in JSON.
-    """
-    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
 
 
 def is_for_good(refusal: Refusal) -> bool:

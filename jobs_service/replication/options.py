@@ -9,6 +9,8 @@ from urllib.parse import unquote
 
 from jobs_service import JobsError
 from jobs_service.replication.contract import ChangesFeed, Seq
+from jobs_service.replication.endpoint import parse_endpoint
+from jobs_service.replication.replication_id import replication_ids
 
 OnMissing = Literal["retry", "fail"]
 
@@ -107,6 +109,28 @@ class ReplicationOptions:
             doc_ids=self.doc_ids,
             selector=self.selector,
             view=self.view,
+        )
+
+    def ids(self, installation: str, filter: str | None) -> list[str]:
+        """Return the ids of this replication, of all versions, newest first.
+
+        Args:
+            installation: the id of the store.
+            filter: the code of the filter, or its name where nobody has read the code.
+
+        Raises:
+            InvalidEndpoint: an endpoint cannot be used.
+        """
+        return replication_ids(
+            installation,
+            parse_endpoint(self.source, what="source").form_for_id(),
+            parse_endpoint(self.target, what="target").form_for_id(),
+            filter=filter,
+            query_params=self.query_params,
+            doc_ids=self.doc_ids,
+            selector=self.selector,
+            winning_revs_only=self.winning_revs_only,
+            since_seq=self.since_seq,
         )
 
     def gentler(self) -> ReplicationOptions:

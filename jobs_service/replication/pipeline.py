@@ -86,6 +86,7 @@ class Pipeline:
         while (batch := await self._queue.take(self._options.worker_batch_size)) is not None:
             if batch.changes:
                 await self.copy(batch.changes)
+                self._tally.copied += len(batch.changes)
             self._through.end(batch.place)
 
     async def copy(self, changes: Iterable[Change]) -> None:

@@ -9,10 +9,10 @@ from jobs_service.replication.contract import Refusal
 from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.statistics import Statistics
 
-MOST_SKIPPED: Final = 100
+MOST_SKIPPED: Final = 50
 """Skipped documents that are listed; more are only counted. The newest are kept."""
 
-_MOST_OF_A_TEXT: Final = 300
+_MOST_OF_A_TEXT: Final = 200
 
 
 class DocumentRefused(ReplicationError):
@@ -31,6 +31,7 @@ class Tally:
         statistics: over all runs.
         bytes_written: of documents and attachments, by this run.
         rows: of the feed, by this run.
+        copied: of these, the ones that have been dealt with.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Tally:
         self.statistics = statistics or Statistics()
         self.bytes_written = 0
         self.rows = 0
+        self.copied = 0
         self._skipped: deque[dict[str, Any]] = deque(skipped or (), maxlen=MOST_SKIPPED)
         self._strict = strict
 
@@ -56,6 +58,7 @@ class Tally:
             )
         self.statistics.doc_write_failures += 1
         entry = {"id": refusal.id, "rev": refusal.rev, "error": refusal.error, "reason": refusal.reason}
+        # Both go into the job's record, which may not grow over what a store takes.
         short = {name: text[:_MOST_OF_A_TEXT] if isinstance(text, str) else text for name, text in entry.items()}
         if short in self._skipped:  # it was met before, and comes again because the checkpoint was lost
             self._skipped.remove(short)
