@@ -1,6 +1,6 @@
 """What the pipeline knows of a database: the records it reads and writes, and `Database`, which `HttpDatabase` is."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -88,7 +88,7 @@ class Attachment(Protocol):
     def bytes_to_come(self) -> int:
         """How many bytes `chunks` yields: `encoded_length` where there is an encoding, else `length`."""
 
-    def chunks(self) -> AsyncIterator[bytes]:
+    def chunks(self) -> AsyncGenerator[bytes, None]:
         """The bytes, once, and in the order of the document's attachments."""
 
 

@@ -38,6 +38,12 @@ class RequestFailed(ReplicationError):
     """A request failed, after the repetitions that its kind allows."""
 
 
+class UploadBroken(RequestFailed):
+    """The connection ended, or stood still, while a body was being sent."""
+
+    transient = True
+
+
 class MaxBackoff(ReplicationError):
     """The server asked to slow down until the longest pause was reached."""
 

@@ -1,7 +1,8 @@
 """Multipart bodies without holding them: a reader that nests, and a writer whose length is known beforehand."""
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from email.message import Message
 from typing import Any, Final
 
@@ -132,7 +133,7 @@ class Parts:
             pass
 
 
-def related(body: dict[str, Any], attachments: Sequence[Attachment]) -> tuple[str, int, AsyncIterator[bytes]]:
+def related(body: dict[str, Any], attachments: Sequence[Attachment]) -> tuple[str, int, AsyncGenerator[bytes, None]]:
     """A document with the attachments that follow: the content type, the exact length, and the bytes.
 
     Where an attachment brings another number of bytes than it said, the iterator raises `ProtocolError`.
@@ -146,16 +147,17 @@ def related(body: dict[str, Any], attachments: Sequence[Attachment]) -> tuple[st
     return f'multipart/related; boundary="{boundary}"', length, _chunks(heads, attachments, end)
 
 
-async def _chunks(heads: list[bytes], attachments: Sequence[Attachment], end: bytes) -> AsyncIterator[bytes]:
+async def _chunks(heads: list[bytes], attachments: Sequence[Attachment], end: bytes) -> AsyncGenerator[bytes, None]:
     yield heads[0]
     for head, attachment in zip(heads[1:], attachments, strict=True):
         yield head
         left = attachment.bytes_to_come
-        async for chunk in attachment.chunks():
-            left -= len(chunk)
-            if left < 0:
-                break
-            yield chunk
+        async with aclosing(attachment.chunks()) as chunks:
+            async for chunk in chunks:
+                left -= len(chunk)
+                if left < 0:
+                    break
+                yield chunk
         if left:
             raise ProtocolError(f"attachment {attachment.name!r} has another length than its document says")
     yield end

@@ -2,7 +2,7 @@
 
 import asyncio
 import email
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Bytes:
     def bytes_to_come(self) -> int:
         return self.length
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         for start in range(0, len(self.data), 1000):
             yield self.data[start : start + 1000]
 

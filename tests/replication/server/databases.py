@@ -36,9 +36,10 @@ class StoredAttachment:
     def content(self) -> bytes:
         return gzip.decompress(self.data) if self.encoding == "gzip" else self.data
 
-    def stub(self) -> dict[str, Any]:
+    def stub(self, encoding_info: bool) -> dict[str, Any]:
         form = {"content_type": self.content_type, "revpos": self.revpos, "digest": self.digest, "length": self.length}
-        return form | ({"encoding": self.encoding, "encoded_length": len(self.data)} if self.encoding else {})
+        told = self.encoding and encoding_info
+        return form | ({"encoding": self.encoding, "encoded_length": len(self.data)} if told else {})
 
 
 @dataclass(slots=True)

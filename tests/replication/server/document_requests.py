@@ -65,7 +65,10 @@ async def _open_revs(asked: "Asked", document: StoredDocument) -> Result:
     inline, with_revs = query.get("attachments") == "true", query.get("revs") == "true"
     for rev, there in found:
         if there:
-            answers.append({"ok": document_form(document, rev, revs=with_revs, inline=inline, since=since)})
+            form = document_form(
+                document, rev, revs=with_revs, inline=inline, since=since, encoding_info="att_encoding_info" in query
+            )
+            answers.append({"ok": form})
         else:
             answers.append({"missing": rev})
     return 200, answers
@@ -94,6 +97,7 @@ async def _upload(asked: "Asked") -> tuple[dict[str, Any], list[tuple[str, bytes
     limit = asked.server.oddities.max_request
     if limit is not None and (asked.request.content_length or 0) > limit:
         raise Refused(413, "too_large", "the request entity is too large")
+    await asked.agree()
     reader = MultipartReader(asked.headers, asked.request.content)
     first = await reader.next()
     assert isinstance(first, BodyPartReader)

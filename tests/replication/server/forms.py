@@ -17,6 +17,7 @@ def document_form(
     inline: bool = False,
     follows: bool = False,
     since: Iterable[str] = (),
+    encoding_info: bool = False,
 ) -> dict[str, Any]:
     """A revision as JSON; attachments newer than those `since` are inline or follow, the others are stubs."""
     node = document.nodes[rev]
@@ -29,7 +30,7 @@ def document_form(
     known = max((generation(each) for each in since if each in history), default=0)
     attachments: dict[str, Any] = {}
     for name, attachment in node.attachments.items():
-        stub = attachment.stub()
+        stub = attachment.stub(encoding_info or follows)
         if follows and attachment.revpos > known:
             attachments[name] = {**stub, "follows": True}
         elif inline and attachment.revpos > known:

@@ -40,6 +40,8 @@ class Oddities:
     max_document: int | None = None
     max_attachment: int | None = None
     max_request: int | None = None
+    agrees: bool = True
+    """A client that asks with Expect whether to send a body is answered."""
     max_url: int | None = None
     users: dict[str, str] = field(default_factory=dict)
     """Passwords by name; where there are any, only they may ask."""

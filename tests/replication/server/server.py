@@ -53,7 +53,15 @@ class Asked:
         limit = self.server.oddities.max_request
         if limit is not None and (self.request.content_length or 0) > limit:
             raise Refused(413, "too_large", "the request entity is too large")
+        await self.agree()
         return await self.request.read()
+
+    async def agree(self) -> None:
+        """Tell a client that asks first to send the body."""
+        if self.headers.get("Expect", "").lower() == "100-continue" and self.server.oddities.agrees:
+            transport = self.request.transport
+            assert transport is not None
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 class Server:
