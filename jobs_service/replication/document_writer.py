@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from jobs_service.replication.contract import Database, Document, Refusal
+from jobs_service.replication.decoding import decoded_document
 from jobs_service.replication.errors import BadBatch, RequestFailed, TooLarge
 from jobs_service.replication.json_text import encoded
 from jobs_service.replication.tally import Tally
@@ -42,11 +43,15 @@ class DocumentWriter:
     Args:
         target: takes them.
         tally: counts what was written and what was refused for good.
+        takes_encoded: whether attachments can be written as they are compressed; otherwise they are decoded.
         most_bytes: of documents that wait to be written together.
     """
 
-    def __init__(self, target: Database, tally: Tally, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, target: Database, tally: Tally, *, takes_encoded: bool = True, most_bytes: int = MOST_BYTES
+    ) -> None:
         self._target = target
+        self._takes_encoded = takes_encoded
         self._tally = tally
         self._most_bytes = most_bytes
         self._waiting: list[_Encoded] = []
@@ -72,6 +77,8 @@ class DocumentWriter:
         Raises:
             ReplicationError: it may be taken another time; with attachments the source must be read again first.
         """
+        if not self._takes_encoded:
+            document = decoded_document(document)
         refusal = await self._target.put(document)
         if refusal is not None and not document.attachments:
             # Once more before it is left out: what stands in between may have refused it, and not the target.

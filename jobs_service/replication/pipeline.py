@@ -48,6 +48,7 @@ class Pipeline:
         through: learns which have ended.
         options: of the replication.
         tally: counts.
+        takes_encoded: whether the target takes attachments as they are compressed.
     """
 
     def __init__(
@@ -58,9 +59,12 @@ class Pipeline:
         through: ThroughSequence,
         options: ReplicationOptions,
         tally: Tally,
+        *,
+        takes_encoded: bool = True,
     ) -> None:
         self._source = source
         self._target = target
+        self._takes_encoded = takes_encoded
         self._queue = queue
         self._through = through
         self._options = options
@@ -92,7 +96,7 @@ class Pipeline:
     async def copy(self, changes: Iterable[Change]) -> None:
         """Copy what the target lacks of some changes. When it returns, all of it is written or was refused for good."""
         wanted = await self._missing(changes)
-        writer = DocumentWriter(self._target, self._tally)
+        writer = DocumentWriter(self._target, self._tally, takes_encoded=self._takes_encoded)
         left = await self._bulk_get([each for each in wanted if not each.id.startswith(_DESIGN)], writer)
         left += [each for each in wanted if each.id.startswith(_DESIGN)]
         await self._copy_alone(left, writer)

@@ -16,6 +16,7 @@ from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.changes_reader import ChangesReader
 from jobs_service.replication.checkpoints import LOWEST_SEQ, CheckpointFailed, Checkpoints
 from jobs_service.replication.contract import Database, DatabaseInfo, EndOfChanges, Seq
+from jobs_service.replication.decoding import takes_encoded
 from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.pipeline import Pipeline
@@ -70,6 +71,7 @@ class Replicator:
         self._start_seq: Seq = LOWEST_SEQ
         self._committed: Seq = LOWEST_SEQ
         self._source_info: DatabaseInfo | None = None
+        self._target_info: DatabaseInfo | None = None
         self._log: dict[str, Any] = {}
         self._writing = asyncio.Lock()
         self._checkpoints: Checkpoints
@@ -93,7 +95,9 @@ class Replicator:
             fills_batches=not options.continuous,
         )
         reader = ChangesReader(self._source, queue, options, self._tally, through.seq)
-        pipeline = Pipeline(self._source, self._target, queue, through, options, self._tally)
+        assert self._target_info is not None
+        encoded = takes_encoded(self._target_info)
+        pipeline = Pipeline(self._source, self._target, queue, through, options, self._tally, takes_encoded=encoded)
         try:
             await run_together(reader.run(), pipeline.run(), beside=[self._keep_checkpoints()])
         except CheckpointFailed:
@@ -138,10 +142,10 @@ class Replicator:
         self._source_info = await self._source.info()
         if self._options.create_target:
             await self._target.create(self._options.create_target_params)
-        target_info = await self._target.info()
+        self._target_info = await self._target.info()
         ids = self._ids(await self._filter_code())
         self._checkpoints = Checkpoints(self._source, self._target, ids, self._started)
-        ancestor = await self._checkpoints.find(self._source_info, target_info)
+        ancestor = await self._checkpoints.find(self._source_info, self._target_info)
         seq = ancestor.seq
         if seq in (None, LOWEST_SEQ, str(LOWEST_SEQ)):
             since = self._options.since_seq

@@ -23,6 +23,10 @@ async def run_together(*coroutines: Coroutine[Any, Any, Any], beside: Iterable[C
             for other in others:
                 other.cancel()
     except BaseExceptionGroup as failed:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # What fails while it is stopped is no failure of its own.
+            raise asyncio.CancelledError from None
         raise _first(failed) from None
 
 

@@ -99,7 +99,7 @@ def rev(generation: int, seed: object) -> str:
 
 def write_branch(database: StoredDatabase, id: str, length: int, seed: object, **fields: Any) -> str:
     """Write a leaf revision with a history of its own from the first revision on, and return it."""
-    revs = [rev(number, f"{id} {seed}" if number > 1 else id) for number in range(length, 0, -1)]
+    revs = [rev(number, f"{id} {seed} {number}" if number > 1 else id) for number in range(length, 0, -1)]
     names = [each.partition("-")[2] for each in revs]
     return database.write({"_id": id, "_revisions": {"start": length, "ids": names}, **fields}, False)
 
