@@ -20,7 +20,9 @@ from jobs_service.replication.tasks import run_together
 MISSING_PAUSE: Final = 2.0
 """Seconds before a document is read again that was not there, or whose attachments were not where they should be."""
 
-_FIRST_PAUSE: Final = 0.25
+FIRST_PAUSE: Final = 0.25
+"""Seconds before a document is read again whose copy has failed; they double with each try."""
+
 _DESIGN: Final = "_design/"
 _SMALLEST_BULK: Final = 4
 
@@ -181,7 +183,7 @@ class Pipeline:
         """Copy revisions of one document, however often it takes."""
         ancestors = wanted[0].ancestors
         left = {each.rev for each in wanted}
-        pause, tries = _FIRST_PAUSE, self._options.retries_per_request
+        pause, tries = FIRST_PAUSE, self._options.retries_per_request
         was_missing = False
         while True:
             try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
+from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.replication_id import replication_ids
 from jobs_service.replication.replicator import Replicator
@@ -28,9 +29,11 @@ async def nothing() -> None:
 
 
 @asynccontextmanager
-async def databases(source: str, target: str) -> AsyncIterator[tuple[HttpDatabase, HttpDatabase]]:
+async def databases(
+    source: str, target: str, settings: HttpSettings | None = None
+) -> AsyncIterator[tuple[HttpDatabase, HttpDatabase]]:
     """Open two databases over HTTP."""
-    first, second = HttpDatabase(parse_endpoint(source)), HttpDatabase(parse_endpoint(target))
+    first, second = (HttpDatabase(parse_endpoint(each), settings) for each in (source, target))
     try:
         yield first, second
     finally:
@@ -69,9 +72,19 @@ class Replication:
         source, target: URLs.
         options: of the replication.
         hold: see Replicator.
+        settings: of the requests.
     """
 
-    def __init__(self, source: str, target: str, *, hold: Callable[[], Any] = nothing, **options: Any) -> None:
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        *,
+        hold: Callable[[], Any] = nothing,
+        settings: HttpSettings | None = None,
+        **options: Any,
+    ) -> None:
+        self._settings = settings
         self.options = ReplicationOptions.from_data({"source": source, "target": target, **options})
         self.tally = WatchedTally(strict=self.options.strict)
         self.replicator: Replicator | None = None
@@ -87,7 +100,8 @@ class Replication:
             what = {"filter": code, "query_params": asked.query_params, "doc_ids": asked.doc_ids}
             return replication_ids("tests", asked.source, asked.target, selector=asked.selector, **what)
 
-        async with databases(asked.source, asked.target) as (source, target), asyncio.timeout(LIMIT):
+        opened = databases(asked.source, asked.target, self._settings)
+        async with opened as (source, target), asyncio.timeout(LIMIT):
             self.replicator = Replicator(source, target, asked, ids, self.tally, self._hold)
             return await self.replicator.run()
 
