@@ -82,6 +82,11 @@ class HttpDatabase:
         self._asks_first = True
 
     @property
+    def endpoint(self) -> Endpoint:
+        """Where it is, with its secrets."""
+        return self._http.endpoint
+
+    @property
     def masked(self) -> str:
         """The address, fit to be shown."""
         return self._http.endpoint.masked

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -286,7 +287,7 @@ class HttpClient:
                 return await session.request(
                     method,
                     URL(url, encoded=True),
-                    data=sent(ask.upload.body()) if ask.upload is not None else body,
+                    data=sent(ask.upload.body()) if ask.upload is not None else _sendable(body),
                     headers=headers,
                     allow_redirects=False,
                     expect100=ask.expect,
@@ -369,3 +370,8 @@ class HttpClient:
     def _failure(self, ask: _Ask, error: Exception) -> RequestFailed:
         reason = masked_text(" ".join(str(error).split())) or type(error).__name__
         return RequestFailed(f"{self._shown(ask)} failed: {reason}", transient=not isinstance(error, ValueError))
+
+
+def _sendable(body: bytes | None) -> bytes | BytesIO | None:
+    """A large body is sent in pieces, between which others have their turn."""
+    return BytesIO(body) if body is not None and len(body) > _PORTION else body

@@ -54,7 +54,7 @@ class Asked:
         if limit is not None and (self.request.content_length or 0) > limit:
             raise Refused(413, "too_large", "the request entity is too large")
         await self.agree()
-        return await self.request.read()
+        return bytes(await self.request.content.read())
 
     async def agree(self) -> None:
         """Tell a client that asks first to send the body."""
