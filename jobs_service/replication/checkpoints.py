@@ -13,6 +13,7 @@ from jobs_service.replication.contract import Database, DatabaseInfo, Seq
 from jobs_service.replication.errors import LocalConflict, ReplicationError
 from jobs_service.replication.replication_id import VERSION
 from jobs_service.replication.statistics import Statistics
+from jobs_service.replication.tasks import run_together
 
 LOWEST_SEQ: Final = 0
 """The sequence before all changes, on every server."""
@@ -87,10 +88,13 @@ class Checkpoints:
                 the last checkpoint, or what was written since may be lost with a server that was killed.
         """
         self._instances = (source_info.instance_start_time, target_info.instance_start_time)
-        source_log, target_log = await asyncio.gather(
-            self._read(self._source, "source"), self._read(self._target, "target")
-        )
-        self._ancestor = common_ancestor(source_log, target_log)
+        logs: dict[str, dict[str, Any] | None] = {}
+
+        async def read(database: Database, which: str) -> None:
+            logs[which] = await self._read(database, which)
+
+        await run_together(read(self._source, "source"), read(self._target, "target"))
+        self._ancestor = common_ancestor(logs["source"], logs["target"])
         return self._ancestor
 
     async def write(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> dict[str, Any]:

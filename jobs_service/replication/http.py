@@ -269,6 +269,8 @@ class HttpClient:
         self, ask: _Ask, method: str, url: str, body: bytes | None, credentials: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         session = await self._opened()
+        if url.startswith("https://"):
+            await self._load_certificates()
         read_timeout = ask.read_timeout or self.settings.read_timeout
         headers: dict[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
@@ -354,7 +356,6 @@ class HttpClient:
     async def _opened(self) -> aiohttp.ClientSession:
         async with self._opening:
             if self._session is None:
-                self._tls = await asyncio.to_thread(tls_context, self.endpoint.tls)
                 self._session = aiohttp.ClientSession(
                     connector=connector_for(self.endpoint.proxy),
                     cookie_jar=aiohttp.DummyCookieJar(),
@@ -363,6 +364,11 @@ class HttpClient:
                     trust_env=False,
                 )
             return self._session
+
+    async def _load_certificates(self) -> None:
+        async with self._opening:  # only where TLS is used: the system's authorities take 50 ms
+            if self._tls is True:
+                self._tls = await asyncio.to_thread(tls_context, self.endpoint.tls)
 
     def _shown(self, ask: _Ask) -> str:
         return f"{ask.method} {self.endpoint.masked}{ask.path}"
