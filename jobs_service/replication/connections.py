@@ -1,11 +1,26 @@
 """TLS and SOCKS: how connections are made."""
 
 import ssl
+from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from jobs_service.replication.endpoint import Proxy, Tls
 from jobs_service.replication.errors import InvalidEndpoint
+
+FAILURES: tuple[type[Exception], ...] = (aiohttp.ClientError, OSError, ValueError)
+"""What a request fails with; TimeoutError is an OSError."""
+
+try:
+    from aiohttp_socks import ProxyConnectionError, ProxyConnector, ProxyError, ProxyTimeoutError, ProxyType
+
+    FAILURES += (ProxyConnectionError, ProxyError, ProxyTimeoutError)
+    _HAS_SOCKS = True
+except ImportError:
+    _HAS_SOCKS = False
+
+_SOCKS_PORT: Final = 1080
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
@@ -27,12 +42,15 @@ def connector_for(proxy: Proxy | None) -> aiohttp.BaseConnector:
     """Connections, through a SOCKS proxy where that is the proxy; the number is bounded elsewhere."""
     if proxy is None or not proxy.url.startswith("socks"):
         return aiohttp.TCPConnector(limit=0)
-    try:
-        from aiohttp_socks import ProxyConnector
-    except ImportError:
-        raise InvalidEndpoint("a SOCKS proxy needs `pip install jobs-service[socks]`") from None
-    password = None if proxy.password is None else proxy.password.reveal()
-    url, remote = proxy.url.replace("socks5h://", "socks5://"), not proxy.url.startswith("socks4://")
-    connector = ProxyConnector.from_url(url, username=proxy.user, password=password, rdns=remote, limit=0)
-    assert isinstance(connector, aiohttp.BaseConnector)
-    return connector
+    if not _HAS_SOCKS:
+        raise InvalidEndpoint("a SOCKS proxy needs `pip install jobs-service[socks]`")
+    parts = urlsplit(proxy.url)
+    return ProxyConnector(
+        host=parts.hostname or "",
+        port=parts.port or _SOCKS_PORT,
+        proxy_type=ProxyType.SOCKS4 if parts.scheme == "socks4" else ProxyType.SOCKS5,
+        username=proxy.user,
+        password=None if proxy.password is None else proxy.password.reveal(),
+        rdns=True,  # The proxy may know names that are not known here.
+        limit=0,
+    )

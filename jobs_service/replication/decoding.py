@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +36,7 @@ class DecodedAttachment:
         """How many bytes `chunks` yields."""
         return self.length
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The bytes, decoded.
 
         Raises:
@@ -43,13 +44,14 @@ class DecodedAttachment:
         """
         decoder, count = zlib.decompressobj(_GZIP), 0
         try:
-            async for chunk in self.compressed.chunks():
-                while chunk:
-                    piece = decoder.decompress(chunk, _PIECE)
-                    chunk = decoder.unconsumed_tail
-                    count += len(piece)
-                    if piece and count <= self.length:
-                        yield piece
+            async with aclosing(self.compressed.chunks()) as chunks:
+                async for chunk in chunks:
+                    while chunk:
+                        piece = decoder.decompress(chunk, _PIECE)
+                        chunk = decoder.unconsumed_tail
+                        count += len(piece)
+                        if piece and count <= self.length:
+                            yield piece
         except zlib.error:
             count = -1
         if count != self.length or not decoder.eof:

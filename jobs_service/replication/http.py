@@ -7,6 +7,7 @@ headers, are not chained to those that leave here.
 import asyncio
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,9 +18,9 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from yarl import URL
 
-from jobs_service.replication.connections import connector_for, tls_context
+from jobs_service.replication.connections import FAILURES, connector_for, tls_context
 from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
-from jobs_service.replication.endpoint import Endpoint, masked_text
+from jobs_service.replication.endpoint import Endpoint, Secret, masked_text
 from jobs_service.replication.errors import MaxBackoff, RequestFailed, TooLarge, UploadBroken
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.upload import Upload
@@ -275,6 +276,9 @@ class HttpClient:
         headers: dict[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
         headers |= {**ask.headers, **credentials}
+        proxy = self.endpoint.proxy
+        if proxy is not None and proxy.user is not None and url.startswith("http://") and proxy.url.startswith("http"):
+            headers["Proxy-Authorization"] = _basic(proxy.user, proxy.password)
         size = len(body) if body is not None else 0
         loop = asyncio.get_running_loop()
         try:
@@ -298,7 +302,7 @@ class HttpClient:
                     ),
                     **self._way(url),
                 )
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except FAILURES as error:
             if ask.upload is not None and ask.upload.error is not None:
                 raise ask.upload.error from None  # The attachment that was being sent failed, not this request.
             if ask.upload is not None:
@@ -310,8 +314,8 @@ class HttpClient:
         proxy = self.endpoint.proxy
         if proxy is not None and not proxy.url.startswith("socks"):
             way["proxy"] = URL(proxy.url, encoded=True)
-            if proxy.user is not None:
-                way["proxy_auth"] = aiohttp.BasicAuth(proxy.user, proxy.password.reveal() if proxy.password else "")
+            if proxy.user is not None and way.get("ssl"):
+                way["proxy_headers"] = {"Proxy-Authorization": _basic(proxy.user, proxy.password)}
         return way
 
     async def _chunks(self, ask: _Ask, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -320,7 +324,7 @@ class HttpClient:
                 # A burst may be as large as the receive buffer: those who count bytes want smaller portions.
                 for start in range(0, len(chunk), _PORTION):
                     yield chunk[start : start + _PORTION]
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise self._failure(ask, error) from None
 
     async def _credentials(self, url: str) -> tuple[str | None, dict[str, str]]:
@@ -332,12 +336,8 @@ class HttpClient:
             return None, headers
         cookie = await self._cookies.cookie()
         if cookie is None:
-            return None, {**headers, "Authorization": self._basic()}
+            return None, {**headers, "Authorization": _basic(endpoint.user or "", endpoint.password)}
         return cookie, {**headers, "Cookie": cookie}
-
-    def _basic(self) -> str:
-        assert self.endpoint.password is not None
-        return aiohttp.BasicAuth(self.endpoint.user or "", self.endpoint.password.reveal(), "utf-8").encode()
 
     async def _ask_session(self, with_basic: bool) -> SessionAnswer:
         assert self.endpoint.password is not None
@@ -345,7 +345,7 @@ class HttpClient:
         url, body = self.endpoint.session_url, urlencode(form).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if with_basic:
-            headers["Authorization"] = self._basic()
+            headers["Authorization"] = _basic(self.endpoint.user or "", self.endpoint.password)
         response = await self._send(_Ask("POST", "/_session"), "POST", url, body, headers)
         try:
             cookies = response.headers.getall("Set-Cookie", ())
@@ -356,6 +356,8 @@ class HttpClient:
     async def _opened(self) -> aiohttp.ClientSession:
         async with self._opening:
             if self._session is None:
+                if self.endpoint.url.startswith("https://"):
+                    self._tls = await asyncio.to_thread(tls_context, self.endpoint.tls)  # It reads hundreds of files.
                 self._session = aiohttp.ClientSession(
                     connector=connector_for(self.endpoint.proxy),
                     cookie_jar=aiohttp.DummyCookieJar(),
@@ -381,3 +383,8 @@ class HttpClient:
 def _sendable(body: bytes | None) -> bytes | BytesIO | None:
     """A large body is sent in pieces, between which others have their turn."""
     return BytesIO(body) if body is not None and len(body) > _PORTION else body
+
+
+def _basic(user: str, password: Secret | None) -> str:
+    text = f"{user}:{password.reveal() if password is not None else ''}"
+    return f"Basic {b64encode(text.encode()).decode()}"

@@ -29,7 +29,9 @@ class RateLimiter:
         self._clock = clock
         self._pauses: dict[Hashable, tuple[float, float]] = {}
 
-    def __len__(self) -> int:
+    @property
+    def slowed(self) -> int:
+        """How many keys have a pause."""
         return len(self._pauses)
 
     def pause(self, key: Hashable) -> float:

@@ -5,6 +5,7 @@ credentials of an administrator).
 """
 
 import asyncio
+import base64
 import os
 import shutil
 import signal
@@ -91,8 +92,9 @@ async def couch_database(name: str = "") -> AsyncIterator[str]:
         pytest.skip("no CouchDB: COUCHDB_URL names one")
     url = f"{server}/{name or 'test'}-{uuid.uuid4().hex}"
     endpoint = parse_endpoint(url)
-    auth = aiohttp.BasicAuth(endpoint.user or "", endpoint.password.reveal() if endpoint.password else "")
-    async with aiohttp.ClientSession(auth=auth if endpoint.user else None) as session:
+    credentials = f"{endpoint.user}:{endpoint.password.reveal() if endpoint.password else ''}"
+    headers = {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"} if endpoint.user else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
         (await session.put(endpoint.url)).raise_for_status()
         try:
             yield url

@@ -81,7 +81,7 @@ async def test_what_a_replication_asks_of_a_database(kind: str, tmp_path: Path) 
         async with aclosing(db.changes(rows[-1].last_seq, ChangesFeed())) as feed:
             assert [row async for row in feed if isinstance(row, Change)] == []
 
-        diff = await db.revs_diff({"x": [a1, a3, b1], "none": [a1], "gone": [a2]})
+        diff = await db.revs_diff({"x": [a2, a3, b1], "none": [a1], "gone": [a2]})
         assert {id: missing.revs for id, missing in diff.items()} == {"x": (a3,), "none": (a1,)}
         assert all(isinstance(each, Missing) for each in diff.values())
 

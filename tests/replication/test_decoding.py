@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 import pytest
@@ -30,7 +30,7 @@ class Compressed:
     def bytes_to_come(self) -> int:
         return sum(map(len, self.pieces))
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         for piece in self.pieces:
             yield piece
 
