@@ -46,9 +46,10 @@ class DecodedAttachment:
         try:
             async with aclosing(self.compressed.chunks()) as chunks:
                 async for chunk in chunks:
-                    while chunk:
-                        piece = decoder.decompress(chunk, _PIECE)
-                        chunk = decoder.unconsumed_tail
+                    rest = chunk
+                    while rest:
+                        piece = decoder.decompress(rest, _PIECE)
+                        rest = decoder.unconsumed_tail
                         count += len(piece)
                         if piece and count <= self.length:
                             yield piece

@@ -47,7 +47,7 @@ class WatchedTally(Tally):
     _changed: asyncio.Event | None = None
     _copied = 0
 
-    @property  # type: ignore[override]
+    @property
     def copied(self) -> int:
         return self._copied
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ async def test_it_ends_equal_or_names_what_it_has_skipped(seed: int, monkeypatch
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(changes_reader, "FIRST_PAUSE", 0.001)
     choices = random.Random(seed)
-    oddities = {
+    oddities: dict[str, Any] = {
         "multipart": choices.random() < 0.7,
         "gzip_text": False,
         "bulk_get": choices.random() < 0.8,
