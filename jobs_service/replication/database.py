@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from jobs_service.replication.contract import (
     Refusal,
     Seq,
 )
-from jobs_service.replication.endpoint import Endpoint, SecretSource, masked_text, parse_endpoint
+from jobs_service.replication.endpoint import Endpoint, SecretSource, parse_endpoint
 from jobs_service.replication.errors import (
     BadBatch,
     DatabaseMissing,
@@ -201,13 +202,14 @@ class HttpDatabase:
         if answer.status == 413:
             raise TooLarge(f"{self.masked} finds {len(documents)} documents of {len(body)} bytes too large", status=413)
         if answer.status == 400:
-            raise BadBatch(f"{self.masked} refuses a batch of documents: {_reason(answer)}", status=400)
+            raise BadBatch(f"{self.masked} refuses a batch of documents: {self._reason(answer)}", status=400)
         if answer.status not in (200, 201, 202, 417):
             raise self._error("POST", "/_bulk_docs", answer)
         results = decoded(answer.body)
         if not isinstance(results, list):
             raise ProtocolError("an answer of _bulk_docs is no list")
-        return [refusal_of(each) for each in results if isinstance(each, Mapping) and each.get("error")]
+        refusals = [refusal_of(each) for each in results if isinstance(each, Mapping) and each.get("error")]
+        return [replace(each, reason=self.endpoint.redacted(each.reason)) for each in refusals]
 
     async def put(self, document: Document) -> Refusal | None:
         """Write one document, its attachments streamed."""
@@ -290,7 +292,7 @@ class HttpDatabase:
         answer = Answer(stream.status, stream.headers, body)
         if stream.status == 404 and not self._is_gone(answer):
             for rev in revs:
-                yield Refusal(id, rev, "not_found", _reason(answer), 404)
+                yield Refusal(id, rev, "not_found", self._reason(answer), 404)
             return
         if stream.status != 200:
             raise self._error("GET", _path(id), answer)
@@ -314,18 +316,21 @@ class HttpDatabase:
         status, form = answer.status, _form(answer)
         if status in (200, 201, 202):
             return None
-        error, reason = str(form.get("error", "")), str(form.get("reason", ""))
+        error, reason = str(form.get("error", "")), self.endpoint.redacted(str(form.get("reason", "")))
         if status == 412 and error == "missing_stub":
             raise MissingStub(f"{self.masked} lacks an attachment of {document.id!r}: {reason}", status=412)
         if status in (400, 401, 403, 409, 413, 415, 417):
             return Refusal(document.id, document.rev, error or _NAMES.get(status, str(status)), reason, status)
         raise self._error("PUT", path, answer)
 
+    def _reason(self, answer: Answer) -> str:
+        return self.endpoint.redacted(_raw_reason(answer))[:_MOST_SHOWN]
+
     def _is_gone(self, answer: Answer) -> bool:
         return answer.status == 404 and _form(answer).get("reason") in _GONE
 
     def _error(self, method: str, path: str, answer: Answer) -> ReplicationError:
-        status, reason = answer.status, _reason(answer)
+        status, reason = answer.status, self._reason(answer)
         what = f"{method} {self.masked}{path} was answered {status}: {reason}"
         if status == 401:
             return Unauthorized(what, status=status)
@@ -364,7 +369,7 @@ def _form(answer: Answer) -> Mapping[str, Any]:
     return form if isinstance(form, Mapping) else {}
 
 
-def _reason(answer: Answer) -> str:
+def _raw_reason(answer: Answer) -> str:
     form = _form(answer) if answer.status >= 400 else {}
     text = ": ".join(str(form[name]) for name in ("error", "reason") if form.get(name))
-    return masked_text(" ".join(text.split()))[:_MOST_SHOWN] or "no reason given"
+    return " ".join(text.split()) or "no reason given"

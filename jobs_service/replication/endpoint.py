@@ -7,11 +7,12 @@ import asyncio
 import inspect
 import os
 import re
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from jobs_service.replication.errors import InvalidEndpoint
 
@@ -21,6 +22,8 @@ SecretSource: TypeAlias = Callable[[str], "str | Awaitable[str]"]
 
 _IN_TEXT = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s'\"<>]*@")
 _SENSITIVE = re.compile(r"auth|cookie|token|secret|pass|credential|key|session|signature", re.IGNORECASE)
+_SHORTEST: Final = 3
+"""Letters that a secret has at least to be looked for in texts: a shorter one is found everywhere."""
 _PORTS: Final = {"http": 80, "https": 443}
 _PROXIES: Final = ("http", "https", "socks4", "socks5", "socks5h")
 _FIELDS: Final = {"url", "auth", "headers", "proxy", "tls"}
@@ -86,6 +89,20 @@ class Endpoint:
     def session_url(self) -> str:
         """Where cookies are given out: `_session` at the root of the server."""
         return f"{self.origin}/_session"
+
+    def redacted(self, text: str) -> str:
+        """A text of others, such as a server's reason, without the credentials that it may repeat."""
+        secrets = [self.password, *self.headers.values(), self.tls.key_password]
+        pairs = [(self.user, self.password)]
+        if self.proxy is not None:
+            secrets.append(self.proxy.password)
+            pairs.append((self.proxy.user, self.proxy.password))
+        plain = [each.reveal() for each in secrets if each is not None]
+        plain += [b64encode(f"{user}:{each.reveal()}".encode()).decode() for user, each in pairs if each is not None]
+        for each in sorted((each for each in plain if len(each) >= _SHORTEST), key=len, reverse=True):
+            for form in (each, quote(each, safe=""), quote_plus(each)):
+                text = text.replace(form, MASK)
+        return masked_text(text)
 
     def form_for_id(self) -> list[Any]:
         """What identifies the database, as JSON: nothing that can be renewed without it being another database."""

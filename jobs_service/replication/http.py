@@ -20,7 +20,7 @@ from yarl import URL
 
 from jobs_service.replication.connections import FAILURES, connector_for, tls_context
 from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
-from jobs_service.replication.endpoint import Endpoint, Secret, masked_text
+from jobs_service.replication.endpoint import Endpoint, Secret
 from jobs_service.replication.errors import MaxBackoff, RequestFailed, TooLarge, UploadBroken
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.upload import Upload
@@ -356,8 +356,6 @@ class HttpClient:
     async def _opened(self) -> aiohttp.ClientSession:
         async with self._opening:
             if self._session is None:
-                if self.endpoint.url.startswith("https://"):
-                    self._tls = await asyncio.to_thread(tls_context, self.endpoint.tls)  # It reads hundreds of files.
                 self._session = aiohttp.ClientSession(
                     connector=connector_for(self.endpoint.proxy),
                     cookie_jar=aiohttp.DummyCookieJar(),
@@ -376,7 +374,7 @@ class HttpClient:
         return f"{ask.method} {self.endpoint.masked}{ask.path}"
 
     def _failure(self, ask: _Ask, error: Exception) -> RequestFailed:
-        reason = masked_text(" ".join(str(error).split())) or type(error).__name__
+        reason = self.endpoint.redacted(" ".join(str(error).split())) or type(error).__name__
         return RequestFailed(f"{self._shown(ask)} failed: {reason}", transient=not isinstance(error, ValueError))
 
 

@@ -126,3 +126,15 @@ def test_addresses_within_a_text_are_masked() -> None:
     text = "GET http://me:hid@den@host/db failed; proxy socks5://a:hidden@h:1 did not"
     assert masked_text(text) == "GET http://***@host/db failed; proxy socks5://***@h:1 did not"
     assert masked_text("http://me:hid/den@host/db") == "http://***@host/db"
+
+
+def test_what_a_server_repeats_of_the_credentials_is_taken_out() -> None:
+    endpoint = parse_endpoint(
+        {
+            "url": "http://me:hid%20den@host/db",
+            "headers": {"X-Key": "marker1"},
+            "proxy": "http://me:marker2@proxy:80",
+        }
+    )
+    text = "wrong: hid den, hid%20den, hid+den, bWU6aGlkIGRlbg==, marker1, marker2 and x"
+    assert endpoint.redacted(text) == "wrong: ***, ***, ***, ***, ***, *** and x"

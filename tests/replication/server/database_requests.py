@@ -35,6 +35,7 @@ async def info(asked: "Asked", database: StoredDatabase) -> Result:
         "update_seq": shown(asked, database.sequence),
         "doc_count": len(alive),
         "doc_del_count": len(database.documents) - len(alive),
+        "disk_format_version": 8,
         "instance_start_time": asked.server.oddities.instance_start_time,
     }
 
