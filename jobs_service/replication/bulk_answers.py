@@ -21,13 +21,17 @@ def refusal_of(form: Mapping[str, Any]) -> Refusal:
 def assigned(
     wanted: Sequence[tuple[str, str, Sequence[str]]], results: Sequence[Any]
 ) -> list[list[Document | Refusal]]:
-    """The results by what was asked for: some servers answer once for all revisions of a document."""
+    """The results by what was asked for.
+
+    PouchDB answers for several revisions of a document in an order of its own, or at once.
+    """
     forms: list[tuple[str, list[Any]]] = []
     for result in results:
         if not isinstance(result, Mapping) or not isinstance(result.get("docs"), list):
             raise ProtocolError("an answer of _bulk_get lacks documents")
         forms.append((str(result.get("id")), result["docs"]))
-    if [id for id, _ in forms] == [id for id, _, _ in wanted]:
+    asked = [id for id, _, _ in wanted]
+    if [id for id, _ in forms] == asked and len(set(asked)) == len(asked):
         return [[_found(id, form) for form in docs] for id, docs in forms]
     by_id: dict[str, list[Document | Refusal]] = {}
     for id, docs in forms:
