@@ -52,13 +52,18 @@ class Ancestor:
 def common_ancestor(source_log: Mapping[str, Any] | None, target_log: Mapping[str, Any] | None) -> Ancestor:
     """Find the last checkpoint that both databases know.
 
+    Of one session the two may have different records: a run that was killed has written the source's alone, and a
+    database that was restored from a backup has an old one. Then the earlier one counts, whoever has it: beyond it
+    the target may lack what the source has.
+
     Args:
         source_log, target_log: the checkpoint documents of the databases, None where there is none.
     """
     source, target = source_log or {}, target_log or {}
     session = source.get("session_id")
     if session is not None and session == target.get("session_id"):
-        return Ancestor(source.get("source_last_seq", LOWEST_SEQ), _history_of(source))
+        log = _earlier(_with_counters(source), _with_counters(target))
+        return Ancestor(log.get("source_last_seq", LOWEST_SEQ), _history_of(log))
     return _ancestor_in_histories(_history_of(source), _history_of(target))
 
 
@@ -184,16 +189,28 @@ class Checkpoints:
 def _ancestor_in_histories(source: tuple[Mapping[str, Any], ...], target: tuple[Mapping[str, Any], ...]) -> Ancestor:
     """Walk both histories at the same pace, newest first, and look each session up in what is left of the other."""
     for position, (ours, theirs) in enumerate(zip(source, target, strict=False)):
-        if _has_session(ours, target[position:]):
-            return Ancestor(ours.get("recorded_seq", LOWEST_SEQ), source[position + 1 :])
-        if _has_session(theirs, source[position + 1 :]):
-            return Ancestor(theirs.get("recorded_seq", LOWEST_SEQ), target[position + 1 :])
+        if (same := _same_session(ours, target[position:])) is not None:
+            return Ancestor(_earlier(ours, same).get("recorded_seq", LOWEST_SEQ), source[position + 1 :])
+        if (same := _same_session(theirs, source[position + 1 :])) is not None:
+            return Ancestor(_earlier(same, theirs).get("recorded_seq", LOWEST_SEQ), target[position + 1 :])
     return Ancestor()
 
 
-def _has_session(session: Mapping[str, Any], history: tuple[Mapping[str, Any], ...]) -> bool:
+def _with_counters(log: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a log with the counters of its last session."""
+    history = _history_of(log)
+    return {**history[0], **log} if history else log
+
+
+def _same_session(session: Mapping[str, Any], history: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any] | None:
     id = session.get("session_id")
-    return id is not None and any(id == each.get("session_id") for each in history)
+    return None if id is None else next((each for each in history if id == each.get("session_id")), None)
+
+
+def _earlier(source: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the one of two records of the same session that was written first: its counters tell, they only grow."""
+    ours, theirs = Statistics.from_data(source), Statistics.from_data(target)
+    return target if theirs.missing_checked < ours.missing_checked else source
 
 
 def _history_of(log: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -41,6 +41,21 @@ class TestTheCommonAncestor:
         source, target = log(session("a", "7"), session("b", "3")), log(session("a", "5"))
         assert common_ancestor(source, target) == Ancestor("7", tuple(source["history"]))
 
+    def test_of_two_records_of_a_session_is_the_earlier_whoever_has_it(self) -> None:
+        # The target's is earlier: a run was killed between the two writes, or the target was restored from a backup.
+        late, early = session("a", "7-x", missing_checked=70), session("a", "5-y", missing_checked=50)
+        assert common_ancestor(log(late), log(early)).seq == "5-y"
+        # The source's is earlier: it was restored from a backup, and gives its sequences out once more.
+        assert common_ancestor(log(early), log(late)).seq == "5-y"
+
+    def test_of_two_records_in_histories_is_the_earlier_as_well(self) -> None:
+        late, early = session("a", "7-x", missing_checked=70), session("a", "5-y", missing_checked=50)
+        newer, other = session("b", "9-z", missing_checked=90), session("c", "8-z", missing_checked=80)
+        for one, another in ((late, early), (early, late)):
+            assert common_ancestor(log(newer, one), log(another)).seq == "5-y"
+            assert common_ancestor(log(one), log(newer, another)).seq == "5-y"
+            assert common_ancestor(log(newer, one), log(other, another)).seq == "5-y"
+
     def test_is_the_newest_session_of_the_source_that_the_target_knows(self) -> None:
         source = log(session("c", "9"), session("b", "7"), session("a", "5"))
         target = log(session("x", "8"), session("b", "7"), session("a", "5"))
