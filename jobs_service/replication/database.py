@@ -43,7 +43,7 @@ from jobs_service.replication.multipart import Parts, content_type, related
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.revisions import of_json, of_multipart, queries, revisions_query
 
-MOST_ANSWER: Final = 32 << 20
+MOST_ANSWER: Final = 8 << 20
 """Bytes that the answer to one `_bulk_get` may have."""
 
 _LONGEST_URL: Final = 7000

@@ -45,6 +45,9 @@ class DocumentWriter:
         tally: counts what was written and what was refused for good.
         takes_encoded: whether attachments can be written as they are compressed; otherwise they are decoded.
         most_bytes: of documents that wait to be written together.
+
+    Attributes:
+        bytes_added: of all documents that were added.
     """
 
     def __init__(
@@ -56,12 +59,14 @@ class DocumentWriter:
         self._most_bytes = most_bytes
         self._waiting: list[_Encoded] = []
         self._bytes = 0
+        self.bytes_added = 0
 
     async def add(self, document: Document) -> None:
         """Write a document without attachments, together with others."""
         json = encoded(document.body)
         self._waiting.append(_Encoded(document, json))
         self._bytes += len(json)
+        self.bytes_added += len(json)
         if self._bytes >= self._most_bytes:
             await self.flush()
 

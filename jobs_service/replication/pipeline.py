@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from jobs_service.replication.attempt_ratio import AttemptRatio
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, Document, Missing, Refusal
-from jobs_service.replication.document_writer import DocumentWriter
+from jobs_service.replication.document_writer import MOST_BYTES, DocumentWriter
 from jobs_service.replication.errors import MaxBackoff, MissingStub, NotSupported, ReplicationError, TooLarge
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.sequences import ThroughSequence
@@ -140,13 +140,20 @@ class Pipeline:
                 self._bulk_size = max(_SMALLEST_BULK, len(some) // 2)
                 continue
             position += len(some)
-            self._bulk_size = min(2 * self._bulk_size, self._options.worker_batch_size)
+            before = writer.bytes_added
             refused = await self._take_answers(some, answers, writer)
+            if (came := len(some) - len(refused)) > 0:
+                self._choose_bulk_size((writer.bytes_added - before) / came)
             left += refused
             self._bulk_get_ratio.update(len(some) - len(refused), len(some))
             self._tally.statistics.bulk_get_attempts += len(some)
             self._tally.statistics.bulk_get_docs += len(some) - len(refused)
         return left
+
+    def _choose_bulk_size(self, average: float) -> None:
+        """Ask for as many documents at a time as are written with one request: memory follows bytes, not documents."""
+        fitting = int(MOST_BYTES / max(average, 1.0))
+        self._bulk_size = min(self._options.worker_batch_size, max(_SMALLEST_BULK, fitting))
 
     async def _take_answers(
         self, asked: list[Wanted], answers: list[list[Document | Refusal]], writer: DocumentWriter
