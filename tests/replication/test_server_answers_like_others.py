@@ -55,6 +55,7 @@ def _bulk(*documents: dict[str, Any]) -> dict[str, Any]:
 
 
 _TEXT = {"t.txt": {"content_type": "text/plain", "revpos": 1, "data": "aGVsbG8="}}
+_UNKNOWN = {"stub": True, "revpos": 1, "digest": "md5-x1Ydt6QY3TmyIB3+EQq0pA==", "length": 5}
 _RELATED = (
     '--b\r\nContent-Type: application/json\r\n\r\n{"_id":"m","_rev":"'
     + A1
@@ -87,7 +88,12 @@ REQUESTS = [
         "put a stub of what is not there",
         "PUT",
         "/s?new_edits=false",
-        _document("s", A2, A1, _attachments={"f": {"stub": True, "revpos": 1, "digest": "md5-x", "length": 1}}),
+        _document(
+            "s",
+            A2,
+            A1,
+            _attachments={"f": _UNKNOWN},
+        ),
     ),
     Request("changes", "GET", "/_changes?style=all_docs&limit=1000"),
     Request("changes with winners alone", "GET", "/_changes?limit=2"),
@@ -132,7 +138,7 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "an ancestor whose body never came": "it calls that missing; only leaves are asked about",
         "JSON without saying so": "it takes text for JSON; CouchDB does not",
     },
-    "couchdb": {},
+    "couchdb": {"changes of some documents": "it counts as pending what the filter leaves out"},
 }
 
 
@@ -164,6 +170,8 @@ def _comparable(form: Any, request: Request) -> Any:
             shown[name] = bool(re.match(r"\d+", str(value)))
         elif name == "reason":
             shown[name] = "..."
+        elif name == "digest":
+            shown[name] = value[:4]  # of the compressed form, which differs from library to library
         elif name == "db_name":
             shown[name] = "db"
         elif name == "changes":
