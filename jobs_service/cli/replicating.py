@@ -76,9 +76,9 @@ def replicate(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy one CouchDB database to another, as a job, and print the job's id.
+    """Copy a CouchDB database to another one, as a job.
 
-    A daemon that was started with `serve --replications` runs it. The same replication is one job, which goes on from
+    Prints the job's id. A daemon that was started with `serve --replications` runs it. The same replication is one job, which goes on from
     its checkpoint whenever it is asked for again. A password in an address is shown nowhere again; env:NAME and
     file:PATH in its place name one that the daemon knows. With --wait the exit code is 0 when everything has been
     copied, and 1 when it has failed.
@@ -121,7 +121,11 @@ def replicate(
 
 
 def replications(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Show all replications, what they do, how far they are behind, and why they failed last."""
+    """Show all replications: what they do, how far they are.
+
+    Pending are the changes that are still to come, as far as the source says; the note is a job's rate, or why it
+    failed last.
+    """
 
     async def body(jobs: JobsService) -> list[dict[str, Any]]:
         from jobs_service.replication.api import replications as found

@@ -221,6 +221,29 @@ class TestCredentials:
         assert crashed.error.type == "Unauthorized"
         assert SECRET not in json.dumps([crashed.to_dict(), logs], default=repr)
 
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"auth": {"basic": {"username": "ada", "password": f"{SECRET}-wrong"}}},
+            {"headers": {"Cookie": f"AuthSession={SECRET}"}},
+            {"headers": {"Authorization": f"Bearer {SECRET}"}},
+            {"headers": {"X-Anything": SECRET}},
+            {"proxy": f"http://ada:{SECRET}@127.0.0.1:9"},
+            {"proxy": f"socks5://ada:{SECRET}@127.0.0.1:9"},
+        ],
+        ids=["auth", "cookie", "authorization", "header", "proxy", "socks"],
+    )
+    async def test_in_whatever_place_are_not_in_what_is_told_of_a_failure(
+        self, guarded: Server, target: Server, given: dict[str, Any], capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        async with running() as jobs:
+            endpoint = {"url": f"{guarded.url}/db", **given}
+            job = await replicate(jobs, endpoint, f"{target.url}/db", retries_per_request=0)
+            crashed = await until(jobs, job, lambda job: job.error is not None)
+        printed = capfd.readouterr()
+        assert "job_crashed" in printed.out
+        assert SECRET not in json.dumps(crashed.to_dict()) + repr(crashed) + printed.out + printed.err
+
     @pytest.mark.parametrize("reference", ["env:REPLICATION_MARKER", "file:{}", "secret:marker"])
     async def test_that_are_named_are_in_no_byte_of_the_store(
         self, guarded: Server, target: Server, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -110,6 +110,14 @@ class TestAfterwards:
         assert contents(target.databases["db"]) == contents(source.databases["db"])
         assert len(asked(target, "_bulk_docs")) > 1
 
+    async def test_large_documents_are_asked_for_a_few_at_a_time(self, source: Server, target: Server) -> None:
+        for number in range(100):
+            write_branch(source.database("db"), f"doc{number}", 1, "x", text="x" * 200_000)
+        summary = await between(source, target, worker_processes=1).run()
+        assert summary["bulk_get_docs"] == 100
+        assert len(asked(source, "_bulk_get")) >= 5  # 4 MiB each, and those that were too large
+        assert contents(target.databases["db"]) == contents(source.databases["db"])
+
     async def test_winning_revisions_alone_leave_conflicts_out(self, source: Server, target: Server) -> None:
         for branch in range(3):
             write_branch(source.database("db"), "doc", 2, branch, value=branch)
