@@ -78,10 +78,10 @@ def replicate(
 ) -> None:
     """Copy a CouchDB database to another one, as a job.
 
-    Prints the job's id. A daemon that was started with `serve --replications` runs it. The same replication is one job, which goes on from
-    its checkpoint whenever it is asked for again. A password in an address is shown nowhere again; env:NAME and
-    file:PATH in its place name one that the daemon knows. With --wait the exit code is 0 when everything has been
-    copied, and 1 when it has failed.
+    Prints the job's id. A daemon that was started with `serve --replications` runs it. The same replication is one
+    job, which goes on from its checkpoint whenever it is asked for again. A password in an address is shown nowhere
+    again; env:NAME and file:PATH in its place name one that the daemon knows. With --wait the exit code is 0 when
+    everything has been copied, and 1 when it has failed.
     """
     if timeout is not None and not wait:
         raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
