@@ -151,7 +151,7 @@ async def test_a_runner_that_ends_leaves_a_checkpoint_from_which_the_next_goes_o
 
 async def test_continuous_ones_take_turns_and_all_make_progress(source: Server, target: Server) -> None:
     names = [f"db{number}" for number in range(4)]
-    async with running(slots=1, interval=0.1) as jobs:
+    async with running(slots=1, interval=0.25) as jobs:
         for name in names:
             source.database(name)
             target.database(name)
