@@ -162,7 +162,7 @@ class Pipeline:
         seen: set[tuple[str, str]] = set()
         for wanted, answer in zip(asked, answers, strict=True):
             documents = [each for each in answer if isinstance(each, Document) and not each.body.get("_attachments")]
-            if not documents or len(documents) < len(answer):
+            if len(documents) < len(answer) or not any(_stands_for(each, wanted.rev) for each in documents):
                 left.append(wanted)
                 continue
             for document in documents:
@@ -222,17 +222,34 @@ class Pipeline:
             left: the revisions; those that were written are taken out.
         """
         missing: list[str] = []
-        came: set[str] = set()
+        came: dict[str, Document] = {}
         async with aclosing(self._source.open_revs(id, sorted(left), ancestors)) as documents:
             async for each in documents:
                 if isinstance(each, Refusal):
                     missing.append(each.rev or "")
                 elif each.rev not in came:
-                    came.add(each.rev)
+                    came[each.rev] = each
                     if each.attachments or each.body.get("_attachments") or id.startswith(_DESIGN):
                         await writer.put(each)
                     else:
                         await writer.add(each)
                     self._tally.statistics.docs_read += 1
                     left.discard(each.rev)
-        return missing
+        # What is neither there nor said to be missing would be a hole that nobody ever sees.
+        said = {*missing}
+        return missing + [
+            rev for rev in left if rev not in said and not any(_stands_for(each, rev) for each in came.values())
+        ]
+
+
+def _stands_for(document: Document, rev: str) -> bool:
+    """Return whether a document is a revision, or has come of it since."""
+    if document.rev == rev:
+        return True
+    revisions = document.body.get("_revisions") or {}
+    generation, _, name = rev.partition("-")
+    names, newest = revisions.get("ids") or [], revisions.get("start")
+    if not generation.isdecimal() or not isinstance(newest, int):
+        return False
+    position = newest - int(generation)
+    return 0 <= position < len(names) and names[position] == name

@@ -157,7 +157,7 @@ class TestRetainStatsBetweenJobRuns:
         async with Server(Oddities(validate=reject_even)) as target:
             target.database("db")
             populate(source, 1, 42)
-            options = {"continuous": True, "checkpoint_interval": 0.05}
+            options: dict[str, Any] = {"continuous": True, "checkpoint_interval": 0.05}
             async with running(slots=1) as jobs:
                 job = await replicate(jobs, *ends(source, target), **options)
 

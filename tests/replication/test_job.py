@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
-from jobs_service.replication import register_replication, replicate
+from jobs_service.replication import progress, register_replication, replicate
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
 from jobs_service.replication.job import asked_too_much
 from tests.replication.server import Fault, Oddities, Server
@@ -121,6 +121,25 @@ async def test_a_missing_database_is_the_end_where_that_was_asked_for(source: Se
         job = await replicate(jobs, *ends(source, target), on_missing="fail")
         with pytest.raises(JobFailed, match="no database"):
             await jobs.result(job.type, job.id)
+
+
+async def test_it_tells_its_progress_and_what_is_still_to_come(
+    source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    fill(source.database("db"), 40)
+    held = Fault("POST /db/_bulk_docs", until=asyncio.Event(), times=1)
+    target.faults.append(held)
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), worker_batch_size=10, worker_processes=2)
+        told = (await until(jobs, job, lambda job: job.progress is not None and job.progress.done > 0)).progress
+        assert told is not None
+        assert told.total == 40
+        assert told.done < 40  # one batch is held up
+        assert "documents/s" in told.message
+        assert held.until is not None
+        held.until.set()
+        await jobs.result(job.type, job.id)
 
 
 async def test_a_continuous_one_copies_what_changes(source: Server, target: Server) -> None:

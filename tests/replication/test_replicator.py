@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service import WorkerConflict
+from jobs_service.replication import pipeline
 from jobs_service.replication.errors import DatabaseMissing, ReplicationError
 from jobs_service.replication.tally import DocumentRefused
 from tests.replication.server import Fault, Oddities, Server
@@ -116,6 +117,16 @@ class TestAfterwards:
         summary = await between(source, target, worker_processes=1).run()
         assert summary["bulk_get_docs"] == 100
         assert len(asked(source, "_bulk_get")) >= 5  # 4 MiB each, and those that were too large
+        assert contents(target.databases["db"]) == contents(source.databases["db"])
+
+    async def test_a_revision_that_an_answer_leaves_out_is_no_silent_hole(
+        self, source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline, "MISSING_PAUSE", 0.001)
+        write_branch(source.database("db"), "doc", 1, "x", _attachments={"a": attachment(b"abc")})
+        source.oddities.multipart = False
+        source.faults.append(Fault("open_revs", status=200, body=[]))
+        await between(source, target).run()
         assert contents(target.databases["db"]) == contents(source.databases["db"])
 
     async def test_winning_revisions_alone_leave_conflicts_out(self, source: Server, target: Server) -> None:

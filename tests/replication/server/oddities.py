@@ -62,7 +62,9 @@ class Fault:
 
     pattern: str
     status: int | None = None
-    body: Mapping[str, Any] = field(default_factory=lambda: {"error": "fault", "reason": "as the test wants it"})
+    body: Mapping[str, Any] | list[Any] = field(
+        default_factory=lambda: {"error": "fault", "reason": "as the test wants it"}
+    )
     headers: Mapping[str, str] = field(default_factory=dict)
     drop: bool = False
     drop_after_work: bool = False

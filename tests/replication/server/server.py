@@ -122,7 +122,7 @@ class Server:
         if fault is not None and fault.drop:
             _cut(request)
         if fault is not None and fault.status is not None:
-            return await self._send(request, Answer(fault.status, dict(fault.body), fault.headers), None)
+            return await self._send(request, Answer(fault.status, fault.body, fault.headers), None)
         answer = await self._answer(request)
         if fault is not None and fault.drop_after_work:
             _cut(request)
