@@ -28,8 +28,8 @@ async def replicate(
 ) -> Job:
     """Add a replication as a job. The same replication is one job, however often it is asked for.
 
-    Of one that waits or fails, the options are the new ones. One that has ended, or that runs and will end, runs once
-    more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of one that is not continuous.
+    Of one that waits or fails, the options are the new ones; one that runs keeps its own. One that has ended, or that
+    runs and will end, runs once more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of one that is not continuous.
 
     Args:
         jobs: the service; it need not run replications itself.
@@ -67,13 +67,15 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
         # The code of a filter is at the source, which may be away now: the name stands for it in the job's id.
         id = options.ids(installation, options.filter)[0]
         await _make_type(tx, type)
-        keep_credentials(tx, type, id, options)
         data = {"installation": installation, "options": masked(options)}
         try:
             there = await tx.get(type, id)
         except JobNotFound:
+            keep_credentials(tx, type, id, options)
             return await tx.add(type, id, data)
-        if there.state is JobState.RUNNING and options.continuous:
+        is_running = there.state is JobState.RUNNING
+        keep_credentials(tx, type, id, options, are_needed=is_running)  # its data stays as it is
+        if is_running and options.continuous:
             return there
         return await tx.add(type, id, {**(there.data or {}), **data}, if_exists="resubmit")
 

@@ -52,19 +52,22 @@ def masked(options: ReplicationOptions) -> dict[str, Any]:
     return {**data, **{end: masked_form(data[end]) for end in _ENDS}}
 
 
-def keep_credentials(tx: JobTransaction, type: str, id: str, options: ReplicationOptions) -> None:
+def keep_credentials(
+    tx: JobTransaction, type: str, id: str, options: ReplicationOptions, *, are_needed: bool = False
+) -> None:
     """Keep the endpoints of a job that have credentials in them.
 
     Args:
         tx: in which the job is added.
         type, id: of the job.
         options: as they were given.
+        are_needed: whether the job goes on with what it has, so that credentials may be replaced but not removed.
     """
     data = options.to_data()
     inline = {end: data[end] for end in _ENDS if masked_form(data[end]) != data[end]}
     if inline:
         tx.kv[_key(type, id)] = json.dumps(inline).encode()
-    else:
+    elif not are_needed:
         del tx.kv[_key(type, id)]
 
 

@@ -146,6 +146,16 @@ class TestCredentials:
         await replicate(jobs, "http://source.example/db", TARGET)
         assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
 
+    @pytest.mark.parametrize("continuous", [False, True])
+    async def test_of_one_that_runs_are_replaced_but_not_removed(self, jobs: JobsService, continuous: bool) -> None:
+        job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET, continuous=continuous)
+        await jobs.accept(job.type)
+        await replicate(jobs, "http://source.example/db", TARGET, continuous=continuous)
+        found = await jobs.get(job.type, job.id)
+        assert SECRET in (await unmasked(jobs, str(job.type), str(job.id), found.data["options"]))["source"]
+        await replicate(jobs, "http://ada:another@source.example/db", TARGET, continuous=continuous)
+        assert "another" in (await unmasked(jobs, str(job.type), str(job.id), found.data["options"]))["source"]
+
     async def test_that_another_store_keeps_are_missed_in_plain_words(self, jobs: JobsService) -> None:
         job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
         async with JobsService("memory:", supervise=False) as other:
