@@ -29,7 +29,8 @@ async def replicate(
     """Add a replication as a job. The same replication is one job, however often it is asked for.
 
     Of one that waits or fails, the options are the new ones; one that runs keeps its own. One that has ended, or that
-    runs and will end, runs once more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of one that is not continuous.
+    runs and will end, runs once more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of
+    one that is not continuous.
 
     Args:
         jobs: the service; it need not run replications itself.
