@@ -92,14 +92,19 @@ async def couch_database(name: str = "") -> AsyncIterator[str]:
         pytest.skip("no CouchDB: COUCHDB_URL names one")
     url = f"{server}/{name or 'test'}-{uuid.uuid4().hex}"
     endpoint = parse_endpoint(url)
-    credentials = f"{endpoint.user}:{endpoint.password.reveal() if endpoint.password else ''}"
-    headers = {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"} if endpoint.user else {}
+    password = endpoint.password.reveal() if endpoint.password else ""
+    headers = {"Authorization": basic(endpoint.user, password)} if endpoint.user else {}
     async with aiohttp.ClientSession(headers=headers) as session:
         (await session.put(f"{endpoint.url}?q=1")).raise_for_status()  # one shard: changes come in order
         try:
             yield url
         finally:
             (await session.delete(endpoint.url)).release()
+
+
+def basic(user: str, password: str) -> str:
+    """The header that lets an administrator in."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 async def _read_on(stream: asyncio.StreamReader) -> None:

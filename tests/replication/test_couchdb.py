@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from jobs_service.replication.endpoint import parse_endpoint
-from tests.replication.partners import couch_database
+from tests.replication.partners import basic, couch_database
 from tests.replication.server import Server
 from tests.replication.support import Replication, contents, fill
 
@@ -32,7 +32,7 @@ async def _couchdb_replicates(source: str, target: str) -> dict[str, Any]:
     """Have CouchDB's own replicator run, and return what it says."""
     endpoint = parse_endpoint(os.environ["COUCHDB_URL"])
     password = endpoint.password.reveal() if endpoint.password else ""
-    headers = {"Authorization": aiohttp.encode_basic_auth(endpoint.user or "", password)}
+    headers = {"Authorization": basic(endpoint.user or "", password)}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
         session.post(f"{endpoint.url}/_replicate", json={"source": source, "target": target}) as answer,

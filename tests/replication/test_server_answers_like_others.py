@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from jobs_service.replication.endpoint import parse_endpoint
-from tests.replication.partners import couch_database, pouch_server
+from tests.replication.partners import basic, couch_database, pouch_server
 from tests.replication.server import Oddities, Server
 
 LIKE_POUCHDB = Oddities(
@@ -189,7 +189,7 @@ async def _partner(kind: str, directory: Path) -> AsyncIterator[tuple[str, dict[
         async with couch_database() as url:
             endpoint = parse_endpoint(url)
             password = endpoint.password.reveal() if endpoint.password else ""
-            yield endpoint.url, {"Authorization": aiohttp.encode_basic_auth(endpoint.user or "", password)}
+            yield endpoint.url, {"Authorization": basic(endpoint.user or "", password)}
     else:
         async with pouch_server(directory) as pouch:
             yield f"{pouch.url}/db", {}
