@@ -78,7 +78,7 @@ class Pipeline:
         # The feed and the workers have connections as well: documents that are read alone take the rest.
         alone = max(1, options.http_connections - options.worker_processes - 1)
         self._alone = asyncio.Semaphore(alone)
-        self._most_alone = max(1, alone // options.worker_processes)
+        self._most_alone = alone  # one worker may have all of them while the others copy small documents
 
     async def run(self) -> None:
         """Copy batches until the queue is closed and empty.
