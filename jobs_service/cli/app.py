@@ -24,6 +24,7 @@ from jobs_service.cli.verbs.pause import pause, resume
 from jobs_service.cli.verbs.periodic import periodic
 from jobs_service.cli.verbs.quickstart import quickstart
 from jobs_service.cli.verbs.remove import remove
+from jobs_service.cli.verbs.replicate import replicate, replications
 from jobs_service.cli.verbs.resubmit import resubmit
 from jobs_service.cli.verbs.retention import retention
 from jobs_service.cli.verbs.serve import serve
@@ -104,6 +105,8 @@ def application() -> typer.Typer:
     app.command("periodic", cls=Verb)(periodic)
     app.command("handlers", cls=Verb)(handlers)
     app.command("health", cls=Verb)(health)
+    app.command("replicate", cls=Verb)(replicate)
+    app.command("replications", cls=Verb)(replications)
     app.command("serve", cls=Verb)(serve)
     app.command("quickstart", cls=Verb)(quickstart)
     app.command("backup", cls=Verb)(backup)

@@ -32,7 +32,7 @@ from tests.cli.support import (
 
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
-    *("stats", "top", "workers", "periodic", "handlers", "health"),
+    *("stats", "top", "workers", "periodic", "handlers", "health", "replicate", "replications"),
     *("serve", "quickstart", "backup", "copy", "completion", "types"),
 ]
 READING = [

@@ -26,6 +26,9 @@ CommandsOption = Annotated[
         "--commands", help="Run command jobs too: who can add jobs to the store can then run anything as this user."
     ),
 ]
+ReplicationsOption = Annotated[
+    bool, typer.Option("--replications", help="Run replications too; needs the extra `replication`.")
+]
 TypesOption = Annotated[
     list[str] | None,
     typer.Option("--types", metavar="A,B", help="Run only the handlers of these types; may be given several times."),
@@ -39,6 +42,7 @@ def serve(
     context: typer.Context,
     application: ApplicationArgument = None,
     commands: CommandsOption = False,
+    replications: ReplicationsOption = False,
     types: TypesOption = None,
     max_jobs: MaxJobsOption = None,
     log_level: LevelOption = "info",
@@ -65,6 +69,8 @@ def serve(
     service = JobsService(session.chosen_store(context, store)) if application is None else load(application)
     if commands and not _runs_commands(service):
         service.commands()
+    if replications:
+        _run_replications(service)
     raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs))
 
 
@@ -92,3 +98,22 @@ def _runs_commands(service: JobsService) -> bool:
 
     handler = service.handlers.get(COMMAND_TYPE)
     return handler is not None and handler.kind == "command"
+
+
+def _run_replications(service: JobsService) -> None:
+    """Have a service run replications, unless it does by itself.
+
+    Raises:
+        typer.BadParameter: what that needs is not installed.
+    """
+    from importlib.util import find_spec
+
+    from jobs_service.replication import register_replication
+    from jobs_service.replication.stored import ONE_SHOT
+
+    if find_spec("aiohttp") is None:
+        raise typer.BadParameter(
+            "it needs aiohttp: pip install 'jobs-service[replication]'", param_hint="--replications"
+        )
+    if ONE_SHOT not in service.handlers:
+        register_replication(service)

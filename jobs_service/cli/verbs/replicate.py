@@ -1,0 +1,288 @@
+"""`replicate` and `replications`: copies between CouchDB's databases, as jobs. Floor: command line."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import exits, output, session, values
+from jobs_service.cli.names import printable, shown
+from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.cli.tables import Column
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobEvent, JobsService
+    from jobs_service.replication.options import ReplicationOptions
+
+SourceArgument = Annotated[
+    str | None, typer.Argument(metavar="SOURCE", help="URL of the database to copy: http://host:5984/name.")
+]
+TargetArgument = Annotated[str | None, typer.Argument(metavar="TARGET", help="URL of the database to copy to.")]
+DocumentOption = Annotated[
+    str | None,
+    typer.Option("--from-document", metavar="FILE|-", help="Take everything from a document of CouchDB's _replicator."),
+]
+ContinuousOption = Annotated[bool, typer.Option("--continuous", help="Go on for ever with what changes.")]
+CreateOption = Annotated[bool, typer.Option("--create-target", help="Create the target where it is missing.")]
+FilterOption = Annotated[
+    str | None, typer.Option("--filter", metavar="DESIGN/NAME", help="Copy what a filter of the source lets through.")
+]
+DocIdOption = Annotated[
+    list[str] | None, typer.Option("--doc-id", metavar="ID", help="Copy this document; may be given several times.")
+]
+SelectorOption = Annotated[
+    str | None, typer.Option("--selector", metavar="JSON", help="Copy the documents that match a selector.")
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Fail when the target refuses a document for good, instead of going past it.")
+]
+MissingOption = Annotated[
+    bool, typer.Option("--fail-if-missing", help="Fail when a database is not there, instead of trying for ever.")
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for its end, with its progress.")]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
+]
+
+COLUMNS = (
+    Column("id"),
+    Column("status", status=True),
+    Column("kind"),
+    Column("written", right=True),
+    Column("skipped", right=True, nothing="0"),
+    Column("pending", right=True),
+    Column("source"),
+    Column("target"),
+    Column("note", cut=True),
+)
+
+
+def replicate(
+    context: typer.Context,
+    source: SourceArgument = None,
+    target: TargetArgument = None,
+    document: DocumentOption = None,
+    continuous: ContinuousOption = False,
+    create_target: CreateOption = False,
+    filter: FilterOption = None,
+    doc_ids: DocIdOption = None,
+    selector: SelectorOption = None,
+    strict: StrictOption = False,
+    fail_if_missing: MissingOption = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a CouchDB database to another one, as a job.
+
+    Prints the job's id. A daemon that was started with `serve --replications` runs it. The same replication is one
+    job, which goes on from its checkpoint whenever it is asked for again. A password in an address is shown nowhere
+    again; env:NAME and file:PATH in its place name one that the daemon knows. With --wait the exit code is 0 when
+    everything has been copied, and 1 when it has failed.
+    """
+    if timeout is not None and not wait:
+        raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
+    if wait and continuous:
+        raise typer.BadParameter("it never ends; leave --wait or --continuous out", param_hint="--wait")
+    seconds = None if timeout is None else values.duration(timeout, "--timeout")
+    given: dict[str, Any] = {
+        "continuous": continuous,
+        "create_target": create_target,
+        "filter": filter,
+        "doc_ids": tuple(doc_ids) if doc_ids else None,
+        "selector": None if selector is None else _json(selector, "--selector"),
+        "strict": strict,
+        "on_missing": "fail" if fail_if_missing else "retry",
+    }
+    options = _options(source, target, document, given)
+
+    async def add(jobs: JobsService) -> Job:
+        from jobs_service.replication.api import replicate_as
+
+        return await replicate_as(jobs, options)
+
+    async def body(jobs: JobsService) -> Job | JobEvent:
+        job = await add(jobs)
+        return await _end_of(jobs, job, seconds) if wait else job
+
+    found = session.run(context, store, body, rehearsal=add, supervise=wait)
+    if as_json:
+        output.json_line(output.event_json(found) if wait else _job_json(found))
+    elif wait:
+        _print_result(found)
+    else:
+        output.line(shown(found.id))
+    if wait and found.outcome != "succeeded":
+        why = "" if found.error is None else f": {output.error_text(found.error)}"
+        raise exits.AnswerIsNo(f"the replication {output.status_text(found)}{why}")
+
+
+def replications(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show all replications: what they do, how far they are.
+
+    Pending are the changes that are still to come, as far as the source says; the note is a job's rate, or why it
+    failed last.
+    """
+
+    async def body(jobs: JobsService) -> list[dict[str, Any]]:
+        from jobs_service.replication.api import replications as found
+
+        return [_row(job) async for job in found(jobs)]
+
+    output.rows(COLUMNS, session.run(context, store, body), _cells, as_json, "there are no replications")
+
+
+def _options(source: str | None, target: str | None, document: str | None, given: dict[str, Any]) -> ReplicationOptions:
+    from jobs_service.replication.errors import InvalidEndpoint
+    from jobs_service.replication.options import InvalidReplication, ReplicationOptions
+
+    try:
+        if document is not None:
+            if source is not None:
+                raise typer.BadParameter("the document has source and target; leave SOURCE and TARGET out")
+            options = ReplicationOptions.from_document(_json(_text_of(document), "--from-document"))
+        elif source is None or target is None:
+            raise typer.BadParameter("name SOURCE and TARGET, or a document with --from-document")
+        else:
+            options = ReplicationOptions.from_data({"source": source, "target": target, **given})
+        options.ids("", None)  # finds what is wrong with the addresses
+        return options
+    except (InvalidReplication, InvalidEndpoint) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return values.strict_json(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def _text_of(file: str) -> str:
+    try:
+        if file == "-":
+            return values.whole(sys.stdin.buffer).decode()
+        with open(file, "rb") as opened:
+            return values.whole(opened).decode()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint="--from-document") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint="--from-document") from None
+
+
+async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
+    import asyncio
+
+    from jobs_service.cli.signals import while_read
+
+    try:
+        async with while_read(), asyncio.timeout(seconds), jobs.subscribe(job.type, job.id) as events:
+            with _Bar() as bar:
+                async for event in events:
+                    bar.show(event)
+    except TimeoutError:
+        raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} did not finish within {seconds:g} s") from None
+    if event.state == "removed":
+        raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
+    return event
+
+
+class _Bar:
+    """A progress bar on a terminal; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> _Bar:
+        if sys.stderr.isatty():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"))
+            self._progress = Progress(*columns, TimeElapsedColumn(), console=output.console(stderr=True))
+            self._progress.start()
+            self._task = self._progress.add_task("ready", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, event: JobEvent) -> None:
+        """Show what a job does."""
+        if self._progress is None:
+            return
+        said = event.progress
+        words = output.status_text(event) if said is None else printable(said.message)
+        figures = {} if said is None else {"completed": said.done, "total": said.total}
+        self._progress.update(self._task, description=words, **figures)
+
+
+def _print_result(event: Job | JobEvent) -> None:
+    result = event.result if isinstance(event.result, dict) else {}
+    if event.outcome != "succeeded":
+        return
+    if result.get("no_changes"):
+        output.line("no changes")
+        return
+    output.line(f"{output.many(int(result.get('docs_written', 0)), 'document')} written")
+    for skipped in result.get("skipped", ()):
+        why = skipped.get("reason") or skipped.get("error")
+        exits.say(f"skipped: {skipped.get('id')!r}, revision {skipped.get('rev')}: {why}")
+
+
+def _job_json(job: Job | JobEvent) -> dict[str, Any]:
+    from jobs_service import Job
+
+    assert isinstance(job, Job)
+    return output.job_json(job)
+
+
+def _row(job: Job) -> dict[str, Any]:
+    data = job.data if isinstance(job.data, dict) else {}
+    options, statistics = data.get("options") or {}, data.get("statistics") or {}
+    if isinstance(job.result, dict) and job.state == "finished":
+        statistics = job.result
+    said = job.progress
+    pending = None if said is None or said.total is None or job.state != "running" else said.total - said.done
+    error = None if job.error is None else {"type": job.error.type, "message": job.error.message}
+    return {
+        "id": shown(job.id),
+        "type": shown(job.type),
+        "status": output.status_text(job),
+        "continuous": bool(options.get("continuous")),
+        "source": _url(options.get("source")),
+        "target": _url(options.get("target")),
+        "docs_written": statistics.get("docs_written", 0),
+        "doc_write_failures": statistics.get("doc_write_failures", 0),
+        "changes_pending": pending,
+        "progress": None if said is None else output.progress_json(said),
+        "error": error,
+    }
+
+
+def _url(endpoint: Any) -> str:
+    return str(endpoint.get("url")) if isinstance(endpoint, dict) else str(endpoint)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    pending, error, said = row["changes_pending"], row["error"], row["progress"]
+    note = ""
+    if error is not None and row["status"] != "running":
+        note = f"{error['type']}: {error['message']}"
+    elif said is not None and row["status"] == "running":
+        note = said["message"]
+    return [
+        row["id"],
+        row["status"],
+        "continuous" if row["continuous"] else "once",
+        f"{row['docs_written']:,}",
+        f"{row['doc_write_failures']:,}",
+        "" if pending is None else f"{pending:,.0f}",
+        printable(row["source"]),
+        printable(row["target"]),
+        printable(note.replace("\n", " ")),
+    ]

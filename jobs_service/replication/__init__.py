@@ -1,0 +1,15 @@
+"""Replication between two databases that speak CouchDB's HTTP protocol, as a job."""
+
+from jobs_service.replication.api import register_replication, replicate, replicate_document, replications
+from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.options import InvalidReplication, ReplicationOptions
+
+__all__ = [
+    "InvalidReplication",
+    "ReplicationError",
+    "ReplicationOptions",
+    "register_replication",
+    "replicate",
+    "replicate_document",
+    "replications",
+]

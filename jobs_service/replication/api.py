@@ -1,0 +1,124 @@
+"""Asking for replications, and having them run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Unpack
+
+from jobs_service import Job, JobNotFound, JobsService, JobState, JobTransaction, NoTypeTimeout, RunningJob
+from jobs_service.replication.endpoint import SecretSource
+from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.stored import (
+    CONTINUOUS,
+    ONE_SHOT,
+    installation_id,
+    keep_credentials,
+    masked,
+    sweep_credentials,
+)
+from jobs_service.runner.options import Options
+
+_TYPE_TIMEOUT: Final = 60.0
+"""What the types are made with where nobody has run a replication yet: the handlers' default."""
+
+
+async def replicate(
+    jobs: JobsService, source: str | Mapping[str, Any], target: str | Mapping[str, Any], **options: Any
+) -> Job:
+    """Add a replication as a job. The same replication is one job, however often it is asked for.
+
+    Of one that waits or fails, the options are the new ones; one that runs keeps its own. One that has ended, or that
+    runs and will end, runs once more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of
+    one that is not continuous.
+
+    Args:
+        jobs: the service; it need not run replications itself.
+        source, target: URLs, or objects as in `_replicator`. Credentials in them are kept in the store and shown
+            nowhere; `env:NAME`, `file:PATH` and `secret:NAME` in the place of a password name one that the program has
+            which runs the job.
+        options: see ReplicationOptions.
+
+    Returns:
+        The job.
+
+    Raises:
+        InvalidReplication, InvalidEndpoint: an option or an endpoint that cannot be.
+        StoreError: the store failed.
+    """
+    return await replicate_as(jobs, ReplicationOptions.from_data({"source": source, "target": target, **options}))
+
+
+async def replicate_document(jobs: JobsService, document: Any) -> Job:
+    """Add a replication that a document of CouchDB's `_replicator` describes, as `replicate` does.
+
+    Args:
+        jobs: the service.
+        document: the JSON object.
+    """
+    return await replicate_as(jobs, ReplicationOptions.from_document(document))
+
+
+async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
+    """Add a replication as a job; see `replicate`."""
+    type, new = CONTINUOUS if options.continuous else ONE_SHOT, uuid.uuid4().hex
+
+    async def add(tx: JobTransaction) -> Job:
+        installation = await installation_id(tx, new)
+        # The code of a filter is at the source, which may be away now: the name stands for it in the job's id.
+        id = options.ids(installation, options.filter)[0]
+        await _make_type(tx, type)
+        data = {"installation": installation, "options": masked(options)}
+        try:
+            there = await tx.get(type, id)
+        except JobNotFound:
+            keep_credentials(tx, type, id, options)
+            return await tx.add(type, id, data)
+        is_running = there.state is JobState.RUNNING
+        keep_credentials(tx, type, id, options, are_needed=is_running)  # its data stays as it is
+        if is_running and options.continuous:
+            return there
+        return await tx.add(type, id, {**(there.data or {}), **data}, if_exists="resubmit")
+
+    job = await jobs.transact(add)
+    await sweep_credentials(jobs)
+    return job
+
+
+def register_replication(jobs: JobsService, *, secrets: SecretSource | None = None, **options: Unpack[Options]) -> None:
+    """Have a service's `run` run replications.
+
+    Args:
+        jobs: the service.
+        secrets: gives what `secret:NAME` stands for, given the name; plain or a coroutine function.
+        options: of both handlers, see HandlerOptions; a replication is tried for ever unless `max_attempts` is given.
+
+    Raises:
+        InvalidSettings: an option outside its range, or a service that runs replications already.
+    """
+    from jobs_service.replication.job import run_replication  # needs aiohttp, which asking for replications does not
+
+    given: Options = {"max_attempts": None, **options}
+    takes_turns: Options = {**given, "continuous": True}
+
+    @jobs.handler(ONE_SHOT, **given)
+    async def replicate_once(job: RunningJob) -> dict[str, Any]:
+        return await run_replication(jobs, job, secrets)
+
+    @jobs.handler(CONTINUOUS, **takes_turns)
+    async def replicate_for_ever(job: RunningJob) -> dict[str, Any]:
+        return await run_replication(jobs, job, secrets)
+
+
+async def replications(jobs: JobsService) -> AsyncIterator[Job]:
+    """Yield the jobs of all replications."""
+    for type in (ONE_SHOT, CONTINUOUS):
+        async for job in jobs.list(type):
+            yield job
+
+
+async def _make_type(tx: JobTransaction, type: str) -> None:
+    try:
+        await tx.get_type_timeout(type)
+    except NoTypeTimeout:
+        await tx.set_type_timeout(type, _TYPE_TIMEOUT)

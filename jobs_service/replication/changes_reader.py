@@ -1,0 +1,100 @@
+"""Reads the source's feed of changes into the queue, and connects again when the feed breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Final
+
+from jobs_service.replication.change_queue import ChangeQueue
+from jobs_service.replication.contract import Change, Database, EndOfChanges, Refusal, Seq
+from jobs_service.replication.errors import MaxBackoff, ReplicationError
+from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.tally import Tally
+
+FIRST_PAUSE: Final = 0.25
+"""Seconds before the feed is asked for again after an error; they double with each that follows."""
+
+LONGEST_PAUSE: Final = 30.0
+
+
+class ChangesReader:
+    """Follows the feed of changes of one source.
+
+    Args:
+        source: the database.
+        queue: takes the rows.
+        options: of the replication.
+        tally: counts rows, and documents whose ids are too long.
+        since: the sequence to begin after.
+    """
+
+    def __init__(
+        self, source: Database, queue: ChangeQueue, options: ReplicationOptions, tally: Tally, since: Seq
+    ) -> None:
+        self._source = source
+        self._queue = queue
+        self._options = options
+        self._tally = tally
+        self._feed = options.feed()
+        self._since = since
+        self._heard = False
+
+    async def run(self) -> None:
+        """Read until the feed ends, a continuous one for ever; then close the queue.
+
+        A feed that breaks after it has told something is asked for again without limit, from the last sequence; one
+        that tells nothing as often as requests are repeated.
+
+        Raises:
+            ReplicationError: the feed cannot be read.
+        """
+        pause, left = FIRST_PAUSE, self._options.retries_per_request
+        while True:
+            since, self._heard = self._since, False
+            try:
+                has_ended = await self._read()
+            except ReplicationError as error:
+                if not error.transient or isinstance(error, MaxBackoff):
+                    raise
+                if self._since != since:
+                    pause, left = FIRST_PAUSE, self._options.retries_per_request
+                    continue
+                if not self._heard:
+                    if not left:
+                        raise
+                    left -= 1
+            else:
+                if has_ended and not self._options.continuous:
+                    self._queue.close()
+                    return
+                pause, left = FIRST_PAUSE, self._options.retries_per_request
+                if self._since != since:
+                    continue
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _read(self) -> bool:
+        """Read one answer, and return whether it had an end."""
+        async with aclosing(self._source.changes(self._since, self._feed)) as rows:
+            async for row in rows:
+                if isinstance(row, Change):
+                    await self._take(row)
+                elif isinstance(row, EndOfChanges):
+                    if row.last_seq is not None and row.last_seq != self._since:
+                        self._since = row.last_seq
+                        await self._queue.put(row)
+                    return True
+                else:
+                    self._heard = True
+        return False
+
+    async def _take(self, change: Change) -> None:
+        self._tally.rows += 1
+        most = self._options.max_document_id_length
+        if most is not None and len(change.id.encode(errors="surrogatepass")) > most:
+            self._tally.skip(Refusal(change.id, change.revs[0] if change.revs else None, "id_too_long"))
+        elif change.id:  # old servers could have a document with an empty id, which nobody can read
+            await self._queue.put(change)
+        if change.seq is not None:
+            self._since = change.seq

@@ -1,0 +1,222 @@
+"""Checkpoints: how far a replication has come, written to both databases so that a later run goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Final
+
+from jobs_service.replication.contract import Database, DatabaseInfo, Seq
+from jobs_service.replication.errors import LocalConflict, ReplicationError
+from jobs_service.replication.replication_id import VERSION
+from jobs_service.replication.statistics import Statistics
+from jobs_service.replication.tasks import run_together
+
+LOWEST_SEQ: Final = 0
+"""The sequence before all changes, on every server."""
+
+MOST_HISTORY: Final = 50
+"""Sessions that a checkpoint remembers: CouchDB's number."""
+
+_ANY_TIME: Final = "0"
+"""The start time of servers that have none, which is compared with nothing."""
+
+
+class CheckpointFailed(ReplicationError):
+    """A checkpoint could not be written: the run ends, and the next one goes on from the checkpoint before."""
+
+    transient = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """Where two logs agree for the last time.
+
+    Attributes:
+        seq: the source's sequence up to which the target has everything.
+        history: the sessions up to there, newest first.
+    """
+
+    seq: Seq = LOWEST_SEQ
+    history: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def statistics(self) -> Statistics:
+        """What had been counted by then."""
+        return Statistics.from_data(self.history[0]) if self.history else Statistics()
+
+
+def common_ancestor(source_log: Mapping[str, Any] | None, target_log: Mapping[str, Any] | None) -> Ancestor:
+    """Find the last checkpoint that both databases know.
+
+    Of one session the two may have different records: a run that was killed has written the source's alone, and a
+    database that was restored from a backup has an old one. Then the earlier one counts, whoever has it: beyond it
+    the target may lack what the source has.
+
+    Args:
+        source_log, target_log: the checkpoint documents of the databases, None where there is none.
+    """
+    source, target = source_log or {}, target_log or {}
+    session = source.get("session_id")
+    if session is not None and session == target.get("session_id"):
+        log = _earlier(_with_counters(source), _with_counters(target))
+        return Ancestor(log.get("source_last_seq", LOWEST_SEQ), _history_of(log))
+    return _ancestor_in_histories(_history_of(source), _history_of(target))
+
+
+class Checkpoints:
+    """The checkpoint documents of one run of a replication.
+
+    Args:
+        source, target: the databases.
+        ids: the replication's ids, of all versions, newest first.
+        started: when this run began.
+    """
+
+    def __init__(self, source: Database, target: Database, ids: Sequence[str], started: datetime) -> None:
+        self._source = source
+        self._target = target
+        self._ids = ids
+        self._started = started
+        self._ancestor = Ancestor()
+        self._revisions: dict[str, str | None] = {}
+        self._instances: tuple[str, str] = (_ANY_TIME, _ANY_TIME)
+
+    async def find(self, source_info: DatabaseInfo, target_info: DatabaseInfo) -> Ancestor:
+        """Read the logs of both databases, and return where they agree.
+
+        Args:
+            source_info, target_info: what the databases say of themselves; their instances must stay the same until
+                the last checkpoint, or what was written since may be lost with a server that was killed.
+        """
+        self._instances = (source_info.instance_start_time, target_info.instance_start_time)
+        logs: dict[str, dict[str, Any] | None] = {}
+
+        async def read(database: Database, which: str) -> None:
+            logs[which] = await self._read(database, which)
+
+        await run_together(read(self._source, "source"), read(self._target, "target"))
+        self._ancestor = common_ancestor(logs["source"], logs["target"])
+        return self._ancestor
+
+    async def write(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> dict[str, Any]:
+        """Have both databases make durable what they have, and write to both how far that is: source, then target.
+
+        Args:
+            session_id: of this run.
+            start_seq: the sequence that this run began with.
+            seq: the sequence up to which everything has been copied.
+            statistics: what has been counted up to now.
+
+        Returns:
+            What was written.
+
+        Raises:
+            CheckpointFailed: a database cannot commit, was started anew since, or has another's checkpoint.
+        """
+        await self._commit()
+        log = self._log(session_id, start_seq, seq, statistics)
+        await self._put(self._source, "source", log)
+        await self._put(self._target, "target", log)
+        return log
+
+    async def _read(self, database: Database, which: str) -> dict[str, Any] | None:
+        for id in self._ids:
+            log = await database.local(id)
+            if log is not None:
+                # A log of an older version is written anew under the present id.
+                self._revisions[which] = log.get("_rev") if id == self._ids[0] else None
+                return log
+        self._revisions[which] = None
+        return None
+
+    async def _commit(self) -> None:
+        source, target = await asyncio.gather(
+            self._source.ensure_full_commit(), self._target.ensure_full_commit(), return_exceptions=True
+        )
+        for which, answer in (("source", source), ("target", target)):
+            if isinstance(answer, ReplicationError):
+                raise CheckpointFailed(f"the {which} did not commit: {answer}") from answer
+            if isinstance(answer, BaseException):
+                raise answer
+        changed = [
+            which
+            for which, before, now in zip(("source", "target"), self._instances, (source, target), strict=True)
+            if _ANY_TIME not in (before, now) and before != now
+        ]
+        if changed:
+            raise CheckpointFailed(
+                f"the server of the {' and the '.join(changed)} was started anew since the run began"
+            )
+
+    def _log(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> dict[str, Any]:
+        session = {
+            "session_id": session_id,
+            "start_time": _http_time(self._started),
+            "end_time": _http_time(datetime.now(UTC)),
+            "start_last_seq": start_seq,
+            "end_last_seq": seq,
+            "recorded_seq": seq,
+            **statistics.to_data(),
+        }
+        return {
+            "session_id": session_id,
+            "source_last_seq": seq,
+            "replication_id_version": VERSION,
+            "history": [session, *self._ancestor.history][:MOST_HISTORY],
+        }
+
+    async def _put(self, database: Database, which: str, log: dict[str, Any]) -> None:
+        revision = self._revisions[which]
+        body = {**log, "_rev": revision} if revision else log
+        try:
+            self._revisions[which] = await database.put_local(self._ids[0], body)
+        except LocalConflict as conflict:
+            # An earlier try of this run may have been written though its answer was lost.
+            there = await database.local(self._ids[0]) or {}
+            if there.get("session_id") != log["session_id"]:
+                problem = f"the checkpoint on the {which} was written by somebody else: {conflict}"
+                raise CheckpointFailed(problem) from conflict
+            self._revisions[which] = await database.put_local(self._ids[0], {**log, "_rev": there["_rev"]})
+        except ReplicationError as error:
+            problem = f"the checkpoint could not be written to the {which}: {error}"
+            raise CheckpointFailed(problem, status=error.status, transient=error.transient) from error
+
+
+def _ancestor_in_histories(source: tuple[Mapping[str, Any], ...], target: tuple[Mapping[str, Any], ...]) -> Ancestor:
+    """Walk both histories at the same pace, newest first, and look each session up in what is left of the other."""
+    for position, (ours, theirs) in enumerate(zip(source, target, strict=False)):
+        if (same := _same_session(ours, target[position:])) is not None:
+            return Ancestor(_earlier(ours, same).get("recorded_seq", LOWEST_SEQ), source[position + 1 :])
+        if (same := _same_session(theirs, source[position + 1 :])) is not None:
+            return Ancestor(_earlier(same, theirs).get("recorded_seq", LOWEST_SEQ), target[position + 1 :])
+    return Ancestor()
+
+
+def _with_counters(log: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a log with the counters of its last session."""
+    history = _history_of(log)
+    return {**history[0], **log} if history else log
+
+
+def _same_session(session: Mapping[str, Any], history: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any] | None:
+    id = session.get("session_id")
+    return None if id is None else next((each for each in history if id == each.get("session_id")), None)
+
+
+def _earlier(source: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the one of two records of the same session that was written first: its counters tell, they only grow."""
+    ours, theirs = Statistics.from_data(source), Statistics.from_data(target)
+    return target if theirs.missing_checked < ours.missing_checked else source
+
+
+def _history_of(log: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    history = log.get("history")
+    return tuple(each for each in history if isinstance(each, dict)) if isinstance(history, list) else ()
+
+
+def _http_time(time: datetime) -> str:
+    return format_datetime(time, usegmt=True)

@@ -1,0 +1,101 @@
+"""Cookies of `/_session`: asked for, renewed in time, and renewed once for all who notice that one has ended."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Final, Literal
+
+from jobs_service.replication.errors import RequestFailed, Unauthorized
+
+RENEW_AFTER: Final = 550.0
+"""Seconds after which a cookie without Max-Age is renewed."""
+SHARE: Final = 0.9
+"""The share of Max-Age after which one is renewed."""
+LEAST_BETWEEN: Final = 5.0
+"""Seconds between two renewals: a server whose cookies do not hold is not asked in a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswer:
+    """What POST /_session was answered."""
+
+    status: int
+    set_cookie: Iterable[str] = ()
+    www_authenticate: bool = False
+
+
+Ask = Callable[[bool], Awaitable[SessionAnswer]]
+"""Asks for a cookie; the argument tells whether to show the credentials to `_session` by Basic as well."""
+
+
+class CookieSession:
+    """The cookie of one endpoint. `mode` becomes "basic" where the server gives out none."""
+
+    def __init__(self, ask: Ask, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.mode: Literal["cookie", "basic"] = "cookie"
+        self._ask = ask
+        self._clock = clock
+        self._with_basic = False
+        self._cookie: str | None = None
+        self._taken_at = 0.0
+        self._renew_at = 0.0
+        self._renewing = asyncio.Lock()
+
+    async def cookie(self) -> str | None:
+        """The present cookie as `AuthSession=...`, asked for where there is none; None: use Basic.
+
+        Raises `Unauthorized` where the server does not accept the credentials.
+        """
+        if self.mode == "cookie" and (self._cookie is None or self._clock() >= self._renew_at):
+            await self._renew(self._cookie)
+        return self._cookie if self.mode == "cookie" else None
+
+    async def refused(self, used: str | None) -> bool:
+        """A request with this cookie was answered 401 or 403; True: it is worth another try at once."""
+        if used is None:
+            return False
+        if used != self._cookie or self.mode == "basic":
+            return True
+        if self._clock() - self._taken_at < LEAST_BETWEEN:
+            return False
+        await self._renew(used)
+        return True
+
+    def given(self, set_cookie: Iterable[str]) -> None:
+        """Take the cookie that an answer brought, as servers give one shortly before the old one ends."""
+        for text in set_cookie:
+            try:
+                found = SimpleCookie(text).get("AuthSession")
+            except CookieError:
+                continue
+            if found is not None and found.value:
+                cookie, now = f"AuthSession={found.value}", self._clock()
+                if cookie != self._cookie:
+                    age = str(found["max-age"])
+                    self._cookie, self._taken_at = cookie, now
+                    self._renew_at = now + (int(age) * SHARE if age.isdigit() else RENEW_AFTER)
+
+    async def _renew(self, old: str | None) -> None:
+        async with self._renewing:
+            if self._cookie != old or self.mode == "basic":
+                return  # Another has renewed it meanwhile.
+            answer = await self._ask(self._with_basic)
+            if answer.status == 401 and answer.www_authenticate and not self._with_basic:
+                self._with_basic = True
+                answer = await self._ask(True)
+            if answer.status in (404, 405):
+                self.mode = "basic"
+                return
+            if answer.status in (401, 403):
+                raise Unauthorized("the server gives out no session to these credentials", status=answer.status)
+            if answer.status != 200:
+                message = f"the server answered {answer.status} when asked for a session"
+                raise RequestFailed(message, status=answer.status, transient=True)
+            self.given(answer.set_cookie)
+            if self._cookie is None:
+                self.mode = "basic"
+            elif self._cookie == old:
+                self._taken_at = self._clock()
+                self._renew_at = self._taken_at + LEAST_BETWEEN

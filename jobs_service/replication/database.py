@@ -1,0 +1,375 @@
+"""A database behind CouchDB's HTTP protocol: what the pipeline asks of it, as requests."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from jobs_service.replication.bulk_answers import assigned, refusal_of
+from jobs_service.replication.changes_feed import PAGE, feed_request, lines_of, page_of
+from jobs_service.replication.contract import (
+    Change,
+    ChangesFeed,
+    DatabaseInfo,
+    Document,
+    EndOfChanges,
+    Heartbeat,
+    Missing,
+    Refusal,
+    Seq,
+)
+from jobs_service.replication.endpoint import Endpoint, SecretSource, parse_endpoint
+from jobs_service.replication.errors import (
+    BadBatch,
+    DatabaseMissing,
+    Forbidden,
+    InvalidEndpoint,
+    LocalConflict,
+    MissingStub,
+    NotSupported,
+    ProtocolError,
+    ReplicationError,
+    RequestFailed,
+    TooLarge,
+    Unauthorized,
+    UploadBroken,
+)
+from jobs_service.replication.http import Answer, HttpClient, HttpSettings, Stream
+from jobs_service.replication.json_text import decoded, encoded
+from jobs_service.replication.multipart import Parts, content_type, related
+from jobs_service.replication.rate_limit import SHARED, RateLimiter
+from jobs_service.replication.revisions import of_json, of_multipart, queries, revisions_query
+
+MOST_ANSWER: Final = 8 << 20
+"""Bytes that the answer to one `_bulk_get` may have."""
+
+_LONGEST_URL: Final = 7000
+_SHORTEST_URL: Final = 200
+_GONE: Final = ("no_db_file", "Database does not exist.")
+_SILENT_BEATS: Final = 3
+_MOST_SHOWN: Final = 300
+
+
+async def open_database(
+    given: str | Mapping[str, Any] | Endpoint,
+    *,
+    what: str = "endpoint",
+    secrets: SecretSource | None = None,
+    settings: HttpSettings | None = None,
+) -> "HttpDatabase":
+    """A database from what describes its endpoint, its secrets resolved. Raises `InvalidEndpoint`."""
+    endpoint = given if isinstance(given, Endpoint) else parse_endpoint(given, what=what)
+    return HttpDatabase(await endpoint.resolved(secrets), settings)
+
+
+class HttpDatabase:
+    """A `Database` over HTTP. Close it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: HttpSettings | None = None,
+        limiter: RateLimiter = SHARED,
+        most_answer: int = MOST_ANSWER,
+    ) -> None:
+        self._http = HttpClient(endpoint, settings, limiter)
+        self._most_answer = most_answer
+        self._longest_url = _LONGEST_URL
+        self._broken: dict[tuple[str, str], int] = {}
+        """Uploads whose connection ended half-way, and how often: the third try asks before it sends."""
+        self._asks_first = True
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is, with its secrets."""
+        return self._http.endpoint
+
+    @property
+    def masked(self) -> str:
+        """The address, fit to be shown."""
+        return self._http.endpoint.masked
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.close()
+
+    async def info(self) -> DatabaseInfo:
+        """What the database says of itself."""
+        answer = await self._http.request("GET")
+        form = _form(answer)
+        if answer.status != 200:
+            raise self._error("GET", "", answer)
+        if "update_seq" not in form:
+            raise DatabaseMissing(f"there is no database at {self.masked}")
+        start, count = str(form.get("instance_start_time", "0")), form.get("doc_count", 0)
+        return DatabaseInfo(str(form.get("db_name", "")), form["update_seq"], start, count, form)
+
+    async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
+        """Create the database; False: it was there."""
+        query = [
+            (name, value if isinstance(value, str) else json.dumps(value)) for name, value in (parameters or {}).items()
+        ]
+        answer = await self._http.request("PUT", query=query)
+        if answer.status == 412:
+            return False
+        if answer.status not in (200, 201, 202):
+            raise self._error("PUT", "", answer)
+        return True
+
+    async def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
+        """The rows after `since`."""
+        if feed.continuous:
+            method, query, body = feed_request(since, feed, feed.limit)
+            silent = _SILENT_BEATS * feed.heartbeat
+            async with self._http.stream(method, "/_changes", query=query, body=body, read_timeout=silent) as stream:
+                await self._expect(stream, method, "/_changes")
+                async for row in lines_of(stream.chunks):
+                    yield row
+            return
+        left = feed.limit
+        while True:
+            count = PAGE if left is None else min(PAGE, left)
+            method, query, body = feed_request(since, feed, count)
+            answer = await self._http.request(method, "/_changes", query=query, body=body)
+            if answer.status != 200:
+                raise self._error(method, "/_changes", answer)
+            rows, end = page_of(answer.body)
+            for row in rows:
+                yield row
+            left = None if left is None else left - len(rows)
+            if len(rows) < count or left == 0:
+                yield end
+                return
+            since = end.last_seq
+
+    async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
+        """What the database lacks of these."""
+        answer = await self._post("/_revs_diff", encoded(revs))
+        if answer.status != 200:
+            raise self._error("POST", "/_revs_diff", answer)
+        found: dict[str, Missing] = {}
+        for id, form in _form(answer).items():
+            if not isinstance(form, Mapping):
+                raise ProtocolError("an answer of _revs_diff lacks an object where one belongs")
+            found[id] = Missing(tuple(form.get("missing", ())), tuple(form.get("possible_ancestors", ())))
+        return found
+
+    async def bulk_get(self, wanted: Sequence[tuple[str, str, Sequence[str]]]) -> list[list[Document | Refusal]]:
+        """Documents in one answer."""
+        docs = [{"id": id, "rev": rev} | ({"atts_since": list(since)} if since else {}) for id, rev, since in wanted]
+        query = [("revs", "true"), ("latest", "true"), ("attachments", "false")]
+        answer = await self._post("/_bulk_get", encoded({"docs": docs}), query, most=self._most_answer)
+        if answer.status in (400, 404, 405, 415, 501):
+            if self._is_gone(answer):
+                raise self._error("POST", "/_bulk_get", answer)
+            raise NotSupported(f"{self.masked} has no _bulk_get", status=answer.status)
+        if answer.status != 200:
+            raise self._error("POST", "/_bulk_get", answer)
+        results = _form(answer).get("results")
+        if not isinstance(results, list):
+            raise ProtocolError("an answer of _bulk_get lacks its results")
+        return assigned(wanted, results)
+
+    async def open_revs(
+        self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
+    ) -> AsyncGenerator[Document | Refusal, None]:
+        """These revisions, with the attachments that the ancestors lack."""
+        path = _path(id)
+        groups = self._groups(path, revs, ancestors)
+        while groups:
+            some, known = groups[0]
+            headers = {"Accept": "multipart/mixed, application/json"}
+            async with self._http.stream("GET", path, query=revisions_query(some, known), headers=headers) as stream:
+                if stream.status == 414:
+                    left = [rev for group, _ in groups for rev in group]
+                    self._longest_url //= 2
+                    if self._longest_url < _SHORTEST_URL:
+                        raise RequestFailed(f"{self.masked} finds every address too long", status=414)
+                    groups = self._groups(path, left, ancestors)
+                    continue
+                async with aclosing(self._revisions(id, stream, some, known)) as documents:
+                    async for each in documents:
+                        yield each
+            groups = groups[1:]
+
+    async def bulk_docs(self, documents: Sequence[bytes]) -> list[Refusal]:
+        """Write documents with the revisions that they have."""
+        body = b'{"new_edits":false,"docs":[' + b",".join(documents) + b"]}"
+        answer = await self._post("/_bulk_docs", body)
+        if answer.status == 413:
+            raise TooLarge(f"{self.masked} finds {len(documents)} documents of {len(body)} bytes too large", status=413)
+        if answer.status == 400:
+            raise BadBatch(f"{self.masked} refuses a batch of documents: {self._reason(answer)}", status=400)
+        if answer.status not in (200, 201, 202, 417):
+            raise self._error("POST", "/_bulk_docs", answer)
+        results = decoded(answer.body)
+        if not isinstance(results, list):
+            raise ProtocolError("an answer of _bulk_docs is no list")
+        refusals = [refusal_of(each) for each in results if isinstance(each, Mapping) and each.get("error")]
+        return [replace(each, reason=self.endpoint.redacted(each.reason)) for each in refusals]
+
+    async def put(self, document: Document) -> Refusal | None:
+        """Write one document, its attachments streamed."""
+        path, query = _path(document.id), [("new_edits", "false")]
+        key = (document.id, document.rev)
+        if not document.attachments:
+            answer = await self._http.request("PUT", path, query=query, body=encoded(document.body))
+        else:
+            kind, length, chunks = related(document.body, document.attachments)
+            headers = {"Content-Type": kind, "Content-Length": str(length)}
+            asks = self._asks_first and self._broken.get(key, 0) > 1
+            try:
+                answer = await self._http.upload(path, query=query, headers=headers, chunks=chunks, expect=asks)
+            except UploadBroken:
+                self._broken[key] = self._broken.get(key, 0) + 1
+                self._asks_first = not asks  # Where asking does not help the server may not know how to answer it.
+                raise
+        self._broken.pop(key, None)
+        return self._written(document, path, answer)
+
+    async def document(self, id: str) -> dict[str, Any] | None:
+        """The winning revision, or None."""
+        return await self._maybe(_path(id))
+
+    async def local(self, id: str) -> dict[str, Any] | None:
+        """The document `_local/ID`, or None."""
+        return await self._maybe(_local_path(id))
+
+    async def put_local(self, id: str, body: Mapping[str, Any]) -> str:
+        """Write `_local/ID`; returns its new revision."""
+        path = _local_path(id)
+        answer = await self._http.request("PUT", path, body=encoded({**body, "_id": f"_local/{id}"}))
+        if answer.status == 409:
+            raise LocalConflict(f"{self.masked}{path} was written by another", status=409)
+        if answer.status not in (200, 201, 202):
+            raise self._error("PUT", path, answer)
+        return str(_form(answer).get("rev", ""))
+
+    async def ensure_full_commit(self) -> str:
+        """Have what was written be durable; returns the instance's start time."""
+        answer = await self._post("/_ensure_full_commit", b"")
+        if answer.status not in (200, 201, 202):
+            raise self._error("POST", "/_ensure_full_commit", answer)
+        return str(_form(answer).get("instance_start_time", "0"))
+
+    async def _post(
+        self, path: str, body: bytes, query: Sequence[tuple[str, str]] = (), most: int | None = None
+    ) -> Answer:
+        return await self._http.request("POST", path, query=query, body=body, most=most)
+
+    async def _maybe(self, path: str) -> dict[str, Any] | None:
+        answer = await self._http.request("GET", path)
+        if answer.status == 404 and not self._is_gone(answer):
+            return None
+        if answer.status != 200:
+            raise self._error("GET", path, answer)
+        form = decoded(answer.body)
+        if not isinstance(form, dict):
+            raise ProtocolError(f"the answer to GET {self.masked}{path} is no object")
+        return form
+
+    def _groups(
+        self, path: str, revs: Sequence[str], ancestors: Sequence[str]
+    ) -> list[tuple[Sequence[str], Sequence[str]]]:
+        fixed = len(self._http.endpoint.url + path) + len(
+            "?revs=true&open_revs=%5B%5D&latest=true&att_encoding_info=true&atts_since=%5B%5D"
+        )
+        return queries(revs, ancestors, self._longest_url - fixed)
+
+    async def _revisions(
+        self, id: str, stream: Stream, revs: Sequence[str], ancestors: Sequence[str]
+    ) -> AsyncGenerator[Document | Refusal, None]:
+        kind, parameters = content_type(stream.headers.get("Content-Type", "application/json"))
+        if stream.status == 200 and kind.startswith("multipart/"):
+            async with aclosing(of_multipart(id, Parts(stream.chunks, parameters.get("boundary", "")))) as documents:
+                async for each in documents:
+                    yield each
+            return
+        body = b"".join([chunk async for chunk in stream.chunks])
+        answer = Answer(stream.status, stream.headers, body)
+        if stream.status == 404 and not self._is_gone(answer):
+            for rev in revs:
+                yield Refusal(id, rev, "not_found", self._reason(answer), 404)
+            return
+        if stream.status != 200:
+            raise self._error("GET", _path(id), answer)
+        for each in of_json(id, decoded(body), ancestors, partial(self._attachment, id)):
+            yield each
+
+    async def _attachment(self, id: str, name: str, rev: str, encoding: str | None) -> AsyncGenerator[bytes, None]:
+        path = f"{_path(id)}/{quote(name, safe='')}"
+        headers = {"Accept": "*/*", "Accept-Encoding": encoding or "identity"}
+        async with self._http.stream("GET", path, query=[("rev", rev)], headers=headers) as stream:
+            await self._expect(stream, "GET", path)
+            async for chunk in stream.chunks:
+                yield chunk
+
+    async def _expect(self, stream: Stream, method: str, path: str) -> None:
+        if stream.status != 200:
+            body = b"".join([chunk async for chunk in stream.chunks])
+            raise self._error(method, path, Answer(stream.status, stream.headers, body))
+
+    def _written(self, document: Document, path: str, answer: Answer) -> Refusal | None:
+        status, form = answer.status, _form(answer)
+        if status in (200, 201, 202):
+            return None
+        error, reason = str(form.get("error", "")), self.endpoint.redacted(str(form.get("reason", "")))
+        if status == 412 and error == "missing_stub":
+            raise MissingStub(f"{self.masked} lacks an attachment of {document.id!r}: {reason}", status=412)
+        if status in (400, 401, 403, 409, 413, 415, 417):
+            return Refusal(document.id, document.rev, error or _NAMES.get(status, str(status)), reason, status)
+        raise self._error("PUT", path, answer)
+
+    def _reason(self, answer: Answer) -> str:
+        return self.endpoint.redacted(_raw_reason(answer))[:_MOST_SHOWN]
+
+    def _is_gone(self, answer: Answer) -> bool:
+        return answer.status == 404 and _form(answer).get("reason") in _GONE
+
+    def _error(self, method: str, path: str, answer: Answer) -> ReplicationError:
+        status, reason = answer.status, self._reason(answer)
+        what = f"{method} {self.masked}{path} was answered {status}: {reason}"
+        if status == 401:
+            return Unauthorized(what, status=status)
+        if status == 403:
+            return Forbidden(what, status=status)
+        if status == 404 and (path == "" or self._is_gone(answer)):
+            return DatabaseMissing(f"there is no database at {self.masked}: {reason}", status=status)
+        if status == 413:
+            return TooLarge(what, status=status)
+        if path == "" and status == 400:
+            return InvalidEndpoint(what, status=status)
+        return RequestFailed(what, status=status)
+
+
+_NAMES: Final = {401: "unauthorized", 403: "forbidden", 413: "too_large", 415: "unsupported_media_type"}
+
+
+def _path(id: str) -> str:
+    prefix, _, rest = id.partition("/")
+    if prefix == "_design" and rest:
+        return f"/_design/{quote(rest, safe='')}"
+    return f"/{quote(id, safe='')}"
+
+
+def _local_path(id: str) -> str:
+    return f"/_local/{quote(id, safe='')}"
+
+
+def _form(answer: Answer) -> Mapping[str, Any]:
+    try:
+        form = decoded(answer.body)
+    except ProtocolError:
+        if answer.status < 400:
+            raise
+        return {}  # What stands before a server answers errors with pages.
+    return form if isinstance(form, Mapping) else {}
+
+
+def _raw_reason(answer: Answer) -> str:
+    form = _form(answer) if answer.status >= 400 else {}
+    text = ": ".join(str(form[name]) for name in ("error", "reason") if form.get(name))
+    return " ".join(text.split()) or "no reason given"

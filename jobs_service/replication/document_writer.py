@@ -1,0 +1,153 @@
+"""Writes documents to the target: many with one request, divided where they are refused, or one alone."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from jobs_service.replication.contract import Database, Document, Refusal
+from jobs_service.replication.decoding import decoded_document
+from jobs_service.replication.errors import BadBatch, RequestFailed, TooLarge
+from jobs_service.replication.json_text import encoded
+from jobs_service.replication.tally import Tally
+
+MOST_BYTES: Final = 4 << 20
+"""A request with documents is sent when it has grown to so many bytes: CouchDB's number."""
+
+_REFUSED_FOR_GOOD: Final = frozenset(
+    {
+        "unauthorized",
+        "forbidden",
+        "illegal_docid",
+        "doc_validation",
+        "bad_attachment",
+        "too_large",
+        "document_too_large",
+        "attachment_too_large",
+        "request_entity_too_large",
+        "unsupported_media_type",
+    }
+)
+_REFUSING_STATUS: Final = frozenset({401, 403, 413, 415})
+
+
+class _Encoded(NamedTuple):
+    """A document without attachments as it is sent."""
+
+    document: Document
+    json: bytes
+
+
+class DocumentWriter:
+    """Writes the documents of one batch of changes.
+
+    Args:
+        target: takes them.
+        tally: counts what was written and what was refused for good.
+        takes_encoded: whether attachments can be written as they are compressed; otherwise they are decoded.
+        most_bytes: of documents that wait to be written together.
+
+    Attributes:
+        bytes_added: of all documents that were added.
+    """
+
+    def __init__(
+        self, target: Database, tally: Tally, *, takes_encoded: bool = True, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._target = target
+        self._takes_encoded = takes_encoded
+        self._tally = tally
+        self._most_bytes = most_bytes
+        self._waiting: list[_Encoded] = []
+        self._bytes = 0
+        self.bytes_added = 0
+
+    async def add(self, document: Document) -> None:
+        """Write a document without attachments, together with others."""
+        json = encoded(document.body)
+        self._waiting.append(_Encoded(document, json))
+        self._bytes += len(json)
+        self.bytes_added += len(json)
+        if self._bytes >= self._most_bytes:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write the documents that wait."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if waiting:
+            await self._write(waiting)
+
+    async def put(self, document: Document) -> None:
+        """Write a document alone: with its attachments, or because it is a design document.
+
+        Raises:
+            ReplicationError: it may be taken another time; with attachments the source must be read again first.
+        """
+        if not self._takes_encoded:
+            document = decoded_document(document)
+        refusal = await self._target.put(document)
+        if refusal is not None and not document.attachments:
+            # Once more before it is left out: what stands in between may have refused it, and not the target.
+            refusal = await self._target.put(document)
+        if refusal is None:
+            self._tally.statistics.docs_written += 1
+            self._tally.bytes_written += sum(each.bytes_to_come for each in document.attachments)
+        elif is_for_good(refusal):
+            self._tally.skip(refusal)
+        else:
+            raise _failed(refusal)
+
+    async def _write(self, documents: list[_Encoded]) -> None:
+        try:
+            refusals = await self._target.bulk_docs([each.json for each in documents])
+        except (TooLarge, BadBatch) as error:
+            if len(documents) == 1:
+                # Alone it tells why: the reason counts that the target gives for this document.
+                await self._put_alone(documents[0].document, error)
+                return
+            half = len(documents) // 2
+            await self._write(documents[:half])
+            await self._write(documents[half:])
+            return
+        self._tally.statistics.docs_written += len(documents) - len(refusals)
+        self._tally.bytes_written += sum(len(each.json) for each in documents)
+        if refusals:
+            await self._settle(refusals, documents)
+
+    async def _settle(self, refusals: list[Refusal], documents: list[_Encoded]) -> None:
+        """Skip what the target refuses for good, and write alone what it has refused for another reason."""
+        by_revision = {(each.document.id, each.document.rev): each.document for each in documents}
+        by_id = {each.document.id: each.document for each in documents}
+        for refusal in refusals:
+            document = by_revision.get((refusal.id, refusal.rev or "")) or by_id.get(refusal.id)
+            if is_for_good(refusal):
+                rev = refusal.rev or (document.rev if document else None)
+                self._tally.skip(Refusal(refusal.id, rev, refusal.error, refusal.reason, refusal.status))
+            elif document is None:
+                raise _failed(refusal)
+            else:
+                await self.put(document)
+
+    async def _put_alone(self, document: Document, error: TooLarge | BadBatch) -> None:
+        try:
+            await self.put(document)
+        except (TooLarge, BadBatch, RequestFailed) as again:
+            if again.transient:
+                raise
+            what = "too_large" if isinstance(error, TooLarge) else "bad_request"
+            self._tally.skip(Refusal(document.id, document.rev, what, str(again), error.status))
+
+
+def is_for_good(refusal: Refusal) -> bool:
+    """Return whether a target will refuse this document at every other time as well."""
+    if refusal.error in _REFUSED_FOR_GOOD or refusal.status in _REFUSING_STATUS:
+        return True
+    return refusal.status in (400, None) and refusal.reason.startswith("Attachment name ")
+
+
+def _failed(refusal: Refusal) -> RequestFailed:
+    return RequestFailed(
+        f"the target did not write document {refusal.id!r}, revision {refusal.rev}: "
+        f"{refusal.error} {refusal.reason}".strip(),
+        status=refusal.status,
+        transient=True,
+    )

@@ -1,0 +1,388 @@
+"""Requests to one endpoint over aiohttp: repeated where that may help, slowed down together, and never unmasked.
+
+What may be shown of a request is its method and its address without the query; the exceptions of aiohttp, which know
+headers, are not chained to those that leave here.
+"""
+
+import asyncio
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from yarl import URL
+
+from jobs_service.replication.connections import FAILURES, connector_for, tls_context
+from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
+from jobs_service.replication.endpoint import Endpoint, Secret
+from jobs_service.replication.errors import MaxBackoff, RequestFailed, TooLarge, UploadBroken
+from jobs_service.replication.rate_limit import SHARED, RateLimiter
+from jobs_service.replication.upload import Upload
+
+_T = TypeVar("_T")
+Query = Sequence[tuple[str, str]]
+
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS: Final = 10
+_MOST_RENEWALS: Final = 2
+_SLOWEST: Final = 32 * 1024
+"""Bytes a second at which a body is sent at least, or the request has failed."""
+_PORTION: Final = 2**18
+_USER_AGENT: Final = "jobs-service replication"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """How requests are made; times in seconds."""
+
+    retries: int = 5
+    first_wait: float = 0.25
+    longest_wait: float = 300.0
+    budget: float = 60.0
+    """A request is repeated only within this time: half of that after which a job without errors counts as healthy."""
+    connect_timeout: float = 30.0
+    read_timeout: float = 30.0
+    """How long the other side may be silent."""
+    connections: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that was read completely."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer whose body is still coming."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    method: str
+    path: str
+    query: Query = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    upload: Upload | None = None
+    read_timeout: float | None = None
+    expect: bool = False
+
+
+class HttpClient:
+    """The connections to one endpoint, whose secrets are resolved. Use it on one event loop, and close it."""
+
+    def __init__(self, endpoint: Endpoint, settings: HttpSettings | None = None, limiter: RateLimiter = SHARED) -> None:
+        self.endpoint = endpoint
+        self.settings = settings or HttpSettings()
+        self._limiter = limiter
+        self._slots = asyncio.Semaphore(self.settings.connections)
+        self._session: aiohttp.ClientSession | None = None
+        self._opening = asyncio.Lock()
+        self._tls: ssl.SSLContext | bool = True
+        self._moved: dict[str, str] = {}
+        named = {name.lower() for name in endpoint.headers}
+        own = endpoint.password is not None and "authorization" not in named
+        self._cookies = CookieSession(self._ask_session) if own else None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        query: Query = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        most: int | None = None,
+        retries: int | None = None,
+    ) -> Answer:
+        """Send a request and read the answer.
+
+        Args:
+            method: GET, PUT, POST.
+            path: what follows the database's address, encoded, with the slash.
+            query: the query, not encoded.
+            headers: beside those of the endpoint; JSON is accepted and sent unless they say otherwise.
+            body: what to send.
+            most: bytes that the answer may have; beyond them `TooLarge` is raised.
+            retries: instead of the settings' number.
+
+        Returns:
+            Answer: with any status but 408, 429 and those from 500 on.
+
+        Raises:
+            RequestFailed: no answer, or one of these statuses, in all tries; MaxBackoff: 429 for too long.
+            Unauthorized: the server gives out no session to the credentials.
+        """
+        ask = _Ask(method, path, query, headers or {}, body)
+
+        async def read(response: aiohttp.ClientResponse) -> Answer:
+            collected = bytearray()
+            async for chunk in self._chunks(ask, response):
+                collected += chunk
+                if most is not None and len(collected) > most:
+                    raise TooLarge(f"the answer to {self._shown(ask)} has more than {most} bytes")
+            return Answer(response.status, response.headers, bytes(collected))
+
+        async with self._slots:
+            return await self._repeated(ask, read, self.settings.retries if retries is None else retries)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        read_timeout: float | None = None,
+    ) -> AsyncIterator[Stream]:
+        """As `request`, but the body comes in pieces; only what fails before the first of them is repeated.
+
+        `read_timeout` (seconds) is how long the server may be silent. A body that is cut off raises `RequestFailed`.
+        """
+        ask = _Ask(method, path, query, headers or {}, body, read_timeout=read_timeout)
+
+        async def keep(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+            return response
+
+        async with self._slots:
+            response = await self._repeated(ask, keep, self.settings.retries)
+            try:
+                yield Stream(response.status, response.headers, self._chunks(ask, response))
+            finally:
+                response.close()
+
+    async def upload(
+        self,
+        path: str,
+        *,
+        query: Query,
+        headers: Mapping[str, str],
+        chunks: AsyncGenerator[bytes, None],
+        expect: bool = False,
+    ) -> Answer:
+        """PUT a body that can be read only once, so the request is made once.
+
+        `expect` asks the server for its opinion before the body is sent.
+        """
+        async with self._slots, Upload(chunks) as upload:
+            ask = _Ask("PUT", path, query, headers, upload=upload, expect=expect)
+            response = await self._attempt(ask)
+            try:
+                if response.status == 429 or response.status == 408 or response.status >= 500:
+                    raise RequestFailed(
+                        f"{self._shown(ask)} was answered {response.status}", status=response.status, transient=True
+                    )
+                body = b"".join([chunk async for chunk in self._chunks(ask, response)])
+                return Answer(response.status, response.headers, body)
+            finally:
+                response.close()
+
+    async def _repeated(self, ask: _Ask, use: Callable[[aiohttp.ClientResponse], Awaitable[_T]], retries: int) -> _T:
+        wait, left, first_failure = self.settings.first_wait, retries, None
+        while True:
+            try:
+                response = await self._attempt(ask)
+                if response.status == 429:
+                    response.release()
+                    continue  # The limiter waits, and gives up at its longest pause.
+                if response.status != 408 and response.status < 500:
+                    try:
+                        return await use(response)
+                    except BaseException:
+                        response.close()
+                        raise
+                response.release()
+                failure = RequestFailed(
+                    f"{self._shown(ask)} was answered {response.status}", status=response.status, transient=True
+                )
+            except RequestFailed as error:
+                if not error.transient:
+                    raise
+                failure = error
+            first_failure = first_failure or time.monotonic()
+            if left <= 0 or time.monotonic() + wait - first_failure > self.settings.budget:
+                raise failure
+            await asyncio.sleep(wait)
+            left, wait = left - 1, min(wait * 2, self.settings.longest_wait)
+
+    async def _attempt(self, ask: _Ask) -> aiohttp.ClientResponse:
+        """One try, redirects and a renewed session included; the status is any."""
+        url = self.endpoint.url + ask.path
+        if ask.query:
+            url += "?" + "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in ask.query)
+        method, body, renewals = ask.method, ask.body, 0
+        url = self._moved.get(url, url)
+        for _ in range(_MOST_REDIRECTS):
+            key = (self.endpoint.url, ask.method)
+            if not await self._limiter.wait(key):
+                raise MaxBackoff(f"{self._shown(ask)}: the server asked to slow down for too long", status=429)
+            cookie, credentials = await self._credentials(url)
+            response = await self._send(ask, method, url, body, credentials)
+            status = response.status
+            if status == 429 or (status == 503 and "Retry-After" in response.headers):
+                self._limiter.refused(key)
+                return response
+            if status < 500:
+                self._limiter.succeeded(key)
+            if status in _REDIRECTS and "Location" in response.headers:
+                response.release()
+                target = str(URL(url, encoded=True).join(URL(response.headers["Location"], encoded=True)))
+                if ask.upload is not None:
+                    self._moved[url] = target
+                    raise RequestFailed(f"{self._shown(ask)} was sent elsewhere", status=status, transient=True)
+                url, method, body = target, *(("GET", None) if status == 303 else (method, body))
+                continue
+            if cookie is not None and self._cookies is not None:
+                self._cookies.given(response.headers.getall("Set-Cookie", ()))
+                if status in (401, 403) and renewals < _MOST_RENEWALS and await self._cookies.refused(cookie):
+                    renewals += 1
+                    if ask.upload is not None:
+                        response.release()
+                        raise RequestFailed(f"{self._shown(ask)} came after its session", status=401, transient=True)
+                    response.release()
+                    continue
+            return response
+        raise RequestFailed(f"{self._shown(ask)} was sent elsewhere more than {_MOST_REDIRECTS} times")
+
+    async def _send(
+        self, ask: _Ask, method: str, url: str, body: bytes | None, credentials: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        session = await self._opened()
+        if url.startswith("https://"):
+            await self._load_certificates()
+        read_timeout = ask.read_timeout or self.settings.read_timeout
+        headers: dict[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        headers |= {"Content-Type": "application/json"} if body is not None else {}
+        headers |= {**ask.headers, **credentials}
+        proxy = self.endpoint.proxy
+        if proxy is not None and proxy.user is not None and url.startswith("http://") and proxy.url.startswith("http"):
+            headers["Proxy-Authorization"] = _basic(proxy.user, proxy.password)
+        size = len(body) if body is not None else 0
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout + read_timeout + size / _SLOWEST) as deadline:
+
+                async def sent(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+                    async for chunk in chunks:
+                        deadline.reschedule(loop.time() + read_timeout + len(chunk) / _SLOWEST)
+                        yield chunk
+                    deadline.reschedule(loop.time() + read_timeout)
+
+                return await session.request(
+                    method,
+                    URL(url, encoded=True),
+                    data=sent(ask.upload.body()) if ask.upload is not None else _sendable(body),
+                    headers=headers,
+                    allow_redirects=False,
+                    expect100=ask.expect,
+                    timeout=aiohttp.ClientTimeout(
+                        total=None, sock_connect=self.settings.connect_timeout, sock_read=read_timeout
+                    ),
+                    **self._way(url),
+                )
+        except FAILURES as error:
+            if ask.upload is not None and ask.upload.error is not None:
+                raise ask.upload.error from None  # The attachment that was being sent failed, not this request.
+            if ask.upload is not None:
+                raise UploadBroken(str(self._failure(ask, error))) from None
+            raise self._failure(ask, error) from None
+
+    def _way(self, url: str) -> dict[str, Any]:
+        way: dict[str, Any] = {"ssl": self._tls} if url.startswith("https://") else {}
+        proxy = self.endpoint.proxy
+        if proxy is not None and not proxy.url.startswith("socks"):
+            way["proxy"] = URL(proxy.url, encoded=True)
+            if proxy.user is not None and way.get("ssl"):
+                way["proxy_headers"] = {"Proxy-Authorization": _basic(proxy.user, proxy.password)}
+        return way
+
+    async def _chunks(self, ask: _Ask, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in response.content.iter_any():
+                # A burst may be as large as the receive buffer: those who count bytes want smaller portions.
+                for start in range(0, len(chunk), _PORTION):
+                    yield chunk[start : start + _PORTION]
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failure(ask, error) from None
+
+    async def _credentials(self, url: str) -> tuple[str | None, dict[str, str]]:
+        endpoint = self.endpoint
+        if not (url + "/").startswith(endpoint.origin + "/"):
+            return None, {}  # Another host than the one that the credentials are for.
+        headers = {name: value.reveal() for name, value in endpoint.headers.items()}
+        if self._cookies is None or endpoint.password is None:
+            return None, headers
+        cookie = await self._cookies.cookie()
+        if cookie is None:
+            return None, {**headers, "Authorization": _basic(endpoint.user or "", endpoint.password)}
+        return cookie, {**headers, "Cookie": cookie}
+
+    async def _ask_session(self, with_basic: bool) -> SessionAnswer:
+        assert self.endpoint.password is not None
+        form = {"name": self.endpoint.user or "", "password": self.endpoint.password.reveal()}
+        url, body = self.endpoint.session_url, urlencode(form).encode()
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if with_basic:
+            headers["Authorization"] = _basic(self.endpoint.user or "", self.endpoint.password)
+        response = await self._send(_Ask("POST", "/_session"), "POST", url, body, headers)
+        try:
+            cookies = response.headers.getall("Set-Cookie", ())
+            return SessionAnswer(response.status, cookies, "WWW-Authenticate" in response.headers)
+        finally:
+            response.release()
+
+    async def _opened(self) -> aiohttp.ClientSession:
+        async with self._opening:
+            if self._session is None:
+                self._session = aiohttp.ClientSession(
+                    connector=connector_for(self.endpoint.proxy),
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    auto_decompress=False,
+                    headers={"User-Agent": _USER_AGENT},
+                    trust_env=False,
+                )
+            return self._session
+
+    async def _load_certificates(self) -> None:
+        async with self._opening:  # only where TLS is used: the system's authorities take 50 ms
+            if self._tls is True:
+                self._tls = await asyncio.to_thread(tls_context, self.endpoint.tls)
+
+    def _shown(self, ask: _Ask) -> str:
+        return f"{ask.method} {self.endpoint.masked}{ask.path}"
+
+    def _failure(self, ask: _Ask, error: Exception) -> RequestFailed:
+        reason = self.endpoint.redacted(" ".join(str(error).split())) or type(error).__name__
+        return RequestFailed(f"{self._shown(ask)} failed: {reason}", transient=not isinstance(error, ValueError))
+
+
+def _sendable(body: bytes | None) -> bytes | BytesIO | None:
+    """A large body is sent in pieces, between which others have their turn."""
+    return BytesIO(body) if body is not None and len(body) > _PORTION else body
+
+
+def _basic(user: str, password: Secret | None) -> str:
+    text = f"{user}:{password.reveal() if password is not None else ''}"
+    return f"Basic {b64encode(text.encode()).decode()}"

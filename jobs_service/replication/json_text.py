@@ -1,0 +1,32 @@
+"""JSON as databases send it: decoded and encoded fast, and so that what is copied stays what it was."""
+
+import json
+from typing import Any, NoReturn
+
+import pydantic_core
+
+from jobs_service.replication.errors import ProtocolError
+
+
+def decoded(text: bytes | bytearray) -> Any:
+    """What the text holds. Raises `ProtocolError` where it is not JSON."""
+    try:
+        return pydantic_core.from_json(bytes(text), allow_inf_nan=False, cache_strings="keys")
+    except ValueError:
+        pass
+    try:  # The standard library's decoder takes half a surrogate pair, which documents may hold.
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise ProtocolError("an answer is not JSON") from None
+
+
+def encoded(value: Any) -> bytes:
+    """The value as compact JSON. A number beyond all bounds stays one, which the target then refuses."""
+    try:
+        return pydantic_core.to_json(value, inf_nan_mode="constants")
+    except (ValueError, UnicodeEncodeError):
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)

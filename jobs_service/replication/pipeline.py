@@ -1,0 +1,255 @@
+"""The workers of a replication: each takes a batch of changes, asks what the target lacks, copies that, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from jobs_service.replication.attempt_ratio import AttemptRatio
+from jobs_service.replication.change_queue import ChangeQueue
+from jobs_service.replication.contract import Change, Database, Document, Missing, Refusal
+from jobs_service.replication.document_writer import MOST_BYTES, DocumentWriter
+from jobs_service.replication.errors import MaxBackoff, MissingStub, NotSupported, ReplicationError, TooLarge
+from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.sequences import ThroughSequence
+from jobs_service.replication.tally import Tally
+from jobs_service.replication.tasks import run_together
+
+MISSING_PAUSE: Final = 2.0
+"""Seconds before a document is read again that was not there, or whose attachments were not where they should be."""
+
+FIRST_PAUSE: Final = 0.25
+"""Seconds before a document is read again whose copy has failed; they double with each try."""
+
+_DESIGN: Final = "_design/"
+_SMALLEST_BULK: Final = 4
+
+
+class Wanted(NamedTuple):
+    """A revision that the target lacks."""
+
+    id: str
+    rev: str
+    ancestors: tuple[str, ...]
+
+
+class RevisionMissing(ReplicationError):
+    """The source has told of a revision that it does not give, not even later."""
+
+    transient = True
+
+
+class Pipeline:
+    """Copies what a queue of changes tells of.
+
+    Args:
+        source, target: the databases.
+        queue: gives batches.
+        through: learns which have ended.
+        options: of the replication.
+        tally: counts.
+        takes_encoded: whether the target takes attachments as they are compressed.
+    """
+
+    def __init__(
+        self,
+        source: Database,
+        target: Database,
+        queue: ChangeQueue,
+        through: ThroughSequence,
+        options: ReplicationOptions,
+        tally: Tally,
+        *,
+        takes_encoded: bool = True,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._takes_encoded = takes_encoded
+        self._queue = queue
+        self._through = through
+        self._options = options
+        self._tally = tally
+        self._bulk_get_ratio = AttemptRatio(limit=0.5, decay=0.25)
+        self._revs_diff_ratio = AttemptRatio(limit=0.95, decay=0.4)
+        self._uses_bulk_get = options.use_bulk_get
+        self._bulk_size = options.worker_batch_size
+        # The feed and the workers have connections as well: documents that are read alone take the rest.
+        alone = max(1, options.http_connections - options.worker_processes - 1)
+        self._alone = asyncio.Semaphore(alone)
+        self._most_alone = alone  # one worker may have all of them while the others copy small documents
+
+    async def run(self) -> None:
+        """Copy batches until the queue is closed and empty.
+
+        Raises:
+            ReplicationError: a batch could not be copied.
+        """
+        await run_together(*(self._work() for _ in range(self._options.worker_processes)))
+
+    async def _work(self) -> None:
+        while (batch := await self._queue.take(self._options.worker_batch_size)) is not None:
+            if batch.changes:
+                await self.copy(batch.changes)
+                self._tally.copied += len(batch.changes)
+            self._through.end(batch.place)
+
+    async def copy(self, changes: Iterable[Change]) -> None:
+        """Copy what the target lacks of some changes. When it returns, all of it is written or was refused for good."""
+        wanted = await self._missing(changes)
+        writer = DocumentWriter(self._target, self._tally, takes_encoded=self._takes_encoded)
+        left = await self._bulk_get([each for each in wanted if not each.id.startswith(_DESIGN)], writer)
+        left += [each for each in wanted if each.id.startswith(_DESIGN)]
+        await self._copy_alone(left, writer)
+        await writer.flush()
+
+    async def _missing(self, changes: Iterable[Change]) -> list[Wanted]:
+        revs: dict[str, dict[str, None]] = {}
+        for change in changes:
+            revs.setdefault(change.id, {}).update(dict.fromkeys(change.revs))
+        checked = sum(map(len, revs.values()))
+        if self._revs_diff_ratio.is_worth_it():
+            missing = await self._target.revs_diff({id: [*each] for id, each in revs.items()})
+            found = sum(len(each.revs) for each in missing.values())
+            self._revs_diff_ratio.update(checked - found, checked)
+        else:  # nearly everything is missing: asking costs more than writing a few that are there
+            missing = {id: Missing(tuple(each)) for id, each in revs.items()}
+            found = checked
+        self._tally.statistics.missing_checked += checked
+        self._tally.statistics.missing_found += found
+        return [Wanted(id, rev, each.ancestors) for id, each in missing.items() for rev in each.revs]
+
+    async def _bulk_get(self, wanted: list[Wanted], writer: DocumentWriter) -> list[Wanted]:
+        """Copy what many documents in one answer can bring, and return what is left to be read alone."""
+        if not (wanted and self._uses_bulk_get and self._bulk_get_ratio.is_worth_it()):
+            return wanted
+        left: list[Wanted] = []
+        position = 0
+        while position < len(wanted):
+            some = wanted[position : position + self._bulk_size]
+            try:
+                answers = await self._source.bulk_get(some)
+            except NotSupported:
+                self._uses_bulk_get = False
+                return left + wanted[position:]
+            except TooLarge:
+                if len(some) <= _SMALLEST_BULK:  # such large ones are as well read alone, in parts
+                    left += some
+                    position += len(some)
+                self._bulk_size = max(_SMALLEST_BULK, len(some) // 2)
+                continue
+            position += len(some)
+            before = writer.bytes_added
+            refused = await self._take_answers(some, answers, writer)
+            if (came := len(some) - len(refused)) > 0:
+                self._choose_bulk_size((writer.bytes_added - before) / came)
+            left += refused
+            self._bulk_get_ratio.update(len(some) - len(refused), len(some))
+            self._tally.statistics.bulk_get_attempts += len(some)
+            self._tally.statistics.bulk_get_docs += len(some) - len(refused)
+        return left
+
+    def _choose_bulk_size(self, average: float) -> None:
+        """Ask for as many documents at a time as are written with one request: memory follows bytes, not documents."""
+        fitting = int(MOST_BYTES / max(average, 1.0))
+        self._bulk_size = min(self._options.worker_batch_size, max(_SMALLEST_BULK, fitting))
+
+    async def _take_answers(
+        self, asked: list[Wanted], answers: list[list[Document | Refusal]], writer: DocumentWriter
+    ) -> list[Wanted]:
+        left: list[Wanted] = []
+        seen: set[tuple[str, str]] = set()
+        for wanted, answer in zip(asked, answers, strict=True):
+            documents = [each for each in answer if isinstance(each, Document) and not each.body.get("_attachments")]
+            if len(documents) < len(answer) or not any(_stands_for(each, wanted.rev) for each in documents):
+                left.append(wanted)
+                continue
+            for document in documents:
+                # With `latest` two revisions that were asked for can have become the same one.
+                if (document.id, document.rev) not in seen:
+                    seen.add((document.id, document.rev))
+                    self._tally.statistics.docs_read += 1
+                    await writer.add(document)
+        return left
+
+    async def _copy_alone(self, wanted: list[Wanted], writer: DocumentWriter) -> None:
+        by_id: dict[str, list[Wanted]] = {}
+        for each in wanted:
+            by_id.setdefault(each.id, []).append(each)
+        documents = iter(by_id.items())
+
+        async def copy_some() -> None:
+            for id, revisions in documents:
+                async with self._alone:
+                    await self._copy_document(id, revisions, writer)
+
+        await run_together(*(copy_some() for _ in range(min(self._most_alone, len(by_id)))))
+
+    async def _copy_document(self, id: str, wanted: list[Wanted], writer: DocumentWriter) -> None:
+        """Copy revisions of one document, however often it takes."""
+        ancestors = wanted[0].ancestors
+        left = {each.rev for each in wanted}
+        pause, tries = FIRST_PAUSE, self._options.retries_per_request
+        was_missing = False
+        while True:
+            try:
+                missing = await self._read_document(id, left, ancestors, writer)
+                if not missing:
+                    return
+                if was_missing:
+                    raise RevisionMissing(f"the source has no revision {missing[0]} of document {id!r}")
+                was_missing, ancestors = True, ()
+                await asyncio.sleep(MISSING_PAUSE)
+            except MissingStub:
+                if not ancestors:
+                    raise
+                ancestors = ()
+                await asyncio.sleep(MISSING_PAUSE)
+            except ReplicationError as error:
+                if not error.transient or not tries or isinstance(error, RevisionMissing | MaxBackoff):
+                    raise
+                tries -= 1
+                await asyncio.sleep(pause)
+                pause *= 2
+
+    async def _read_document(
+        self, id: str, left: set[str], ancestors: tuple[str, ...], writer: DocumentWriter
+    ) -> list[str]:
+        """Read revisions of one document and write each, and return which the source did not give.
+
+        Args:
+            left: the revisions; those that were written are taken out.
+        """
+        missing: list[str] = []
+        came: dict[str, Document] = {}
+        async with aclosing(self._source.open_revs(id, sorted(left), ancestors)) as documents:
+            async for each in documents:
+                if isinstance(each, Refusal):
+                    missing.append(each.rev or "")
+                elif each.rev not in came:
+                    came[each.rev] = each
+                    if each.attachments or each.body.get("_attachments") or id.startswith(_DESIGN):
+                        await writer.put(each)
+                    else:
+                        await writer.add(each)
+                    self._tally.statistics.docs_read += 1
+                    left.discard(each.rev)
+        # What is neither there nor said to be missing would be a hole that nobody ever sees.
+        said = {*missing}
+        return missing + [
+            rev for rev in left if rev not in said and not any(_stands_for(each, rev) for each in came.values())
+        ]
+
+
+def _stands_for(document: Document, rev: str) -> bool:
+    """Return whether a document is a revision, or has come of it since."""
+    if document.rev == rev:
+        return True
+    revisions = document.body.get("_revisions") or {}
+    generation, _, name = rev.partition("-")
+    names, newest = revisions.get("ids") or [], revisions.get("start")
+    if not generation.isdecimal() or not isinstance(newest, int):
+        return False
+    position = newest - int(generation)
+    return 0 <= position < len(names) and names[position] == name

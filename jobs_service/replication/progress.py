@@ -1,0 +1,68 @@
+"""How far a replication has come, as its job tells it while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from jobs_service import JobCanceled, RunningJob, StoreError
+from jobs_service.replication.replicator import Replicator
+from jobs_service.replication.tally import Tally
+
+INTERVAL: Final = 2.0
+"""Seconds between two reports; a job that has done nothing reports nothing."""
+
+ASK_PENDING: Final = 30.0
+"""Seconds between two questions to the source how much is still to come."""
+
+
+class ProgressReporter:
+    """Tells the progress of one run.
+
+    Args:
+        job: the run's.
+        replicator: copies.
+        tally: what it has counted.
+    """
+
+    def __init__(self, job: RunningJob, replicator: Replicator, tally: Tally) -> None:
+        self._job = job
+        self._replicator = replicator
+        self._tally = tally
+        self._before = self._figures()
+        self._bytes, self._written = 0, tally.statistics.docs_written
+        self._total: int | None = None
+        self._asked_at: float | None = None
+
+    async def run(self) -> None:
+        """Report for as long as it is let."""
+        clock = asyncio.get_running_loop()
+        last = clock.time()
+        while True:
+            await asyncio.sleep(INTERVAL)
+            if self._figures() != self._before:
+                now = clock.time()
+                await self._report(now, now - last)
+                last = now
+
+    async def _report(self, now: float, seconds: float) -> None:
+        self._before = self._figures()
+        if self._asked_at is None or now - self._asked_at >= ASK_PENDING:
+            self._asked_at = now
+            pending = await self._replicator.pending()
+            self._total = None if pending is None else self._tally.copied + pending
+        done, total = self._tally.copied, self._total
+        with contextlib.suppress(JobCanceled, StoreError):  # the runner cancels it in a moment; it can be told later
+            await self._job.progress(done, None if total is None else max(total, done), self._message(seconds))
+
+    def _message(self, seconds: float) -> str:
+        written, size = self._tally.statistics.docs_written, self._tally.bytes_written
+        documents, bytes = (written - self._written) / seconds, (size - self._bytes) / seconds
+        self._written, self._bytes = written, size
+        skipped = self._tally.statistics.doc_write_failures
+        text = f"{documents:,.0f} documents/s, {bytes / 1e6:,.1f} MB/s"
+        return f"{text}, {skipped:,} skipped" if skipped else text
+
+    def _figures(self) -> tuple[int, ...]:
+        return (self._tally.copied, self._tally.statistics.docs_written, self._tally.statistics.doc_write_failures)

@@ -1,0 +1,184 @@
+"""One run of a replication: from the checkpoint of the last one to the end, or until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from jobs_service import JobsError
+from jobs_service.replication.change_queue import ChangeQueue
+from jobs_service.replication.changes_reader import ChangesReader
+from jobs_service.replication.checkpoints import LOWEST_SEQ, CheckpointFailed, Checkpoints
+from jobs_service.replication.contract import Database, DatabaseInfo, EndOfChanges, Seq
+from jobs_service.replication.decoding import takes_encoded
+from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.pipeline import Pipeline
+from jobs_service.replication.sequences import ThroughSequence
+from jobs_service.replication.tally import Tally
+from jobs_service.replication.tasks import run_together
+
+LAST_CHECKPOINT: Final = 5.0
+"""Seconds that the checkpoint of a run that is stopped may take: less than the runner's grace."""
+
+_QUEUED_BYTES: Final = 100 * 1024
+"""Bytes of the feed that wait for each worker."""
+
+
+class FilterMissing(ReplicationError):
+    """The source has no such filter; somebody may still put it there."""
+
+    transient = True
+
+
+class Replicator:
+    """Copies a source to a target.
+
+    Args:
+        source, target: the databases; whoever made them closes them.
+        options: of the replication.
+        ids: gives the ids of the checkpoints, newest version first, for the code of the filter.
+        tally: what earlier runs have counted; is counted on.
+        hold: awaited right before each checkpoint; raises when another runner has the job, and nothing is written.
+
+    Attributes:
+        through: how far it has come; None before it has found the checkpoint.
+    """
+
+    def __init__(
+        self,
+        source: Database,
+        target: Database,
+        options: ReplicationOptions,
+        ids: Callable[[str | None], Sequence[str]],
+        tally: Tally,
+        hold: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._options = options
+        self._ids = ids
+        self._tally = tally
+        self._hold = hold
+        self._session = uuid.uuid4().hex
+        self._started = datetime.now(UTC)
+        self._start_seq: Seq = LOWEST_SEQ
+        self._committed: Seq = LOWEST_SEQ
+        self._source_info: DatabaseInfo | None = None
+        self._target_info: DatabaseInfo | None = None
+        self._log: dict[str, Any] = {}
+        self._writing = asyncio.Lock()
+        self._checkpoints: Checkpoints
+        self.through: ThroughSequence | None = None
+
+    async def run(self) -> dict[str, Any]:
+        """Replicate until the feed ends; a continuous one for ever. When it is canceled it writes a checkpoint.
+
+        Returns:
+            What has been done, as plain data.
+
+        Raises:
+            ReplicationError: it cannot go on; `transient` tells whether it may at another time.
+        """
+        through = self.through = await self._find_start()
+        options = self._options
+        queue = ChangeQueue(
+            through,
+            2 * options.worker_batch_size * options.worker_processes,
+            _QUEUED_BYTES * options.worker_processes,
+            fills_batches=not options.continuous,
+        )
+        reader = ChangesReader(self._source, queue, options, self._tally, through.seq)
+        assert self._target_info is not None
+        encoded = takes_encoded(self._target_info)
+        pipeline = Pipeline(self._source, self._target, queue, through, options, self._tally, takes_encoded=encoded)
+        try:
+            await run_together(reader.run(), pipeline.run(), beside=[self._keep_checkpoints()])
+        except CheckpointFailed:
+            raise
+        except (asyncio.CancelledError, ReplicationError):
+            # What has been copied need not be copied again; the reason for the end is told all the same.
+            with contextlib.suppress(JobsError, TimeoutError):
+                async with asyncio.timeout(LAST_CHECKPOINT):
+                    await self.checkpoint()
+            raise
+        is_filtered = options.filter or options.selector is not None or options.doc_ids is not None
+        if self._tally.rows or is_filtered:
+            await self.checkpoint()
+        return self._summary()
+
+    async def checkpoint(self) -> None:
+        """Write how far it has come to both databases, if that is any further than before."""
+        async with self._writing:
+            through = self.through
+            if not self._options.use_checkpoints or through is None or through.seq == self._committed:
+                return
+            seq, statistics = through.seq, dataclasses.replace(self._tally.statistics)
+            await self._hold()
+            self._log = await self._checkpoints.write(self._session, self._start_seq, seq, statistics)
+            self._committed = seq
+
+    async def pending(self) -> int | None:
+        """Ask the source how many changes are still to come; None where it does not say."""
+        through = self.through
+        if through is None or self._source_info is None:
+            return None
+        feed = dataclasses.replace(self._options.feed(), continuous=False, limit=0)
+        with contextlib.suppress(ReplicationError):
+            async with aclosing(self._source.changes(through.highest, feed)) as rows:
+                async for row in rows:
+                    if isinstance(row, EndOfChanges) and row.pending is not None:
+                        return row.pending
+        newest, done = self._source_info.update_seq, through.highest
+        return max(0, newest - done) if isinstance(newest, int) and isinstance(done, int) else None
+
+    async def _find_start(self) -> ThroughSequence:
+        self._source_info = await self._source.info()
+        if self._options.create_target:
+            await self._target.create(self._options.create_target_params)
+        self._target_info = await self._target.info()
+        ids = self._ids(await self._filter_code())
+        self._checkpoints = Checkpoints(self._source, self._target, ids, self._started)
+        ancestor = await self._checkpoints.find(self._source_info, self._target_info)
+        seq = ancestor.seq
+        if seq in (None, LOWEST_SEQ, str(LOWEST_SEQ)):
+            since = self._options.since_seq
+            seq = LOWEST_SEQ if since is None else since
+        self._tally.statistics = self._tally.statistics.at_least(ancestor.statistics)
+        self._start_seq = self._committed = seq
+        return ThroughSequence(seq)
+
+    async def _filter_code(self) -> str | None:
+        """Return what stands for the filter in the id: its code where it is in a design document."""
+        place = self._options.filter_place
+        if place is None:
+            return self._options.filter
+        id, name = place
+        design = await self._source.document(id)
+        filters = (design or {}).get("filters")
+        code = filters.get(name) if isinstance(filters, dict) else None
+        if not isinstance(code, str):
+            raise FilterMissing(f"the source has no filter {name!r} in document {id!r}")
+        return code
+
+    async def _keep_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.checkpoint_interval)
+            await self.checkpoint()
+
+    def _summary(self) -> dict[str, Any]:
+        assert self.through is not None
+        return {
+            "no_changes": self._tally.rows == 0,
+            "session_id": self._session,
+            "source_last_seq": self.through.seq,
+            "start_time": self._started.isoformat(timespec="seconds"),
+            **self._tally.statistics.to_data(),
+            "skipped": self._tally.skipped_data(),
+        }

@@ -1,0 +1,213 @@
+"""Revisions of a document as a source sends them: multipart with the attachments' bytes, or JSON with stubs."""
+
+import base64
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from jobs_service.replication.contract import Document, Refusal
+from jobs_service.replication.errors import ProtocolError
+from jobs_service.replication.json_text import decoded
+from jobs_service.replication.multipart import Parts
+
+MOST_DOCUMENT: Final = 256 << 20
+"""Bytes of JSON that one revision may have."""
+
+
+Source: TypeAlias = Callable[[], AsyncGenerator[bytes, None]]
+Fetch: TypeAlias = Callable[[str, str, str | None], AsyncGenerator[bytes, None]]
+
+
+@dataclass(slots=True)
+class StreamedAttachment:
+    """An attachment whose bytes come from `source`, which is called once."""
+
+    name: str
+    content_type: str
+    length: int
+    encoding: str | None
+    encoded_length: int | None
+    digest: str | None
+    revpos: int | None
+    source: Source
+
+    @property
+    def bytes_to_come(self) -> int:
+        """How many bytes `chunks` yields."""
+        return self.length if self.encoding is None or self.encoded_length is None else self.encoded_length
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The bytes. The last are held back until the digest is known to be right, so that no target takes others.
+
+        Raises:
+            ProtocolError: there are more or less of them than the document says, or they are others.
+        """
+        hash, count, held = hashlib.md5(usedforsecurity=False), 0, b""
+        async with aclosing(self.source()) as chunks:
+            async for chunk in chunks:
+                if held:
+                    yield held
+                hash.update(chunk)
+                count += len(chunk)
+                held = chunk
+                if count > self.bytes_to_come:
+                    break
+        kind, _, digest = (self.digest or "").partition("-")
+        right = count == self.bytes_to_come
+        if right and kind == "md5" and digest != base64.b64encode(hash.digest()).decode():
+            right = False
+        if not right:
+            raise ProtocolError(f"attachment {self.name!r} did not come as its document says", transient=True)
+        if held:
+            yield held
+
+
+def queries(revs: Sequence[str], ancestors: Sequence[str], room: int) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Divide what is asked for so that each address has no more than `room` characters of revisions.
+
+    Ancestors that find no room are left out: then more attachments come than must.
+    """
+    groups: list[tuple[Sequence[str], Sequence[str]]] = []
+    group: list[str] = []
+    used = 0
+    for rev in revs:
+        size = _size(rev)
+        if group and used + size > room:
+            groups.append((group, ()))
+            group, used = [], 0
+        group.append(rev)
+        used += size
+    groups.append((group, ()))
+    return [(group, _fitting(ancestors, room - sum(map(_size, group)))) for group, _ in groups]
+
+
+def _size(rev: str) -> int:
+    return len(quote(f'"{rev}",', safe=""))
+
+
+def _fitting(ancestors: Sequence[str], room: int) -> Sequence[str]:
+    count = 0
+    while count < len(ancestors) and (room := room - _size(ancestors[count])) >= 0:
+        count += 1
+    return ancestors[:count]
+
+
+def revisions_query(revs: Sequence[str], ancestors: Sequence[str]) -> list[tuple[str, str]]:
+    """The query for these revisions, or what has come of them, with their histories."""
+    query = [("revs", "true"), ("open_revs", json.dumps(list(revs), separators=(",", ":"))), ("latest", "true")]
+    query.append(("att_encoding_info", "true"))
+    if ancestors:
+        query.append(("atts_since", json.dumps(list(ancestors), separators=(",", ":"))))
+    return query
+
+
+async def of_multipart(id: str, parts: Parts) -> AsyncGenerator[Document | Refusal, None]:
+    """The revisions in a multipart/mixed answer."""
+    async for part in parts:
+        kind, parameters = part.content_type
+        if kind == "multipart/related":
+            inner = part.parts()
+            first = await anext(inner, None)
+            if first is None:
+                raise ProtocolError(f"an answer about document {id!r} has a part without a document")
+            body = _object(decoded(await first.read(MOST_DOCUMENT)))
+            yield document_of(id, body, [_following(name, stub, inner) for name, stub in _attachments(body, "follows")])
+            await inner.finish()
+            continue
+        form = _object(decoded(await part.read(MOST_DOCUMENT)))
+        if parameters.get("error") == "true" or "_id" not in form:
+            yield missing(id, form)
+        else:
+            yield document_of(id, form)
+
+
+def of_json(
+    id: str,
+    answers: Any,
+    ancestors: Sequence[str],
+    fetch: Fetch,
+) -> list[Document | Refusal]:
+    """The revisions in a JSON answer; `fetch` reads an attachment: name, revision, encoding."""
+    if not isinstance(answers, list):
+        raise ProtocolError(f"an answer about document {id!r} is no list")
+    found: list[Document | Refusal] = []
+    for answer in answers:
+        form = _object(answer)
+        if "ok" not in form:
+            found.append(missing(id, form))
+            continue
+        body = _object(form["ok"])
+        known = _newest_known(body, ancestors)
+        attachments = []
+        for name, stub in _attachments(body, "stub"):
+            if _number(stub.get("revpos"), known + 1) > known:
+                del stub["stub"]
+                stub["follows"] = True
+                attachments.append(_attachment(name, stub, partial(fetch, name, body["_rev"], stub.get("encoding"))))
+        found.append(document_of(id, body, attachments))
+    return found
+
+
+def document_of(id: str, body: dict[str, Any], attachments: Sequence[StreamedAttachment] = ()) -> Document:
+    """The document in this body, whose id must be the one that was asked for."""
+    if body.get("_id") != id or not isinstance(body.get("_rev"), str):
+        raise ProtocolError(f"an answer about document {id!r} is about another one")
+    return Document(id, body["_rev"], body, attachments)
+
+
+def missing(id: str, form: Mapping[str, Any]) -> Refusal:
+    """What was not given, in the forms that servers have for that."""
+    error = form.get("error")
+    if isinstance(error, Mapping):
+        return Refusal(id, error.get("rev"), str(error.get("error", "unknown")), str(error.get("reason", "")))
+    if "missing" in form:
+        return Refusal(id, str(form["missing"]), "not_found", "missing")
+    return Refusal(id, form.get("rev"), str(error or "unknown"), str(form.get("reason", "")))
+
+
+def _following(name: str, stub: dict[str, Any], parts: Parts) -> StreamedAttachment:
+    async def source() -> AsyncGenerator[bytes, None]:
+        part = await anext(parts, None)
+        if part is None:
+            raise ProtocolError(f"attachment {name!r} did not come")
+        async for chunk in part.chunks():
+            yield chunk
+
+    return _attachment(name, stub, source)
+
+
+def _attachment(name: str, stub: Mapping[str, Any], source: Source) -> StreamedAttachment:
+    length, encoded_length = stub.get("length"), stub.get("encoded_length")
+    if type(length) is not int:
+        raise ProtocolError(f"attachment {name!r} has no length")
+    kind, encoding = str(stub.get("content_type", "application/octet-stream")), stub.get("encoding")
+    revpos = stub.get("revpos")
+    return StreamedAttachment(name, kind, length, encoding, encoded_length, stub.get("digest"), revpos, source)
+
+
+def _attachments(body: Mapping[str, Any], mark: str) -> list[tuple[str, dict[str, Any]]]:
+    found = body.get("_attachments") or {}
+    return [(name, stub) for name, stub in _object(found).items() if _object(stub).get(mark)]
+
+
+def _newest_known(body: Mapping[str, Any], ancestors: Sequence[str]) -> int:
+    """The generation of the newest of these ancestors that is one; 0 where none is."""
+    revisions = body.get("_revisions") or {}
+    start, ids = revisions.get("start", 0), revisions.get("ids", [])
+    known = set(ancestors)
+    return next((start - number for number, name in enumerate(ids) if f"{start - number}-{name}" in known), 0)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ProtocolError("an answer lacks an object where one belongs")
+    return value
+
+
+def _number(value: Any, otherwise: int) -> int:
+    return value if type(value) is int else otherwise

@@ -1,0 +1,44 @@
+"""Several coroutines at the same time, of which one that fails ends all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from jobs_service.replication.errors import ReplicationError
+
+
+async def run_together(*coroutines: Coroutine[Any, Any, Any], beside: Iterable[Coroutine[Any, Any, Any]] = ()) -> None:
+    """Run coroutines until all have ended; the first error cancels the others and is raised as it is, in no group.
+
+    Args:
+        coroutines: what is waited for.
+        beside: what runs as long as they do, and is canceled then.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(each) for each in beside]
+            await asyncio.gather(*(group.create_task(each) for each in coroutines))
+            for other in others:
+                other.cancel()
+    except BaseExceptionGroup as failed:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # What fails while it is stopped is no failure of its own.
+            raise asyncio.CancelledError from None
+        raise _first(failed) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that tells most: what nobody has expected before one of the replication's own."""
+    leaves: list[BaseException] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        each = pending.pop(0)
+        if isinstance(each, BaseExceptionGroup):
+            pending += each.exceptions
+        else:
+            leaves.append(each)
+    unexpected = [each for each in leaves if not isinstance(each, ReplicationError)]
+    return (unexpected or leaves)[0]

@@ -1,0 +1,126 @@
+"""`replicate` and `replications`; a daemon beside the test copies between two small servers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.cli.support import HANG, ROOT, environment, serving
+
+SOURCE, TARGET = "http://source.example/db", "http://target.example/db"
+
+
+def test_it_prints_the_id_of_the_job(invoke: Invoke, store: str) -> None:
+    ended = invoke("replicate", SOURCE, TARGET, "--store", store)
+    assert (ended.code, ended.err) == (0, "")
+    assert len(ended.out.strip()) == 32
+    assert invoke("replicate", SOURCE, TARGET, "--store", store).out == ended.out
+
+
+def test_options_are_the_jobs(invoke: Invoke, store: str) -> None:
+    options = ["--continuous", "--create-target", "--doc-id", "a", "--doc-id", "b", "--strict", "--fail-if-missing"]
+    job = invoke("replicate", SOURCE, TARGET, *options, "--json", "--store", store).json
+    assert job["type"] == "continuous-replication"
+    assert job["data"]["options"] == {
+        "source": SOURCE,
+        "target": TARGET,
+        "continuous": True,
+        "create_target": True,
+        "doc_ids": ["a", "b"],
+        "strict": True,
+        "on_missing": "fail",
+    }
+
+
+def test_a_document_of_replicator_has_everything(invoke: Invoke, store: str, tmp_path: Path) -> None:
+    document = {"_id": "x", "source": SOURCE, "target": TARGET, "selector": {"a": 1}, "worker_processes": 2}
+    (tmp_path / "document.json").write_text(json.dumps(document))
+    job = invoke("replicate", "--from-document", "document.json", "--json", "--store", store).json
+    assert job["data"]["options"]["selector"] == {"a": 1}
+    piped = invoke("replicate", "--from-document", "-", "--store", store, stdin=json.dumps(document).encode())
+    assert piped.out.strip() == job["id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([SOURCE], "name SOURCE and TARGET, or a document with --from-document"),
+        (["db", TARGET], "source: allowed are URLs that begin with"),
+        ([SOURCE, "http://user:hunter2@"], "target has an invalid url"),
+        ([SOURCE, TARGET, "--selector", "{"], "not JSON"),
+        ([SOURCE, TARGET, "--selector", "{}", "--doc-id", "x"], "doc_ids and selector: only one of them can be given"),
+        ([SOURCE, TARGET, "--filter", "x"], "filter: allowed are"),
+        ([SOURCE, TARGET, "--wait", "--continuous"], "it never ends"),
+        ([SOURCE, TARGET, "--timeout", "3"], "it limits --wait; give both"),
+        ([SOURCE, TARGET, "--from-document", "-"], "the document has source and target"),
+        (["--from-document", "missing.json"], "No such file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_makes_no_store(
+    invoke: Invoke, store: str, arguments: list[str], complaint: str
+) -> None:
+    ended = invoke("replicate", *arguments, "--store", store)
+    assert ended.code == 2
+    assert complaint in ended.error
+    assert "hunter2" not in ended.err
+    assert not Path(store.removeprefix("lmdb:")).exists()
+
+
+def test_a_list_shows_no_password(invoke: Invoke, store: str) -> None:
+    source = "http://ada:hunter2@source.example/db"
+    invoke("replicate", source, TARGET, "--store", store)
+    job = invoke("replications", "--json", "--store", store).json
+    assert (job["source"], job["status"], job["docs_written"]) == ("http://***@source.example/db", "ready", 0)
+    for verb in (["replications"], ["list"], ["show", "replication", job["id"]], ["stats", "--jobs", "10"]):
+        for as_json in ([], ["--json"]):
+            assert "hunter2" not in invoke(*verb, *as_json, "--store", store).out
+
+
+def test_without_any_the_list_says_so(invoke: Invoke, store: str) -> None:
+    invoke("types", "set", "email", "30", "--store", store)
+    assert invoke("replications", "--store", store).out == "there are no replications\n"
+
+
+@pytest.fixture(scope="module")
+def couch() -> Iterator[str]:
+    """The address of a small server."""
+    command = [sys.executable, "-m", "tests.replication.server"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().decode().strip()
+        server.terminate()
+
+
+def put(url: str, value: object = None) -> None:
+    """PUT a database or a document."""
+    data = None if value is None else json.dumps(value).encode()
+    urlopen(Request(url, data, {"Content-Type": "application/json"}, method="PUT")).close()
+
+
+@pytest.mark.timeout(HANG)
+def test_a_daemon_copies_and_waiting_tells_how_it_ended(invoke: Invoke, store: str, couch: str, tmp_path: Path) -> None:
+    put(f"{couch}/from")
+    for number in range(3):
+        put(f"{couch}/from/doc{number}", {"number": number})
+    with serving("--store", store, "--replications", cwd=tmp_path) as daemon:
+        ends = [f"{couch}/from", f"{couch}/to", "--create-target"]
+        options = ["--wait", "--timeout", str(HANG), "--store", store]
+        first = invoke("replicate", *ends, *options)
+        assert (first.code, first.out, first.err) == (0, "3 documents written\n", "")
+        again = invoke("replicate", *ends, *options)
+        assert (again.code, again.out) == (0, "no changes\n")
+        missing = invoke("replicate", f"{couch}/none", f"{couch}/to", "--fail-if-missing", *options)
+        assert missing.code == 1
+        assert "the replication failed: " in missing.error
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(HANG) == 0
+    with urlopen(f"{couch}/to/doc2") as found:
+        assert json.load(found)["number"] == 2

@@ -1,0 +1,163 @@
+"""Asking for replications: one job for each, with credentials that nobody sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from jobs_service import JobsService, JobState, JobTransaction
+from jobs_service.replication import InvalidReplication, replicate, replicate_document, replications
+from jobs_service.replication.errors import InvalidEndpoint
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, CredentialsMissing, unmasked
+
+SOURCE, TARGET = "http://source.example:5984/db", "http://target.example:5984/db"
+SECRET = "hunter2-marker"
+
+
+@pytest.fixture
+async def jobs() -> AsyncIterator[JobsService]:
+    async with JobsService("memory:", supervise=False) as service:
+        yield service
+
+
+async def stored(jobs: JobsService) -> dict[bytes, bytes]:
+    """Return the application's keys."""
+
+    async def read(tx: JobTransaction) -> list[tuple[bytes, bytes]]:
+        return list(await tx.kv.get_range(b"jobs_service/", b"jobs_service0"))
+
+    return dict(await jobs.transact(read))
+
+
+async def test_a_replication_is_a_job_that_waits(jobs: JobsService) -> None:
+    job = await replicate(jobs, SOURCE, TARGET, create_target=True)
+    assert (job.type, job.state) == (ONE_SHOT, JobState.PENDING)
+    assert job.data["options"] == {"source": SOURCE, "target": TARGET, "create_target": True}
+
+
+async def test_the_same_replication_is_one_job(jobs: JobsService) -> None:
+    one = await replicate(jobs, SOURCE, TARGET)
+    other = await replicate(jobs, {"url": SOURCE}, TARGET + "/", worker_batch_size=10)
+    assert one.id == other.id
+    assert [job.id async for job in replications(jobs)] == [one.id]
+    assert (await jobs.get(ONE_SHOT, one.id)).data["options"]["worker_batch_size"] == 10
+
+
+async def test_another_password_does_not_make_another_replication(jobs: JobsService) -> None:
+    one = await replicate(jobs, "http://ada:one@source.example/db", TARGET)
+    assert (await replicate(jobs, "http://ada:two@source.example/db", TARGET)).id == one.id
+
+
+async def test_what_changes_the_result_makes_another_replication(jobs: JobsService) -> None:
+    asked: list[dict[str, Any]] = [{}, {"doc_ids": ["a"]}, {"selector": {"a": 1}}, {"since_seq": 5}, {"filter": "a/b"}]
+    ids = {(await replicate(jobs, SOURCE, TARGET, **each)).id for each in asked}
+    assert len(ids) == len(asked)
+
+
+async def test_a_continuous_one_is_of_another_type_and_has_the_same_id(jobs: JobsService) -> None:
+    # The id names the checkpoints as well, which both share.
+    once, for_ever = await replicate(jobs, SOURCE, TARGET), await replicate(jobs, SOURCE, TARGET, continuous=True)
+    assert (once.type, for_ever.type, once.id) == (ONE_SHOT, CONTINUOUS, for_ever.id)
+
+
+async def test_one_that_has_ended_runs_again_and_counts_on(jobs: JobsService) -> None:
+    await replicate(jobs, SOURCE, TARGET)
+    running = await jobs.accept(ONE_SHOT)
+    assert running is not None
+    await running.finish({**running.data, "statistics": {"docs_read": 7}})
+    again = await replicate(jobs, SOURCE, TARGET)
+    assert (again.state, again.data["statistics"]) == (JobState.PENDING, {"docs_read": 7})
+
+
+async def test_one_that_runs_runs_again_afterwards(jobs: JobsService) -> None:
+    await replicate(jobs, SOURCE, TARGET)
+    await jobs.accept(ONE_SHOT)
+    assert (await replicate(jobs, SOURCE, TARGET)).resubmit
+
+
+async def test_a_continuous_one_that_runs_goes_on(jobs: JobsService) -> None:
+    await replicate(jobs, SOURCE, TARGET, continuous=True)
+    await jobs.accept(CONTINUOUS)
+    again = await replicate(jobs, SOURCE, TARGET, continuous=True)
+    assert (again.state, bool(again.resubmit)) == (JobState.RUNNING, False)
+
+
+async def test_a_document_of_replicator_asks_for_the_same(jobs: JobsService) -> None:
+    document = {
+        "_id": "x",
+        "source": SOURCE,
+        "target": {"url": TARGET},
+        "checkpoint_interval": 5000,
+        "continuous": True,
+    }
+    job = await replicate_document(jobs, document)
+    assert job.type == CONTINUOUS
+    assert job.data["options"]["checkpoint_interval"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [("db", InvalidReplication), ("http://", InvalidEndpoint), ("http://h/x?a=b", InvalidEndpoint)],
+)
+async def test_a_mistake_adds_nothing(jobs: JobsService, source: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await replicate(jobs, source, TARGET)
+    assert [job async for job in replications(jobs)] == []
+
+
+class TestCredentials:
+    @pytest.mark.parametrize(
+        "source",
+        [
+            f"http://ada:{SECRET}@source.example/db",
+            {"url": SOURCE, "auth": {"basic": {"username": "ada", "password": SECRET}}},
+            {"url": SOURCE, "headers": {"Cookie": f"AuthSession={SECRET}"}},
+            {"url": SOURCE, "headers": {"X-Whatever": SECRET}},
+            {"url": SOURCE, "proxy": f"http://ada:{SECRET}@proxy.example"},
+            {"url": SOURCE, "tls": {"key_file": "key.pem", "key_password": SECRET}},
+        ],
+        ids=["url", "auth", "cookie", "header", "proxy", "key"],
+    )
+    async def test_that_are_inline_are_not_in_the_job_and_come_back_for_its_run(
+        self, jobs: JobsService, source: Any
+    ) -> None:
+        job = await replicate(jobs, source, TARGET)
+        found = await jobs.get(job.type, job.id)
+        assert SECRET not in json.dumps(found.to_dict()) + repr(found) + str(found.id)
+        assert (await unmasked(jobs, ONE_SHOT, str(job.id), found.data["options"]))["source"] == source
+
+    async def test_that_are_named_are_in_the_job(self, jobs: JobsService) -> None:
+        source = {"url": SOURCE, "auth": {"basic": {"username": "ada", "password": "env:SOURCE_PASSWORD"}}}
+        job = await replicate(jobs, source, TARGET)
+        assert job.data["options"]["source"] == source
+        assert [key for key in await stored(jobs) if b"credentials" in key] == []
+
+    async def test_are_gone_when_the_job_is(self, jobs: JobsService) -> None:
+        job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
+        await jobs.remove(job.type, job.id)
+        await replicate(jobs, SOURCE, TARGET)
+        assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
+
+    async def test_are_replaced_by_those_that_are_given_anew(self, jobs: JobsService) -> None:
+        await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
+        await replicate(jobs, "http://source.example/db", TARGET)
+        assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
+
+    @pytest.mark.parametrize("continuous", [False, True])
+    async def test_of_one_that_runs_are_replaced_but_not_removed(self, jobs: JobsService, continuous: bool) -> None:
+        job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET, continuous=continuous)
+        await jobs.accept(job.type)
+        await replicate(jobs, "http://source.example/db", TARGET, continuous=continuous)
+        found = await jobs.get(job.type, job.id)
+        assert SECRET in (await unmasked(jobs, str(job.type), str(job.id), found.data["options"]))["source"]
+        await replicate(jobs, "http://ada:another@source.example/db", TARGET, continuous=continuous)
+        assert "another" in (await unmasked(jobs, str(job.type), str(job.id), found.data["options"]))["source"]
+
+    async def test_that_another_store_keeps_are_missed_in_plain_words(self, jobs: JobsService) -> None:
+        job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
+        async with JobsService("memory:", supervise=False) as other:
+            with pytest.raises(CredentialsMissing, match="not in this store"):
+                await unmasked(other, ONE_SHOT, str(job.id), job.data["options"])

@@ -1,0 +1,130 @@
+"""The queue of changes: bounded in rows and bytes, taken in batches in the order of the feed."""
+
+import asyncio
+
+from jobs_service.replication.change_queue import ChangeQueue
+from jobs_service.replication.contract import Change, EndOfChanges
+from jobs_service.replication.sequences import ThroughSequence
+from tests.virtual_time import in_virtual_time
+
+
+def change(number: int, size: int = 10, seq: bool = True) -> Change:
+    return Change(number if seq else None, f"doc{number}", ("1-a",), False, size)
+
+
+def queue(rows: int = 100, size: int = 10_000, *, fills: bool = False) -> tuple[ChangeQueue, ThroughSequence]:
+    through = ThroughSequence(0)
+    return ChangeQueue(through, rows, size, fills_batches=fills), through
+
+
+async def settled(task: asyncio.Task[object]) -> bool:
+    """Let everything happen that can happen by itself, and return whether the task has ended."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return task.done()
+
+
+@in_virtual_time
+async def test_a_batch_has_what_is_there() -> None:
+    changes, through = queue()
+    for number in range(1, 4):
+        await changes.put(change(number))
+    batch = await changes.take(10)
+    assert batch is not None
+    assert [each.id for each in batch.changes] == ["doc1", "doc2", "doc3"]
+    through.end(batch.place)
+    assert through.seq == 3
+
+
+@in_virtual_time
+async def test_a_batch_that_is_to_be_full_waits_for_more() -> None:
+    changes, _ = queue(fills=True)
+    taking = asyncio.create_task(changes.take(2))
+    await changes.put(change(1))
+    assert not await settled(taking)
+    await changes.put(change(2))
+    assert await settled(taking)
+
+
+@in_virtual_time
+async def test_a_full_queue_gives_what_it_has_even_if_the_batch_is_not_full() -> None:
+    changes, _ = queue(size=25, fills=True)
+    for number in range(3):
+        await changes.put(change(number))
+    batch = await changes.take(500)
+    assert batch is not None
+    assert len(batch.changes) == 3
+
+
+@in_virtual_time
+async def test_the_reader_waits_while_there_are_too_many_rows() -> None:
+    changes, _ = queue(rows=2)
+    await changes.put(change(1))
+    await changes.put(change(2))
+    putting = asyncio.create_task(changes.put(change(3)))
+    assert not await settled(putting)
+    await changes.take(1)
+    assert await settled(putting)
+
+
+@in_virtual_time
+async def test_the_reader_waits_while_there_are_too_many_bytes() -> None:
+    changes, _ = queue(size=100)
+    await changes.put(change(1, size=100))
+    putting = asyncio.create_task(changes.put(change(2)))
+    assert not await settled(putting)
+    await changes.take(1)
+    assert await settled(putting)
+
+
+@in_virtual_time
+async def test_a_closed_queue_gives_what_is_left_and_then_nothing() -> None:
+    changes, _ = queue(fills=True)
+    await changes.put(change(1))
+    changes.close()
+    assert await changes.take(10) is not None
+    assert await changes.take(10) is None
+
+
+@in_virtual_time
+async def test_closing_ends_every_worker_that_waits() -> None:
+    changes, _ = queue()
+    waiting = [asyncio.create_task(changes.take(10)) for _ in range(3)]
+    assert not await settled(waiting[0])
+    changes.close()
+    assert await asyncio.gather(*waiting) == [None, None, None]
+
+
+@in_virtual_time
+async def test_a_feed_that_only_moves_on_makes_a_batch_without_changes() -> None:
+    changes, through = queue()
+    await changes.put(EndOfChanges("7-x"))
+    batch = await changes.take(10)
+    assert batch is not None
+    assert batch.changes == []
+    through.end(batch.place)
+    assert through.seq == "7-x"
+
+
+@in_virtual_time
+async def test_the_last_sequence_that_was_shown_counts_for_a_batch() -> None:
+    changes, through = queue()
+    for row in (change(1), change(2), change(3, seq=False)):
+        await changes.put(row)
+    batch = await changes.take(10)
+    assert batch is not None
+    through.end(batch.place)
+    assert through.seq == 2
+
+
+@in_virtual_time
+async def test_a_worker_that_is_canceled_while_it_waits_takes_nothing_with_it() -> None:
+    changes, _ = queue()
+    waiting = asyncio.create_task(changes.take(10))
+    assert not await settled(waiting)
+    waiting.cancel()
+    assert await settled(waiting)
+    await changes.put(change(1))
+    batch = await changes.take(10)
+    assert batch is not None
+    assert len(batch.changes) == 1

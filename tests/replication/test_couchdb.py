@@ -1,0 +1,71 @@
+"""Whole replications with CouchDB, where COUCHDB_URL names one: equal both ways, and beside its own replicator."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from jobs_service.replication.endpoint import parse_endpoint
+from tests.replication.partners import basic, couch_database
+from tests.replication.server import Server
+from tests.replication.support import Replication, contents, fill
+
+
+@pytest.fixture
+async def couch() -> AsyncIterator[str]:
+    async with couch_database() as url:
+        yield url
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[Server]:
+    async with Server() as server:
+        yield server
+
+
+async def _couchdb_replicates(source: str, target: str) -> dict[str, Any]:
+    """Have CouchDB's own replicator run, and return what it says."""
+    endpoint = parse_endpoint(os.environ["COUCHDB_URL"])
+    password = endpoint.password.reveal() if endpoint.password else ""
+    headers = {"Authorization": basic(endpoint.user or "", password)}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{endpoint.url}/_replicate", json={"source": source, "target": target}) as answer,
+    ):
+        return dict(json.loads(await answer.read()))
+
+
+async def test_there_and_back_is_equal(couch: str, small: Server) -> None:
+    fill(small.database("db"), 120, attachments=20)
+    there = await Replication(f"{small.url}/db", couch).run()
+    back = await Replication(couch, f"{small.url}/back", create_target=True).run()
+    assert contents(small.databases["back"]) == contents(small.databases["db"])
+    assert there["docs_written"] == back["docs_written"] == there["missing_found"]
+    again = await Replication(f"{small.url}/db", couch).run()
+    assert again["docs_read"] in (0, there["docs_read"])
+
+
+async def test_its_own_replicator_finds_nothing_left_to_copy(couch: str, small: Server) -> None:
+    fill(small.database("db"), 60, attachments=6)
+    await Replication(f"{small.url}/db", couch).run()
+    theirs = await _couchdb_replicates(f"{small.url}/db", couch)
+    assert theirs["ok"], theirs
+    assert theirs["history"][0]["missing_found"] == 0
+    assert theirs["history"][0]["docs_written"] == 0
+    small.requests.clear()
+    await Replication(f"{small.url}/db", couch).run()
+    assert not any("_changes" in line and "since=0" in line for line in small.requests), "not from its checkpoint"
+
+
+async def test_ours_finds_nothing_left_after_its_own(couch: str, small: Server) -> None:
+    fill(small.database("db"), 60, attachments=6)
+    theirs = await _couchdb_replicates(f"{small.url}/db", couch)
+    assert theirs["ok"], theirs
+    ours = await Replication(f"{small.url}/db", couch).run()
+    assert (ours["missing_found"], ours["docs_written"]) == (0, 0)
+    assert (await _couchdb_replicates(f"{small.url}/db", couch))["ok"]

@@ -1,0 +1,247 @@
+"""`HttpDatabase` against the project's own server, over real connections."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobs_service.replication.contract import (
+    Change,
+    ChangesFeed,
+    Document,
+    EndOfChanges,
+    Heartbeat,
+    Missing,
+    Refusal,
+)
+from jobs_service.replication.errors import (
+    BadBatch,
+    DatabaseMissing,
+    Forbidden,
+    LocalConflict,
+    NotSupported,
+    ProtocolError,
+    RequestFailed,
+    TooLarge,
+    Unauthorized,
+)
+from jobs_service.replication.json_text import encoded
+from tests.replication.opened import FAST, database, opened, revision, rows_of
+from tests.replication.server import Fault, Oddities
+
+
+async def test_info_create_and_a_missing_database() -> None:
+    async with database() as (server, db):
+        assert (await db.info()).name == "db"
+        assert not await db.create()
+        del server.databases["db"]
+        with pytest.raises(DatabaseMissing, match=r"http://127.0.0.1:\d+/db"):
+            await db.info()
+        for asking in (db.revs_diff({"x": ["1-a"]}), db.local("x"), db.bulk_get([("x", "1-a", ())]), rows_of(db)):
+            with pytest.raises(DatabaseMissing):
+                await asking
+        assert await db.create({"q": 2, "n": "1"})
+        assert server.requests[-1] == "PUT /db?q=2&n=1"
+
+
+@pytest.mark.parametrize("opaque", [True, False])
+@pytest.mark.parametrize("one_line", [True, False])
+async def test_a_normal_feed_is_read_in_pages(opaque: bool, one_line: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
+    oddities = Oddities(opaque_sequences=opaque, one_line_changes=one_line, pending=not one_line)
+    async with database(oddities) as (server, db):
+        for number in range(7):
+            server.database("db").write({"_id": f"d{number}", "_deleted": number == 6}, True)
+        *rows, end = await rows_of(db)
+        assert [row.id for row in rows] == [f"d{number}" for number in range(7)]
+        assert [row.deleted for row in rows] == [False] * 6 + [True]
+        assert isinstance(end, EndOfChanges)
+        assert [type(row) for row in await rows_of(db, end.last_seq)] == [EndOfChanges]
+        assert [row.id for row in await rows_of(db, rows[3].seq) if isinstance(row, Change)] == ["d4", "d5", "d6"]
+        *some, _ = await rows_of(db, feed=ChangesFeed(limit=4))
+        assert [row.id for row in some] == ["d0", "d1", "d2", "d3"]
+
+
+async def test_a_feed_says_which_documents_it_wants() -> None:
+    filters = {"design/even": lambda document, query: document["n"] % int(query["by"]) == 0}
+    async with database(Oddities(filters=filters)) as (server, db):
+        for number in range(6):
+            server.database("db").write({"_id": f"d{number}", "n": number}, True)
+
+        async def ids(**feed: Any) -> list[str]:
+            return [row.id for row in await rows_of(db, feed=ChangesFeed(**feed)) if isinstance(row, Change)]
+
+        assert await ids(doc_ids=["d3", "d5", "x"]) == ["d3", "d5"]
+        assert await ids(selector={"n": {"$gt": 3}}) == ["d4", "d5"]
+        assert await ids(filter="design/even", query_params={"by": 3}) == ["d0", "d3"]
+        with pytest.raises(RequestFailed, match="missing"):
+            await ids(filter="design/none")
+
+
+async def test_sequences_are_null_between_those_that_the_interval_shows() -> None:
+    async with database() as (server, db):
+        for number in range(5):
+            server.database("db").write({"_id": f"d{number}"}, True)
+        *rows, _ = await rows_of(db, feed=ChangesFeed(seq_interval=2))
+        assert [row.seq is None for row in rows] == [True, False, True, False, True]
+
+
+async def test_a_continuous_feed_brings_changes_and_heartbeats_and_says_when_it_is_cut_off() -> None:
+    async with database() as (server, db):
+        stored = server.database("db")
+        stored.write({"_id": "x"}, True)
+        async with aclosing(db.changes(0, ChangesFeed(continuous=True, heartbeat=0.02))) as rows:
+            first = await anext(rows)
+            assert isinstance(first, Change)
+            assert isinstance(await anext(rows), Heartbeat)
+            stored.write({"_id": "y"}, True)
+            while isinstance(row := await anext(rows), Heartbeat):
+                pass
+            assert isinstance(row, Change)
+            assert row.id == "y"
+            server.closing.set()
+            stored.touched()
+            with pytest.raises(RequestFailed, match="cut off") as caught:
+                _ = [row async for row in rows]
+            assert caught.value.transient
+
+
+async def test_a_silent_continuous_feed_is_given_up() -> None:
+    async with database(Oddities(heartbeats=False)) as (server, db):
+        server.database("db").write({"_id": "x"}, True)
+        with pytest.raises(RequestFailed) as caught:
+            await rows_of(db, feed=ChangesFeed(continuous=True, heartbeat=0.02))
+        assert caught.value.transient
+
+
+async def test_revs_diff_tells_what_is_missing_and_possible_ancestors() -> None:
+    async with database() as (server, db):
+        server.database("db").write(revision("x", "2-b", "1-a"), False)
+        assert await db.revs_diff({"x": ["1-a", "3-c"], "y": ["1-a"], "z": []}) == {
+            "x": Missing(("3-c",), ("2-b",)),
+            "y": Missing(("1-a",)),
+        }
+
+
+async def test_bulk_get_brings_documents_in_order_and_says_what_it_lacks() -> None:
+    async with database(Oddities(bulk_get_errors={"e": "unavailable"})) as (server, db):
+        for id in "abe":
+            server.database("db").write(revision(id, "2-b", "1-a", n=id), False)
+        answers = await db.bulk_get([("b", "1-a", ()), ("e", "2-b", ()), ("a", "2-b", ("1-a",)), ("c", "1-x", ())])
+        assert [[each.rev for each in answer] for answer in answers] == [["2-b"], ["2-b"], ["2-b"], ["1-x"]]
+        assert answers[0] == [Document("b", "2-b", revision("b", "2-b", "1-a", n="b"))]
+        assert answers[1] == [Refusal("e", "2-b", "unavailable", "as the test wants it")]
+        assert isinstance(answers[3][0], Refusal)
+
+
+async def test_bulk_get_that_is_not_there_or_too_large() -> None:
+    async with database(Oddities(bulk_get=False)) as (_, db):
+        with pytest.raises(NotSupported):
+            await db.bulk_get([("a", "1-a", ())])
+    async with database(most_answer=1000) as (server, db):
+        server.database("db").write(revision("a", "1-a", text="x" * 1000), False)
+        with pytest.raises(TooLarge):
+            await db.bulk_get([("a", "1-a", ())])
+
+
+async def test_documents_are_written_with_their_revisions_and_refused_ones_come_back() -> None:
+    oddities = Oddities(validate=lambda document: "no" if document.get("bad") else None)
+    async with database(oddities) as (server, db):
+        documents = [revision("a/b+c%\u00e4", "3-c", "2-b", "1-a"), revision("bad", "1-a", bad=True)]
+        assert await db.bulk_docs([encoded(each) for each in documents]) == [Refusal("bad", "1-a", "forbidden", "no")]
+        assert server.database("db").documents["a/b+c%\u00e4"].history("3-c") == ["3-c", "2-b", "1-a"]
+
+
+async def test_a_batch_is_refused_as_a_whole() -> None:
+    async with database(Oddities(max_document=1000, max_request=5000)) as (_, db):
+        small = encoded(revision("a", "1-a"))
+        with pytest.raises(BadBatch, match="illegal_docid"):
+            await db.bulk_docs([small, encoded(revision("_bad", "1-a"))])
+        with pytest.raises(TooLarge):
+            await db.bulk_docs([small, encoded(revision("b", "1-a", text="x" * 1100))])
+        with pytest.raises(TooLarge):
+            await db.bulk_docs([encoded(revision("b", "1-a", text="x" * 900))] * 10)
+
+
+async def test_revisions_that_are_not_there_and_later_ones() -> None:
+    async with database() as (server, db):
+        server.database("db").write(revision("x", "2-b", "1-a"), False)
+        answers = await opened(db, "x", ["1-a", "3-z"])
+        assert [each if isinstance(each, Refusal) else each[0] for each in answers] == [
+            "2-b",
+            Refusal("x", "3-z", "not_found", "missing"),
+        ]
+        assert await opened(db, "none", ["1-a"]) == [Refusal("none", "1-a", "not_found", "missing")]
+
+
+async def test_many_revisions_are_asked_for_in_several_addresses() -> None:
+    async with database(Oddities(max_url=800)) as (server, db):
+        revs = [f"1-{number:032x}" for number in range(60)]
+        for rev in revs:
+            server.database("db").write(revision("x", rev), False)
+        assert sorted(each[0] for each in await opened(db, "x", revs, ["1-a"] * 100)) == revs
+        assert max(len(line) for line in server.requests[-2:]) <= 800
+
+
+async def test_addresses_that_are_too_long_whatever_is_done() -> None:
+    async with database(Oddities(max_url=50)) as (_, db):
+        with pytest.raises(RequestFailed, match="too long"):
+            await opened(db, "x", ["1-a", "1-b"])
+
+
+async def test_a_design_document_keeps_its_slash() -> None:
+    async with database() as (server, db):
+        assert await db.put(Document("_design/a/b", "1-a", revision("_design/a/b", "1-a"))) is None
+        assert list(server.database("db").documents) == ["_design/a/b"]
+        assert await db.document("_design/a/b") == {"_id": "_design/a/b", "_rev": "1-a"}
+        assert await db.document("_design/none") is None
+
+
+@pytest.mark.parametrize("conflicts", [True, False])
+async def test_local_documents_are_written_and_read(conflicts: bool) -> None:
+    async with database(Oddities(local_conflicts=conflicts)) as (_, db):
+        assert await db.local("a+b") is None
+        rev = await db.put_local("a+b", {"n": 1})
+        assert await db.local("a+b") == {"_id": "_local/a+b", "_rev": rev, "n": 1}
+        assert await db.put_local("a+b", {"n": 2, "_rev": rev}) != rev
+        if conflicts:
+            with pytest.raises(LocalConflict):
+                await db.put_local("a+b", {"n": 3})
+        else:
+            await db.put_local("a+b", {"n": 3})
+
+
+async def test_a_commit_tells_when_the_server_started() -> None:
+    async with database(Oddities(instance_start_time="17")) as (_, db):
+        assert await db.ensure_full_commit() == "17"
+        assert (await db.info()).instance_start_time == "17"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, Unauthorized), (403, Forbidden), (413, TooLarge), (418, RequestFailed)]
+)
+async def test_an_answer_that_is_an_error_is_one_clear_line(status: int, kind: type[Exception]) -> None:
+    async with database() as (server, db):
+        body = {"error": "e", "reason": "see http://me:hidden@host/\n and http://x:hidden@y"}
+        server.faults = [Fault("POST /db/_revs_diff", status=status, body=body)]
+        with pytest.raises(kind, match=rf"POST {server.url}/db/_revs_diff was answered {status}: e: see") as caught:
+            await db.revs_diff({})
+        assert "hidden" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+async def test_an_answer_that_is_no_json_is_an_error_that_may_pass() -> None:
+    async with database() as (server, db):
+        server.faults = [Fault("POST /db/_revs_diff", replace=(b"{", b"<"))]
+        with pytest.raises(ProtocolError) as caught:
+            await db.revs_diff({"x": ["1-a"]})
+        assert caught.value.transient
+        assert await db.revs_diff({}) == {}
+
+
+async def test_feeds_and_uploads_use_no_more_connections_than_allowed() -> None:
+    settings = replace(FAST, connections=2)
+    async with database(Oddities(latency=0.01), settings) as (_, db):
+        await asyncio.gather(*(db.revs_diff({}) for _ in range(10)))

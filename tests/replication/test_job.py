@@ -1,0 +1,291 @@
+"""Replications as jobs: retried, stopped and resumed by the runner, with what they tell of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
+from jobs_service.replication import progress, register_replication, replicate
+from jobs_service.replication.errors import MaxBackoff, ProtocolError
+from jobs_service.replication.job import asked_too_much
+from tests.replication.server import Fault, Oddities, Server
+from tests.replication.support import LIMIT, asked, contents, fill, write_branch
+
+SECRET = "hunter2-marker"
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Server]:
+    async with Server() as server:
+        server.database("db")
+        yield server
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Server]:
+    async with Server() as server:
+        server.database("db")
+        yield server
+
+
+@asynccontextmanager
+async def running(address: str = "memory:", secrets: Any = None, **options: Any) -> AsyncIterator[JobsService]:
+    """Open a service, and run its replications."""
+    jobs = JobsService(address)
+    register_replication(jobs, secrets=secrets, **options)
+    async with asyncio.timeout(LIMIT), jobs:
+        started = asyncio.Event()
+        runner = asyncio.create_task(jobs.run(started=started.set))
+        await started.wait()
+        try:
+            yield jobs
+        finally:
+            runner.cancel()
+            await asyncio.wait([runner])
+
+
+async def until(jobs: JobsService, job: Job, holds: Callable[[Job], bool]) -> Job:
+    """Wait until something holds of a job."""
+    async with jobs.subscribe(job.type, job.id) as events:
+        async for _ in events:
+            found = await jobs.get(job.type, job.id)
+            if holds(found):
+                return found
+    raise AssertionError(f"it has ended before: {await jobs.get(job.type, job.id)}")
+
+
+async def equal(source: Server, target: Server, name: str = "db") -> None:
+    """Wait until a target has what its source has."""
+    while contents(target.database(name)) != contents(source.databases[name]):
+        await target.databases[name].changed.wait()
+
+
+def ends(source: Server, target: Server, name: str = "db") -> tuple[str, str]:
+    return f"{source.url}/{name}", f"{target.url}/{name}"
+
+
+async def test_its_result_says_what_was_done(source: Server, target: Server) -> None:
+    fill(source.database("db"), 30, attachments=3)
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target))
+        result = await jobs.result(job.type, job.id)
+    assert contents(target.databases["db"]) == contents(source.databases["db"])
+    assert result["docs_written"] == result["missing_found"] > 30
+    assert (result["no_changes"], result["skipped"]) == (False, [])
+
+
+async def test_its_checkpoint_has_the_id_of_the_job(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target))
+        await jobs.result(job.type, job.id)
+    assert [each.removeprefix("_local/") for each in source.databases["db"].local] == [job.id]
+
+
+async def test_skipped_documents_are_in_the_result(source: Server) -> None:
+    async with Server(Oddities(validate=lambda document: "no")) as target, running() as jobs:
+        target.database("db")
+        revision = write_branch(source.database("db"), "doc", 1, "x")
+        job = await replicate(jobs, *ends(source, target))
+        result = await jobs.result(job.type, job.id)
+        assert result["skipped"] == [{"id": "doc", "rev": revision, "error": "forbidden", "reason": "no"}]
+        strict = await replicate(jobs, *ends(source, target), strict=True, since_seq=0)
+        with pytest.raises(JobFailed, match="'doc'"):
+            await jobs.result(strict.type, strict.id)
+
+
+async def test_a_missing_database_is_tried_again(source: Server, target: Server) -> None:
+    target.databases.clear()
+    write_branch(source.database("db"), "doc", 1, "x")
+    async with running(backoff=0.05, jitter=0) as jobs:
+        job = await replicate(jobs, *ends(source, target))
+        crashed = await until(jobs, job, lambda job: job.error is not None)
+        assert crashed.error is not None
+        assert crashed.error.type == "DatabaseMissing"
+        target.database("db")
+        await jobs.result(job.type, job.id)
+    assert list(target.databases["db"].documents) == ["doc"]
+
+
+async def test_a_missing_database_is_the_end_where_that_was_asked_for(source: Server, target: Server) -> None:
+    target.databases.clear()
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), on_missing="fail")
+        with pytest.raises(JobFailed, match="no database"):
+            await jobs.result(job.type, job.id)
+
+
+async def test_it_tells_its_progress_and_what_is_still_to_come(
+    source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    fill(source.database("db"), 40)
+    held = Fault("POST /db/_bulk_docs", until=asyncio.Event(), times=1)
+    target.faults.append(held)
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), worker_batch_size=10, worker_processes=2)
+        told = (await until(jobs, job, lambda job: job.progress is not None and job.progress.done > 0)).progress
+        assert told is not None
+        assert told.total == 40
+        assert told.done < 40  # one batch is held up
+        assert "documents/s" in told.message
+        assert held.until is not None
+        held.until.set()
+        await jobs.result(job.type, job.id)
+
+
+async def test_a_continuous_one_copies_what_changes(source: Server, target: Server) -> None:
+    async with running() as jobs:
+        await replicate(jobs, *ends(source, target), continuous=True)
+        for number in range(5):
+            write_branch(source.database("db"), f"doc{number}", 1, "x", number=number)
+            await equal(source, target)
+
+
+async def test_a_runner_that_ends_leaves_a_checkpoint_from_which_the_next_goes_on(
+    source: Server, target: Server, tmp_path: Path
+) -> None:
+    address = f"lmdb:{tmp_path / 'store'}"
+    fill(source.database("db"), 20)
+    total = sum(len(each.leaves()) for each in source.databases["db"].documents.values())
+    async with running(address) as jobs:
+        job = await replicate(jobs, *ends(source, target), continuous=True, checkpoint_interval=0.05)
+        await until(jobs, job, lambda job: job.data.get("statistics", {}).get("missing_checked", 0) >= total)
+    source.requests.clear()
+    write_branch(source.database("db"), "new", 1, "x")
+    async with running(address) as jobs:
+        await equal(source, target)
+        stopped = await jobs.get(job.type, job.id)
+        assert stopped.data["statistics"]["docs_written"] >= 20
+    assert len(asked(source, "_bulk_get")) == 1
+
+
+async def test_continuous_ones_take_turns_and_all_make_progress(source: Server, target: Server) -> None:
+    names = [f"db{number}" for number in range(4)]
+    async with running(slots=1, interval=0.25) as jobs:
+        for name in names:
+            source.database(name)
+            target.database(name)
+            write_branch(source.database(name), "one", 1, "x")
+            await replicate(jobs, *ends(source, target, name), continuous=True)
+        for name in names:
+            await equal(source, target, name)
+        for name in names:
+            write_branch(source.database(name), "two", 1, "x")
+        for name in names:
+            await equal(source, target, name)
+        async for job in jobs.list("continuous-replication"):
+            assert [event.kind for event in job.history if event.kind is HistoryKind.CRASHED] == []
+
+
+async def test_one_that_is_removed_ends_at_once(source: Server, target: Server) -> None:
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), continuous=True)
+        write_branch(source.database("db"), "doc", 1, "x")
+        await equal(source, target)
+        await jobs.stop_and_remove(job.type, job.id, timeout=LIMIT)
+    assert len(source.databases["db"].local) == 1
+
+
+async def test_after_a_server_that_was_asked_too_much_it_starts_gently() -> None:
+    gently: list[bool] = []
+    jobs = JobsService("memory:")
+
+    @jobs.handler("work", backoff=0, jitter=0)
+    async def work(job: RunningJob) -> None:
+        gently.append(asked_too_much(job))
+        if len(gently) < 4:
+            raise (MaxBackoff if len(gently) % 2 else ProtocolError)("no")
+
+    async with asyncio.timeout(LIMIT), jobs:
+        running = asyncio.create_task(jobs.run())
+        job = await jobs.enqueue(work)
+        await jobs.result(work, job.id)
+        running.cancel()
+        await asyncio.wait([running])
+    assert gently == [False, True, False, True]
+
+
+class TestCredentials:
+    @pytest.fixture
+    async def guarded(self) -> AsyncIterator[Server]:
+        async with Server(Oddities(users={"ada": SECRET})) as server:
+            write_branch(server.database("db"), "doc", 1, "x")
+            yield server
+
+    async def test_that_are_inline_let_it_in_and_are_nowhere_to_be_seen(self, guarded: Server, target: Server) -> None:
+        with capture_logs() as logs:
+            async with running() as jobs:
+                job = await replicate(jobs, guarded.url.replace("//", f"//ada:{SECRET}@") + "/db", f"{target.url}/db")
+                await jobs.result(job.type, job.id)
+                ended = await jobs.get(job.type, job.id)
+        assert list(target.databases["db"].documents) == ["doc"]
+        assert SECRET not in json.dumps([ended.to_dict(), logs], default=repr)
+
+    async def test_that_are_wrong_are_nowhere_to_be_seen_either(self, guarded: Server, target: Server) -> None:
+        wrong = f"{SECRET}-wrong"
+        with capture_logs() as logs:
+            async with running() as jobs:
+                job = await replicate(jobs, guarded.url.replace("//", f"//ada:{wrong}@") + "/db", f"{target.url}/db")
+                crashed = await until(jobs, job, lambda job: job.error is not None)
+        assert crashed.error is not None
+        assert crashed.error.type == "Unauthorized"
+        assert SECRET not in json.dumps([crashed.to_dict(), logs], default=repr)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"auth": {"basic": {"username": "ada", "password": f"{SECRET}-wrong"}}},
+            {"headers": {"Cookie": f"AuthSession={SECRET}"}},
+            {"headers": {"Authorization": f"Bearer {SECRET}"}},
+            {"headers": {"X-Anything": SECRET}},
+            {"proxy": f"http://ada:{SECRET}@127.0.0.1:9"},
+            {"proxy": f"socks5://ada:{SECRET}@127.0.0.1:9"},
+        ],
+        ids=["auth", "cookie", "authorization", "header", "proxy", "socks"],
+    )
+    async def test_in_whatever_place_are_not_in_what_is_told_of_a_failure(
+        self, guarded: Server, target: Server, given: dict[str, Any], capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        async with running() as jobs:
+            endpoint = {"url": f"{guarded.url}/db", **given}
+            job = await replicate(jobs, endpoint, f"{target.url}/db", retries_per_request=0)
+            crashed = await until(jobs, job, lambda job: job.error is not None)
+        printed = capfd.readouterr()
+        assert "job_crashed" in printed.out
+        assert SECRET not in json.dumps(crashed.to_dict()) + repr(crashed) + printed.out + printed.err
+
+    @pytest.mark.parametrize("reference", ["env:REPLICATION_MARKER", "file:{}", "secret:marker"])
+    async def test_that_are_named_are_in_no_byte_of_the_store(
+        self, guarded: Server, target: Server, reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("REPLICATION_MARKER", SECRET)
+        (tmp_path / "secret").write_text(f"{SECRET}\n")
+        password = reference.format(tmp_path / "secret")
+        given = {"url": f"{guarded.url}/db", "auth": {"basic": {"username": "ada", "password": password}}}
+        store = tmp_path / "store"
+        async with running(f"lmdb:{store}", {"marker": SECRET}.__getitem__) as jobs:
+            job = await replicate(jobs, given, f"{target.url}/db")
+            await jobs.result(job.type, job.id)
+        assert list(target.databases["db"].documents) == ["doc"]
+        assert not [each for each in store.rglob("*") if each.is_file() and SECRET.encode() in each.read_bytes()]
+
+
+async def test_a_burst_of_errors_is_only_a_delay(source: Server, target: Server) -> None:
+    fill(source.database("db"), 40, attachments=4)
+    for status in (500, 503):
+        source.faults.append(Fault("GET", status=status))
+        target.faults.append(Fault("POST", status=status))
+    async with running(backoff=0.05, jitter=0) as jobs:
+        job = await replicate(jobs, *ends(source, target))
+        await jobs.result(job.type, job.id)
+        assert (await jobs.get(job.type, job.id)).state is JobState.FINISHED
+    assert contents(target.databases["db"]) == contents(source.databases["db"])

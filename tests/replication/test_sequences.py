@@ -1,0 +1,70 @@
+"""The through sequence: batches end in any order, and it never passes one that has not ended."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service.replication.sequences import ThroughSequence
+
+
+def test_it_starts_where_the_feed_was_read_from() -> None:
+    assert ThroughSequence("5-abc").seq == "5-abc"
+
+
+def test_batches_that_end_in_order_move_it() -> None:
+    through = ThroughSequence(0)
+    first, second = through.begin("1-x"), through.begin("2-y")
+    through.end(first)
+    assert through.seq == "1-x"
+    through.end(second)
+    assert (through.seq, through.in_progress) == ("2-y", 0)
+
+
+def test_a_later_batch_waits_for_those_before_it() -> None:
+    through = ThroughSequence(0)
+    first, second, third = (through.begin(f"{n}") for n in (1, 2, 3))
+    through.end(third)
+    through.end(second)
+    assert (through.seq, through.in_progress, through.highest) == (0, 3, "2")
+    through.end(first)
+    assert (through.seq, through.in_progress, through.highest) == ("3", 0, "3")
+
+
+def test_a_batch_without_a_sequence_holds_up_those_behind_it_and_moves_nothing() -> None:
+    through = ThroughSequence("start")
+    without, after = through.begin(None), through.begin("2")
+    through.end(after)
+    assert through.seq == "start"
+    through.end(without)
+    assert through.seq == "2"
+
+
+def test_the_last_batch_may_have_no_sequence() -> None:
+    through = ThroughSequence("start")
+    through.end(through.begin("1"))
+    through.end(through.begin(None))
+    assert through.seq == "1"
+
+
+@given(st.lists(st.booleans(), max_size=30), st.randoms(use_true_random=False))
+def test_it_is_the_last_sequence_of_the_longest_row_of_ended_batches(
+    has_seq: list[bool], choices: random.Random
+) -> None:
+    through = ThroughSequence(None)
+    batches = []
+    ended: set[int] = set()
+    begun = 0
+    while len(ended) < len(has_seq):
+        running = [number for number in range(begun) if number not in ended]
+        if begun < len(has_seq) and (not running or choices.random() < 0.5):
+            batches.append(through.begin(f"seq {begun}" if has_seq[begun] else None))
+            begun += 1
+        else:
+            number = choices.choice(running)
+            through.end(batches[number])
+            ended.add(number)
+        row = next((number for number in range(begun) if number not in ended), begun)
+        expected = [f"seq {number}" for number in range(row) if has_seq[number]]
+        assert through.seq == (expected[-1] if expected else None)
+        assert through.in_progress == begun - row
