@@ -22,7 +22,7 @@ ShellArgument = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar
 
 
 def completion(shell: ShellArgument) -> None:
-    """Print a script that completes this program's words in a shell.
+    """Print a script that completes words in a shell.
 
     For bash put this into ~/.bashrc: eval "$(jobs-service completion bash)"
     """
