@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jobs_service import JobNotFound, JobsService, JobTransaction
+from jobs_service import JobNotFound, JobsService, JobTransaction, RecordDamaged
 from jobs_service.replication.endpoint import MASK, masked_form
 from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.options import ReplicationOptions
@@ -24,7 +24,8 @@ CONTINUOUS: Final = "continuous-replication"
 _PREFIX: Final = b"jobs_service/replication/"
 _INSTALLATION: Final = _PREFIX + b"installation"
 _CREDENTIALS: Final = _PREFIX + b"credentials/"
-_MOST_SWEPT: Final = 1000
+_SWEPT: Final = _PREFIX + b"swept"
+_SWEPT_TOGETHER: Final = 100
 _ENDS: Final = ("source", "target")
 
 
@@ -92,15 +93,23 @@ async def unmasked(jobs: JobsService, type: str, id: str, data: Mapping[str, Any
 
 
 async def sweep_credentials(jobs: JobsService) -> None:
-    """Remove the credentials of jobs that are gone."""
+    """Remove the credentials of jobs that are gone: of some at a time, and the next time of those that follow."""
 
     async def sweep(tx: JobTransaction) -> None:
-        for key, _ in await tx.kv.get_range(_CREDENTIALS, _CREDENTIALS + b"\xff", limit=_MOST_SWEPT):
+        after = await tx.kv.snapshot.get(_SWEPT) or _CREDENTIALS
+        found = await tx.kv.get_range(after + b"\x00", _CREDENTIALS + b"\xff", limit=_SWEPT_TOGETHER)
+        for key, _ in found:
             type, _, id = key.removeprefix(_CREDENTIALS).decode().partition("/")
             try:
                 await tx.get(type, id)
             except JobNotFound:
                 del tx.kv[key]
+            except RecordDamaged:  # it is there; another version may read it
+                pass
+        if len(found) == _SWEPT_TOGETHER:
+            tx.kv[_SWEPT] = found[-1][0]
+        elif after != _CREDENTIALS:
+            del tx.kv[_SWEPT]
 
     await jobs.transact(sweep)
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, JobTransaction
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import Keyspace
 from jobs_service.replication import InvalidReplication, replicate, replicate_document, replications
 from jobs_service.replication.errors import InvalidEndpoint
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, CredentialsMissing, unmasked
+from jobs_service.store import Transaction
 
 SOURCE, TARGET = "http://source.example:5984/db", "http://target.example:5984/db"
 SECRET = "hunter2-marker"
@@ -140,6 +143,33 @@ class TestCredentials:
         await jobs.remove(job.type, job.id)
         await replicate(jobs, SOURCE, TARGET)
         assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
+
+    async def test_of_very_many_jobs_are_gone_after_some_more_were_asked_for(
+        self, jobs: JobsService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("jobs_service.replication.stored._SWEPT_TOGETHER", 3)
+        made = [await replicate(jobs, f"http://ada:{SECRET}@source.example/{n}", TARGET) for n in range(10)]
+        for job in made[:5]:
+            await jobs.remove(job.type, job.id)
+        for _ in range(8):  # twice around, wherever it stands now
+            await replicate(jobs, SOURCE, TARGET)
+        kept = {key.decode().rpartition("/")[2] for key in await stored(jobs) if b"/credentials/" in key}
+        assert kept == {str(job.id) for job in made[5:]}
+
+    async def test_of_a_job_that_cannot_be_read_stop_no_other(self, jobs: JobsService) -> None:
+        damaged = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
+
+        keyspace = Keyspace(await jobs.store.prefix(), jobs.store.limits.key)
+        record = keyspace.of(ONE_SHOT).data + pack_id(damaged.id)
+
+        async def damage(transaction: Transaction) -> None:
+            assert await transaction.get(record) is not None
+            transaction.set(record, b"damaged")
+
+        await jobs.store.transact(damage)
+        other = await replicate(jobs, SOURCE, TARGET)
+        assert (await jobs.get(ONE_SHOT, other.id)).state is JobState.PENDING
+        assert any(b"/credentials/" in key for key in await stored(jobs))
 
     async def test_are_replaced_by_those_that_are_given_anew(self, jobs: JobsService) -> None:
         await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
