@@ -5,6 +5,7 @@ that takes long, for Ctrl-C and for `--help`.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -127,11 +128,17 @@ if not TYPE_CHECKING:  # A type checker would take every name for a known one.
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return _submodule(name)
         for home in _HOMES:
             found = vars(import_module(f"{__name__}.{home}"))
             globals().update({public: found[public] for public in __all__ if public in found})
         return globals()[name]
+
+    def _submodule(name: str) -> Any:
+        """Return what `import jobs_service` alone has always brought, such as `jobs_service.errors`."""
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
