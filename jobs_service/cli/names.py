@@ -1,47 +1,23 @@
-"""Converts types, ids and priorities to text and back: each verb accepts what another prints.
+"""Types, ids and priorities as arguments of the command line: each verb accepts what another prints.
 
-A string is written as it is. All other values, and strings that would not survive a terminal or a shell (empty, with
-spaces around them, with control characters, starting with "-" or "json:"), are written as `json:` and a JSON value:
-`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\\n"`. Other values of
-the tuple layer (a UUID, a number that is not finite) are `{"packed":"…"}`, their encoding in hexadecimal.
+How they look is told in `jobs_service/names.py`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
-from jobs_service import json_forms
-
-PREFIX = "json:"
+from jobs_service.names import PREFIX as PREFIX
+from jobs_service.names import brief
+from jobs_service.names import compact as compact
+from jobs_service.names import parsed as parsed
+from jobs_service.names import printable as printable
+from jobs_service.names import shown as shown
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-
-
-def shown(value: Any) -> str:
-    """Return a type, id or priority as text; `parsed` is the inverse."""
-    if isinstance(value, str) and _is_plain(value):
-        return value
-    return PREFIX + compact(json_forms.name(value))
-
-
-def parsed(text: str) -> Any:
-    """Return the value that a text stands for; the inverse of `shown`.
-
-    Raises:
-        ValueError: the text begins with `json:`, and the rest is not a valid value; the message says why.
-    """
-    if not text.startswith(PREFIX):
-        return _encodable(text)
-    try:
-        return _as_value(json.loads(text[len(PREFIX) :], parse_constant=_refuse_constant))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{_brief(text)} is not JSON behind json: ({error.msg}); quote it for the shell") from None
 
 
 def parse_type(text: str) -> Any:
@@ -77,7 +53,7 @@ def parse_priority(text: str) -> Any:
             return parsed(PREFIX + text)
         if text.startswith(PREFIX):
             return parsed(text)
-        raise ValueError(f"""{_brief(text)} is no integer; a string is written in JSON's quotes: '"text"'""")
+        raise ValueError(f"""{brief(text)} is no integer; a string is written in JSON's quotes: '"text"'""")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--priority") from None
 
@@ -94,77 +70,8 @@ def priority_json(priority: Any) -> int | str:
     return priority if isinstance(priority, int) else shown(priority)
 
 
-def compact(value: Any) -> str:
-    """Return a value as JSON on one line, without characters that a terminal would act on."""
-    return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def printable(text: str) -> str:
-    """Return the text with \\uXXXX in place of characters that are not printable."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-
-
-def _is_plain(text: str) -> bool:
-    return bool(text) and text.isprintable() and text == text.strip() and not text.startswith((PREFIX, "-"))
-
-
 def _argument(text: str, name: str) -> Any:
     try:
         return parsed(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=name) from None
-
-
-def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f'{_brief(text)} is not UTF-8; bytes are written json:{{"bytes":"HEX"}}') from None
-    return text
-
-
-def _as_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return _encodable(value)
-    if isinstance(value, list):
-        return tuple(_as_value(item) for item in value)
-    if not isinstance(value, dict):
-        return value
-    match list(value.items()):
-        case [("bytes", str(digits))]:
-            return _from_hexadecimal(digits)
-        case [("packed", str(digits))]:
-            return _unpacked(_from_hexadecimal(digits))
-    raise ValueError('the only objects allowed are {"bytes":"HEX"} and {"packed":"HEX"}')
-
-
-def _from_hexadecimal(digits: str) -> bytes:
-    try:
-        return bytes.fromhex(digits)
-    except ValueError:
-        raise ValueError(f"{_brief(digits)} is not hexadecimal") from None
-
-
-def _unpacked(packed: bytes) -> Any:
-    import fdb.tuple
-
-    try:
-        (value,) = fdb.tuple.unpack(packed)
-    except Exception:  # The decoder of the tuple layer raises many kinds of errors.
-        raise ValueError(f"{_brief(packed.hex())} is not one value in the tuple layer's encoding") from None
-    return value
-
-
-def _brief(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:59]}…")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

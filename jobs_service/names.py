@@ -1,0 +1,114 @@
+"""Types, ids and priorities as text and as JSON, and back: the command line and the HTTP interface write them alike.
+
+A string is written as it is. All other values, and strings that would not survive a terminal or a shell (empty, with
+spaces around them, with control characters, starting with "-" or "json:"), are written as `json:` and a JSON value:
+`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\\n"`. Other values of
+the tuple layer (a UUID, a number that is not finite) are `{"packed":"…"}`, their encoding in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from jobs_service import json_forms
+
+PREFIX = "json:"
+
+
+def shown(value: Any) -> str:
+    """Return a type, id or priority as text; `parsed` is the inverse."""
+    if isinstance(value, str) and _is_plain(value):
+        return value
+    return PREFIX + compact(json_forms.name(value))
+
+
+def parsed(text: str) -> Any:
+    """Return the value that a text stands for; the inverse of `shown`.
+
+    Raises:
+        ValueError: the text begins with `json:`, and the rest is not a valid value; the message says why.
+    """
+    if not text.startswith(PREFIX):
+        return _encodable(text)
+    try:
+        return from_json(json.loads(text[len(PREFIX) :], parse_constant=_refuse_constant))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{brief(text)} is not JSON behind json: ({error.msg}); quote it for the shell") from None
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON on one line, without characters that a terminal would act on."""
+    return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def printable(text: str) -> str:
+    """Return the text with \\uXXXX in place of characters that are not printable."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text) and text.isprintable() and text == text.strip() and not text.startswith((PREFIX, "-"))
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f'{brief(text)} is not UTF-8; bytes are written json:{{"bytes":"HEX"}}') from None
+    return text
+
+
+def from_json(value: Any) -> Any:
+    """Return the type, id or priority of a JSON value that `json_forms.name` made.
+
+    Raises:
+        ValueError: it is no such value; the message says why.
+    """
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    match list(value.items()):
+        case [("bytes", str(digits))]:
+            return _from_hexadecimal(digits)
+        case [("packed", str(digits))]:
+            return _unpacked(_from_hexadecimal(digits))
+    raise ValueError('the only objects allowed are {"bytes":"HEX"} and {"packed":"HEX"}')
+
+
+def _from_hexadecimal(digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise ValueError(f"{brief(digits)} is not hexadecimal") from None
+
+
+def _unpacked(packed: bytes) -> Any:
+    import fdb.tuple
+
+    try:
+        (value,) = fdb.tuple.unpack(packed)
+    except Exception:  # The decoder of the tuple layer raises many kinds of errors.
+        raise ValueError(f"{brief(packed.hex())} is not one value in the tuple layer's encoding") from None
+    return value
+
+
+def brief(text: str) -> str:
+    """Return a text as messages quote it."""
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
