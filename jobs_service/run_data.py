@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from jobs_service import json_data
@@ -138,6 +139,13 @@ def expiring(run_data: bytes, at: float) -> bytes:
     """Return the run data of a job that expires then, seconds since the epoch."""
     bits, attempts, count, size, _ = _head(run_data)
     return _HEAD.pack(bits, attempts, count, size, at) + run_data[HEAD_BYTES:]
+
+
+def with_details(run_data: bytes, change: Callable[[str], str]) -> bytes:
+    """Return the run data with what a function returns of each event's detail. Raises like `history_of`."""
+    bits, attempts, count, size, expires = _head(run_data)
+    history = b"".join(_event(event.kind, event.at, change(event.detail)) for event in history_of(run_data))
+    return _HEAD.pack(bits, attempts, count, len(history), expires) + history + run_data[HEAD_BYTES + size :]
 
 
 def without_history(run_data: bytes) -> bytes:
