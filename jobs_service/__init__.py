@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jobs_service.actors.subscriptions import Subscription
     from jobs_service.errors import (
+        AccessDenied,
         Discard,
         InvalidAddress,
         InvalidJob,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessDenied",
     "BlockingJob",
     "CommandFailed",
     "Discard",

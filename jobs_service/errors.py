@@ -209,6 +209,10 @@ class Snooze(JobsError):
         super().__init__(f"not before {self.seconds} s from now")
 
 
+class AccessDenied(JobsError):
+    """A server does not let the caller do this: its token is missing, unknown, or has another role."""
+
+
 class SupervisorFailed(JobsError):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
 

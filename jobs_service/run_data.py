@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from jobs_service import json_data
@@ -152,6 +152,13 @@ def without_history(run_data: bytes) -> bytes:
     """Return the run data with an empty history: what gives way when a record grows too large."""
     bits, attempts, _, size, expires = _head(run_data)
     return _HEAD.pack(bits, attempts, 0, 0, expires) + run_data[HEAD_BYTES + size :]
+
+
+def of_values(attempts: int, crashes: int, history: Sequence[HistoryEvent], expires: float | None) -> bytes:
+    """Return the run data of a job that came from elsewhere as plain values; the history newest first."""
+    packed = b"".join(_event(event.kind, event.at, event.detail) for event in history)
+    at = _NAN if expires is None else expires
+    return _HEAD.pack(crashes << _CRASHES_SHIFT, attempts, len(history), len(packed), at) + packed
 
 
 # Looking into it

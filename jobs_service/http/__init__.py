@@ -1,0 +1,1 @@
+"""A service over HTTP: what programs in any language and browsers reach."""

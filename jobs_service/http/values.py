@@ -1,0 +1,101 @@
+"""JSON itself, and names and times in it, as both ends of the HTTP interface read and write them."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, localcontext
+from typing import Any, Final
+
+import pydantic_core
+
+from jobs_service import names
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAST_DIGITS: Final = 6
+_MOST_DIGITS: Final = 1_200
+"""Decimal digits that a double can have before and behind the point together."""
+
+
+def dumps(value: Any) -> bytes:
+    """Encode a value that consists of what this module returns."""
+    try:
+        return pydantic_core.to_json(value)
+    except pydantic_core.PydanticSerializationError:  # lone surrogates in somebody's data
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def loads(encoded: bytes | str) -> Any:
+    """Decode JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return pydantic_core.from_json(encoded, allow_inf_nan=False)
+    except ValueError:  # not JSON, or lone surrogates
+        try:
+            return json.loads(encoded, parse_constant=_refuse_constant)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def name_of(form: Any) -> Any:
+    """Return the type, id or priority of a JSON value.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
+    try:
+        return names.from_json(form)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def time(seconds: float | None) -> Any:
+    """Return seconds since the epoch as text; as they are where no date can say them, and None where no number can."""
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    whole, fraction = _parts_of(seconds)
+    try:
+        date = _EPOCH + timedelta(seconds=whole)
+    except OverflowError:
+        return seconds
+    return f"{date.replace(tzinfo=None).isoformat()}.{fraction.ljust(_LEAST_DIGITS, '0')}Z"
+
+
+def seconds_of(form: Any) -> float | None:
+    """Return the seconds since the epoch that a JSON value says: a date and time, or a number.
+
+    Raises:
+        ValueError: it says no time.
+    """
+    if form is None or (isinstance(form, int | float) and not isinstance(form, bool)):
+        return form
+    if not isinstance(form, str):
+        raise ValueError("no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch")
+    head, point, rest = form.partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    date = datetime.fromisoformat(head + rest[len(digits) :] if point else form)
+    if date.tzinfo is None:
+        raise ValueError("a time without a time zone; write Z for UTC")
+    whole = date - _EPOCH
+    with localcontext(prec=_MOST_DIGITS):
+        return float(Decimal(whole // timedelta(seconds=1)) + Decimal(f"0.{digits or 0}"))
+
+
+def _parts_of(seconds: float) -> tuple[int, str]:
+    """Return whole seconds, rounded down, and the digits behind the point."""
+    text = repr(float(seconds))
+    if seconds >= 0 and "e" not in text:
+        whole, _, fraction = text.partition(".")
+        return int(whole), fraction
+    with localcontext(prec=_MOST_DIGITS):
+        exact = Decimal(text)
+        below = math.floor(exact)
+        return below, f"{exact - below:f}".partition(".")[2]

@@ -1,0 +1,307 @@
+"""What an application sees of jobs as JSON, and back, without loss: both ends of the HTTP interface use it.
+
+The names and forms are those of `Job.to_dict`, with what only a program needs beside them. Types, ids and priorities
+are text or numbers as they are, bytes {"bytes": hexadecimal}, tuples lists; times are ISO 8601 in UTC, with as many
+digits as give back the same number of seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs_service import json_data, json_forms, run_data
+from jobs_service.errors import RecordDamaged
+from jobs_service.http.values import dumps as dumps
+from jobs_service.http.values import loads as loads
+from jobs_service.http.values import name_of as name_of
+from jobs_service.http.values import seconds_of as seconds_of
+from jobs_service.http.values import time as time
+from jobs_service.layer.inspection import QueueState
+from jobs_service.layer.key_parts import pack_priority
+from jobs_service.layer.record_format import ZERO_PRIORITY
+from jobs_service.layer.retention import Retention
+from jobs_service.model import (
+    UNSET,
+    HistoryEvent,
+    HistoryKind,
+    Job,
+    JobError,
+    JobEvent,
+    JobState,
+    NewJob,
+    Outcome,
+    Progress,
+    RunningJob,
+    Worker,
+)
+
+Form = dict[str, Any]
+"""A JSON object."""
+
+
+def _date_of(form: Any) -> datetime | None:
+    seconds = seconds_of(form)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+# Jobs
+
+
+class _Record:
+    """What a job wraps that came over the wire; see model.JobRecord."""
+
+    __slots__ = (
+        "cancel",
+        "data",
+        "lock",
+        "outcome",
+        "priority",
+        "resubmit",
+        "run_at",
+        "run_data",
+        "seq_bytes",
+        "state",
+    )
+
+    def __init__(self, form: Mapping[str, Any]) -> None:
+        outcome, seq, lock = form.get("outcome"), form.get("seq"), form.get("lock")
+        priority = form.get("priority", 0)
+        self.state = JobState(form["state"])
+        self.outcome = None if outcome is None else Outcome(outcome)
+        self.data = form.get("data")
+        self.priority: bytes = ZERO_PRIORITY if priority == 0 else pack_priority(name_of(priority))
+        self.run_at = seconds_of(form.get("run_at"))
+        self.resubmit = bool(form.get("resubmit"))
+        self.cancel = bool(form.get("cancel"))
+        self.seq_bytes = None if seq is None else bytes.fromhex(seq)
+        self.lock = None if lock is None else bytes.fromhex(lock)
+        self.run_data = _run_data(form)
+
+    @property
+    def json(self) -> bytes:
+        return json_data.encode(self.data)
+
+    def size(self) -> int:
+        """Return about how many bytes it takes."""
+        return len(self.json) + len(self.run_data)
+
+
+def job(job: Job) -> Form:
+    """Return a job, without its lock: that is its worker's.
+
+    Raises:
+        RecordDamaged: a part of its record cannot be read.
+    """
+    packed = job._record.run_data
+    progress = job._readable(run_data.progress_of, packed)
+    form = {
+        "type": json_forms.name(job.type),
+        "id": json_forms.name(job.id),
+        "state": job.state.value,
+        "outcome": None if job.outcome is None else job.outcome.value,
+        "data": job.data,
+        "priority": json_forms.name(job.priority),
+        "run_at": time(job._record.run_at),
+        "resubmit": job._record.resubmit,
+        "cancel": job.cancel,
+        "seq": None if job.seq is None else job.seq.hex(),
+        "attempts": job.attempts,
+        "crashes": run_data.crashes_of(packed),
+        "result": job.result,
+        "error": json_forms.error(job.error),
+        "progress": json_forms.progress(progress),
+        "history": [{"kind": event.kind.value, "at": time(event.at), "detail": event.detail} for event in job.history],
+        "max_attempts": job.max_attempts,
+        "time_limit": job.time_limit,
+        "expires_at": time(job._readable(run_data.expires_at, packed)),
+    }
+    if job.created is not None:
+        form["created"] = job.created
+    return form
+
+
+def listed_job(job_: Job) -> Form:
+    """Return a job of a list: one of which a part cannot be read is "unreadable", and its error says why."""
+    try:
+        return job(job_)
+    except RecordDamaged as error:
+        form = {"type": json_forms.name(job_.type), "id": json_forms.name(job_.id), "state": JobState.UNREADABLE.value}
+        why = json_forms.error(JobError(type(error).__name__, str(error)))
+        return {**_form_of_nothing(), **form, "error": why}
+
+
+def running_job(job_: RunningJob) -> Form:
+    """Return a running job for its worker: with the lock, which is the right to end it."""
+    return {**job(job_), "lock": job_.lock.hex()}
+
+
+def job_of(form: Mapping[str, Any]) -> Job:
+    """Return the job that `job` or `listed_job` was given; the inverse of both.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no such object.
+    """
+    found = Job(name_of(form["type"]), name_of(form["id"]), _Record(form))
+    found._data = form.get("data")
+    found._created = form.get("created")
+    return found
+
+
+def running_job_of(form: Mapping[str, Any], worker: Worker | None) -> RunningJob:
+    """Return the running job that `running_job` was given, whose methods call this worker. Raises like `job_of`."""
+    if form["lock"] is None:
+        raise ValueError("a running job without its lock")
+    found = RunningJob(name_of(form["type"]), name_of(form["id"]), _Record(form), worker)
+    found._data = form.get("data")
+    return found
+
+
+def _form_of_nothing() -> Form:
+    return {
+        "outcome": None,
+        "data": None,
+        "priority": 0,
+        "run_at": None,
+        "resubmit": False,
+        "cancel": False,
+        "seq": None,
+        "attempts": 0,
+        "crashes": 0,
+        "result": None,
+        "progress": None,
+        "history": [],
+        "max_attempts": None,
+        "time_limit": None,
+        "expires_at": None,
+    }
+
+
+def _run_data(form: Mapping[str, Any]) -> bytes:
+    """Return the run data of a job, packed as its record had them."""
+    error, progress = error_of(form.get("error")), progress_of(form.get("progress"))
+    limits = form.get("max_attempts"), form.get("time_limit")
+    history = tuple(history_event_of(event) for event in form.get("history", ()))
+    attempts, crashes = form.get("attempts", 0), form.get("crashes", 0)
+    expires_at = seconds_of(form.get("expires_at"))
+    parts = {
+        run_data.RESULT: json_data.encode(form.get("result")) or None,
+        run_data.ERROR: None if error is None else run_data.error_json(error),
+        run_data.PROGRESS: None if progress is None else run_data.progress_json(progress),
+        run_data.LIMITS: None if limits == (None, None) else run_data.limits_json(*limits),
+    }
+    packed = run_data.of_values(attempts, crashes, history, expires_at)
+    for part, encoded in parts.items():
+        packed = run_data.with_part(packed, part, encoded)
+    return packed
+
+
+def history_event_of(form: Mapping[str, Any]) -> HistoryEvent:
+    """Return an event of a job's history."""
+    at = seconds_of(form["at"])
+    return HistoryEvent(HistoryKind(form["kind"]), math.nan if at is None else at, form.get("detail", ""))
+
+
+def error_of(form: Mapping[str, Any] | None) -> JobError | None:
+    """Return how a run failed; the inverse of `json_forms.error`."""
+    return None if form is None else JobError(form["type"], form["message"], form.get("traceback", ""))
+
+
+def progress_of(form: Mapping[str, Any] | None) -> Progress | None:
+    """Return how far a job has come; the inverse of `json_forms.progress`."""
+    if form is None:
+        return None
+    return Progress(form["done"], form.get("total"), form.get("message", ""), form.get("attempt"))
+
+
+# Events
+
+
+def event(event: JobEvent) -> Form:
+    """Return an event of a job."""
+    run_at = event.run_at
+    return {**event.to_dict(), "run_at": None if run_at is None else time(run_at.timestamp())}
+
+
+def event_of(form: Mapping[str, Any]) -> JobEvent:
+    """Return the event that `event` was given. Raises like `job_of`."""
+    outcome, seq = form.get("outcome"), form.get("seq")
+    return JobEvent(
+        name_of(form["type"]),
+        name_of(form["id"]),
+        JobState(form["state"]),
+        form.get("data"),
+        None if outcome is None else Outcome(outcome),
+        None if seq is None else bytes.fromhex(seq),
+        form.get("result"),
+        error_of(form.get("error")),
+        progress_of(form.get("progress")),
+        form.get("attempts", 0),
+        _date_of(form.get("run_at")),
+    )
+
+
+# What creators send
+
+
+def new_job(job: NewJob) -> Form:
+    """Return a job to be added.
+
+    Raises:
+        ValueError, TypeError: its time is none that JSON can say.
+    """
+    run_at: Any = job.run_at
+    return {
+        "id": json_forms.name(job.id),
+        "data": job.data,
+        "priority": json_forms.name(job.priority),
+        "run_at": time(run_at.timestamp() if isinstance(run_at, datetime) else run_at),
+    }
+
+
+def new_job_of(form: Mapping[str, Any]) -> NewJob:
+    """Return the job to be added that `new_job` was given. Raises like `job_of`."""
+    return NewJob(
+        name_of(form["id"]), form.get("data"), name_of(form.get("priority", 0)), seconds_of(form.get("run_at"))
+    )
+
+
+def changes_of(form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data, priority and run_at of a resubmission as its operations take them: UNSET for what is left out."""
+    return {
+        "data": form.get("data", UNSET),
+        "priority": name_of(form["priority"]) if "priority" in form else UNSET,
+        "run_at": seconds_of(form["run_at"]) if "run_at" in form else UNSET,
+    }
+
+
+# Types
+
+
+def retention(kept: Retention) -> Form:
+    """Return how long finished jobs are kept."""
+    return {"keep": kept.keep, "keep_failed": kept.keep_failed}
+
+
+def retention_of(form: Mapping[str, Any]) -> Retention:
+    """Return the inverse of `retention`."""
+    return Retention(form.get("keep"), form.get("keep_failed"))
+
+
+def queue_state(state: QueueState) -> Form:
+    """Return where a queue stands."""
+    return {
+        "id": json_forms.name(state.id),
+        "ready_since": time(state.ready_since),
+        "next_scheduled": time(state.next_scheduled),
+        "paused": state.paused,
+    }
+
+
+def queue_state_of(form: Mapping[str, Any]) -> QueueState:
+    """Return the inverse of `queue_state`."""
+    return QueueState(
+        name_of(form["id"]), seconds_of(form["ready_since"]), seconds_of(form["next_scheduled"]), form["paused"]
+    )

@@ -1,0 +1,128 @@
+"""Errors as problem details, and back to the same errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jobs_service
+from jobs_service import (
+    AccessDenied,
+    CommandFailed,
+    Discard,
+    InvalidJob,
+    JobError,
+    JobFailed,
+    JobsError,
+    JobTooLarge,
+    RecordDamaged,
+    Retry,
+    Snooze,
+    StoreError,
+    StoreUnavailable,
+    WorkerConflict,
+    errors,
+)
+from jobs_service.http import problems, wire
+from jobs_service.runner.commands import CommandResult
+
+PUBLIC = [
+    kind
+    for name in jobs_service.__all__
+    if isinstance(kind := getattr(jobs_service, name), type) and issubclass(kind, JobsError)
+]
+KNOWN = {*PUBLIC, *(kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, JobsError))}
+SPECIAL: dict[type[JobsError], JobsError] = {
+    CommandFailed: CommandFailed("exit code 3", result=CommandResult(3, None, "out", "err", True, 1.5)),
+    JobFailed: JobFailed("job failed", type="t", id="i", outcome="canceled", error=JobError("E", "m", "t")),
+    Retry: Retry(after=5, message="later"),
+    Snooze: Snooze(7),
+    Discard: Discard("no such address"),
+}
+
+
+def again(error: JobsError) -> JobsError:
+    """Return the error after its way over the wire."""
+    return problems.error_of(wire.loads(wire.dumps(problems.problem(error))))
+
+
+def example(kind: type[JobsError]) -> JobsError:
+    return SPECIAL.get(kind) or kind("what was wrong", type=("t", 1), id=b"\x00")
+
+
+@pytest.mark.parametrize("kind", sorted(KNOWN, key=str))
+def test_every_error_comes_back_as_it_was(kind: type[JobsError]) -> None:
+    error = example(kind)
+    found = again(error)
+    assert type(found) is kind
+    assert str(found) == str(error)
+    assert found.args == error.args
+    assert vars(found) == vars(error)
+    assert getattr(found, "retryable", None) == getattr(error, "retryable", None)
+
+
+@given(
+    st.text(), st.none() | st.text(st.characters(codec="utf-8")) | st.binary(), st.none() | st.binary() | st.integers()
+)
+def test_text_and_job_come_back_whatever_they_are(text: str, id: Any, type: Any) -> None:
+    error = InvalidJob(text or "x", type=type, id=id)
+    found = again(error)
+    assert (str(found), found.type, found.id) == (text or "x", type, id)
+
+
+@pytest.mark.parametrize("type", [object(), {1: 2}, 1.5, float("nan"), ("a", object())])
+def test_an_error_about_what_can_be_no_type_is_a_problem_all_the_same(type: Any) -> None:
+    assert type_of(again(InvalidJob("no type").about(type))) is InvalidJob
+
+
+def type_of(error: JobsError) -> type[JobsError]:
+    return type(error)
+
+
+def test_each_kind_has_a_type_of_its_own_that_says_its_class() -> None:
+    assert len({kind.type for kind in problems.KINDS.values()}) == len(problems.KINDS)
+    assert problems.KINDS[jobs_service.JobNotFound].type == "/problems/job-not-found"
+    for kind in problems.KINDS.values():
+        assert kind.type.startswith("/problems/")
+        assert kind.title.endswith(".")
+        assert 400 <= kind.status < 600
+
+
+def test_a_class_that_derives_from_a_known_one_is_a_problem_of_that_kind() -> None:
+    class Mine(WorkerConflict):
+        pass
+
+    assert type(again(Mine("gone"))) is WorkerConflict
+
+
+def test_a_problem_says_whether_to_try_again() -> None:
+    assert problems.problem(StoreUnavailable("away"))["retryable"] is True
+    assert problems.problem(RecordDamaged("damaged"))["retryable"] is False
+    assert "retryable" not in problems.problem(JobsError("other"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("unauthorized", AccessDenied),
+        ("forbidden", AccessDenied),
+        ("read-only", AccessDenied),
+        ("body-too-large", JobTooLarge),
+        ("invalid-request", InvalidJob),
+        ("busy", StoreUnavailable),
+        ("internal", JobsError),
+        ("of a later version", JobsError),
+    ],
+)
+def test_a_problem_that_only_a_server_has_is_the_error_that_comes_nearest(name: str, kind: type[JobsError]) -> None:
+    found = problems.error_of({"type": f"/problems/{name}", "title": "Title.", "status": 400, "detail": "why"})
+    assert type(found) is kind
+    assert str(found) == "why"
+
+
+def test_a_problem_without_any_text_is_an_error_that_says_so() -> None:
+    assert "does not say why" in str(problems.error_of({}))
+    assert isinstance(StoreError("x"), JobsError)

@@ -1,0 +1,296 @@
+"""Jobs and events as JSON, and back: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import fdb.tuple
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service import (
+    Job,
+    JobError,
+    JobEvent,
+    JobsService,
+    JobState,
+    NewJob,
+    Outcome,
+    RecordDamaged,
+    RunningJob,
+    json_data,
+)
+from jobs_service import run_data as runs
+from jobs_service.arguments import EARLIEST, LATEST
+from jobs_service.http import wire
+from jobs_service.json_data import same
+from jobs_service.layer.inspection import QueueState
+from jobs_service.layer.key_parts import pack_priority
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY, SCHEDULED
+from jobs_service.layer.retention import Retention
+from jobs_service.layer.unreadable_record import Unreadable
+from jobs_service.model import UNSET, HistoryEvent, HistoryKind, Progress
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+integers = st.integers() | st.integers(min_value=2**53, max_value=2**70) | st.sampled_from([2**53 + 1, -(2**63) - 1])
+names = st.recursive(
+    texts | st.binary(max_size=20) | integers | finite | st.uuids() | st.none(),
+    lambda inner: st.lists(inner, max_size=3).map(tuple),
+    max_leaves=5,
+)
+types = texts | st.binary(max_size=20) | integers | st.lists(names, max_size=3).map(tuple)
+ids = texts | st.binary(max_size=20)
+data = st.recursive(
+    st.none() | st.booleans() | integers | finite | st.text(max_size=20).filter(lambda text: _is_storable(text)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+times = st.floats(EARLIEST, LATEST) | st.floats(1.6e9, 2.1e9)
+errors = st.builds(JobError, texts, texts, texts)
+progress = st.builds(Progress, finite | integers, st.none() | finite | integers, texts, st.none() | st.integers(1, 9))
+
+
+def _is_storable(text: str) -> bool:
+    """Whether data can hold it: no two surrogates that make one character side by side."""
+    return bool(json.loads(json.dumps(text)) == text)
+
+
+@st.composite
+def run_data(draw: Callable[..., Any]) -> bytes:
+    history = draw(st.lists(st.builds(HistoryEvent, st.sampled_from(HistoryKind), times, texts), max_size=5))
+    error, said = draw(st.none() | errors), draw(st.none() | progress)
+    limits = draw(st.none() | st.tuples(st.integers(1, 9), st.none() | st.floats(0.1, 9)))
+    parts = {
+        runs.RESULT: json_data.encode(draw(data)) or None,
+        runs.ERROR: None if error is None else runs.error_json(error),
+        runs.PROGRESS: None if said is None else runs.progress_json(said),
+        runs.LIMITS: None if limits is None else runs.limits_json(*limits),
+    }
+    counts = draw(st.integers(0, 65_535)), draw(st.integers(0, 15))
+    packed = runs.of_values(*counts, history, draw(st.none() | times))
+    for part, encoded in parts.items():
+        packed = runs.with_part(packed, part, encoded)
+    return packed
+
+
+@st.composite
+def records(draw: Callable[..., Any]) -> Record:
+    """Return a record of a job in any state."""
+    state = draw(st.sampled_from(["pending", "running", "finished"]))
+    run_at, priority = draw(st.none() | times), pack_priority(draw(types))
+    return Record(
+        draw(st.binary(min_size=16, max_size=16)) if state == "running" else None,
+        (READY if run_at is None else draw(st.sampled_from([READY, SCHEDULED]))) if state == "pending" else 0,
+        draw(st.binary(min_size=12, max_size=12)),
+        priority,
+        run_at,
+        draw(st.sampled_from(Outcome)) if state == "finished" else None,
+        state == "running" and draw(st.booleans()),
+        (priority, None) if state == "running" and draw(st.booleans()) else None,
+        json_data.encode(draw(data)),
+        draw(run_data()),
+    )
+
+
+def over_the_wire(form: Any) -> Any:
+    """Return what the other end reads, with this package's JSON and with any other."""
+    encoded = wire.dumps(form)
+    assert same(json.loads(encoded), wire.loads(encoded))
+    return wire.loads(encoded)
+
+
+def assert_same(one: Job, other: Job) -> None:
+    """Compare all that an application sees, and exactly: a 1 is no 1.0."""
+    for name in ("type", "id", "priority"):
+        assert fdb.tuple.pack((getattr(one, name),)) == fdb.tuple.pack((getattr(other, name),))
+    for name in ("state", "outcome", "run_at", "cancel", "seq", "attempts", "history", "error", "progress"):
+        assert getattr(one, name) == getattr(other, name), name
+    for name in ("created", "max_attempts", "time_limit"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert same(one.data, other.data)
+    assert same(one.result, other.result)
+    assert bool(one.resubmit) == bool(other.resubmit)
+    assert one._record.run_data == other._record.run_data
+
+
+@given(types, ids, records(), st.sampled_from([None, True, False]))
+def test_a_job_comes_back_as_it_was(type: Any, id: Any, record: Record, created: bool | None) -> None:
+    job = Job(type, id, record)
+    job._created = created
+    form = over_the_wire(wire.job(job))
+    assert_same(wire.job_of(form), job)
+    assert "lock" not in form
+
+
+@given(types, ids, records().filter(lambda record: record.lock is not None))
+def test_a_running_job_comes_back_with_its_lock(type: Any, id: Any, record: Record) -> None:
+    job = RunningJob(type, id, record, None)
+    again = wire.running_job_of(over_the_wire(wire.running_job(job)), None)
+    assert_same(again, job)
+    assert again.lock == job.lock
+    assert again.resubmit == job.resubmit
+
+
+@given(types, ids, records())
+def test_what_a_job_says_as_plain_data_is_in_it(type: Any, id: Any, record: Record) -> None:
+    job = Job(type, id, record)
+    plain, form = job.to_dict(), wire.job(job)
+    assert plain.keys() <= form.keys()
+    for name in plain.keys() - {"run_at", "history"}:
+        assert same(plain[name], form[name])
+
+
+@given(
+    st.builds(
+        JobEvent,
+        types,
+        ids,
+        st.sampled_from([*JobState][:4]),
+        data,
+        st.none() | st.sampled_from(Outcome),
+        st.none() | st.binary(min_size=12, max_size=12),
+        data,
+        st.none() | errors,
+        st.none() | progress,
+        st.integers(0, 9),
+        st.none() | times.map(lambda at: Job("t", "i", _scheduled(at)).run_at),
+    )
+)
+def test_an_event_comes_back_as_it_was(event: JobEvent) -> None:
+    again = wire.event_of(over_the_wire(wire.event(event)))
+    assert fdb.tuple.pack((again.type, again.id)) == fdb.tuple.pack((event.type, event.id))
+    for name in ("state", "outcome", "seq", "error", "progress", "attempts", "run_at"):
+        assert getattr(again, name) == getattr(event, name), name
+    assert same(again.data, event.data)
+    assert same(again.result, event.result)
+
+
+def _scheduled(at: float) -> Record:
+    return Record(None, SCHEDULED, bytes(12), pack_priority(0), at, None, False, None, b"")
+
+
+@given(finite)
+def test_a_time_comes_back_exactly(seconds: float) -> None:
+    assert wire.seconds_of(over_the_wire(wire.time(seconds))) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (1.5, "1970-01-01T00:00:01.500000Z"),
+        (-0.25, "1969-12-31T23:59:59.750000Z"),
+        (1763849472.1234567, "2025-11-22T22:11:12.1234567Z"),
+        (None, None),
+        (math.inf, None),
+        (1e300, 1e300),
+    ],
+)
+def test_times_are_readable(seconds: float | None, text: Any) -> None:
+    assert wire.time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2025-11-22T22:11:12Z", 1763849472.0),
+        ("2025-11-22T23:11:12.5+01:00", 1763849472.5),
+        ("2025-11-22T22:11:12.0000000000Z", 1763849472.0),
+        (7, 7),
+    ],
+)
+def test_times_are_read_as_others_write_them(text: Any, seconds: float) -> None:
+    assert wire.seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2025-11-22T22:11:12", "2025-11-22T22:11:12.5", True, [], {}, "1.5"])
+def test_what_is_no_time_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        wire.seconds_of(text)
+
+
+@given(st.builds(NewJob, ids, data, types, st.none() | times))
+def test_a_new_job_comes_back_as_it_was(job: NewJob) -> None:
+    again = wire.new_job_of(over_the_wire(wire.new_job(job)))
+    assert (again.id, again.run_at) == (job.id, job.run_at)
+    assert pack_priority(again.priority) == pack_priority(job.priority)
+    assert same(again.data, job.data)
+
+
+def test_what_is_left_out_of_a_change_stays_as_it_is() -> None:
+    assert wire.changes_of({}) == {"data": UNSET, "priority": UNSET, "run_at": UNSET}
+    assert wire.changes_of({"data": None, "priority": ["a"], "run_at": None}) == {
+        "data": None,
+        "priority": ("a",),
+        "run_at": None,
+    }
+
+
+@given(st.none() | st.floats(0, 1e9), st.none() | st.floats(0, 1e9))
+def test_retention_comes_back_as_it_was(keep: float | None, keep_failed: float | None) -> None:
+    kept = Retention(keep, keep_failed)
+    assert wire.retention_of(over_the_wire(wire.retention(kept))) == kept
+
+
+@given(st.none() | ids, st.none() | times, st.none() | times, st.booleans())
+def test_the_state_of_a_queue_comes_back_as_it_was(
+    id: Any, ready: float | None, following: float | None, paused: bool
+) -> None:
+    state = QueueState(id, ready, following, paused)
+    assert wire.queue_state_of(over_the_wire(wire.queue_state(state))) == state
+
+
+def test_a_record_that_cannot_be_read_is_listed_as_such() -> None:
+    job = Job("t", "i", Unreadable(RecordDamaged("its bytes are damaged")))
+    again = wire.job_of(over_the_wire(wire.listed_job(job)))
+    assert_same(again, job)
+    assert again.state is JobState.UNREADABLE
+
+
+def test_a_job_of_which_a_part_is_damaged_is_listed_as_unreadable() -> None:
+    record = Record(None, READY, bytes(12), pack_priority(0), None, None, False, None, b"{", b"")
+    job = Job("t", "i", record)
+    with pytest.raises(RecordDamaged):
+        wire.job(job)
+    again = wire.job_of(over_the_wire(wire.listed_job(job)))
+    assert (again.id, again.state) == ("i", JobState.UNREADABLE)
+    assert again.error is not None
+    assert "damaged" in again.error.message
+
+
+async def test_a_job_of_a_service_comes_back_equal() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("t", 60)
+        await jobs.set_retention("t", keep=60)
+        await jobs.add("t", b"\x00", {"big": 2**60 + 1}, priority=("a", b"b"))
+        worker = await jobs.accept("t")
+        assert worker is not None
+        assert wire.running_job_of(over_the_wire(wire.running_job(worker)), None) == worker
+        await worker.progress(1, 2, "on it")
+        await worker.finish(result={"x": 1.0})
+        job = await jobs.get("t", b"\x00")
+        assert wire.job_of(over_the_wire(wire.job(job))) == job
+
+
+def test_a_lone_surrogate_survives() -> None:
+    assert wire.loads(wire.dumps({"x": "\ud800"})) == {"x": "\ud800"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", '{"a": Infinity}', "[" * 100_000])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        wire.loads(text)
+
+
+def test_a_name_that_is_nested_too_deeply_is_refused() -> None:
+    form: Any = "a"
+    for _ in range(100_000):
+        form = [form]
+    with pytest.raises(ValueError, match="deep"):
+        wire.name_of(form)
