@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
+        Histogram,
         HistoryEvent,
         HistoryKind,
+        Interval,
         Job,
         JobError,
         JobEvent,
         JobId,
+        JobsPage,
         JobState,
         JobType,
         NewJob,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
         Progress,
         Removal,
         RunningJob,
+        Totals,
+        TypeCounts,
     )
     from jobs_service.runner.blocking import BlockingJob
     from jobs_service.runner.command import CommandFailed
@@ -70,8 +75,10 @@ __all__ = [
     "EndedJob",
     "Handler",
     "HandlerOptions",
+    "Histogram",
     "HistoryEvent",
     "HistoryKind",
+    "Interval",
     "InvalidAddress",
     "InvalidJob",
     "InvalidSettings",
@@ -88,6 +95,7 @@ __all__ = [
     "JobTransaction",
     "JobType",
     "JobsError",
+    "JobsPage",
     "JobsService",
     "NewJob",
     "NoTypeTimeout",
@@ -108,6 +116,8 @@ __all__ = [
     "StoreUnavailable",
     "Subscription",
     "SupervisorFailed",
+    "Totals",
+    "TypeCounts",
     "WorkerConflict",
 ]
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from jobs_service.model.counts import Histogram as Histogram
+from jobs_service.model.counts import Interval as Interval
+from jobs_service.model.counts import JobsPage as JobsPage
+from jobs_service.model.counts import Totals as Totals
+from jobs_service.model.counts import TypeCounts as TypeCounts
 from jobs_service.model.job import EndedJob as EndedJob
 from jobs_service.model.job import Job as Job
 from jobs_service.model.job import JobEvent as JobEvent

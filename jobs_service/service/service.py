@@ -21,6 +21,7 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.bulk import BulkCreation
+from jobs_service.service.count_operations import CountOperations
 from jobs_service.service.creator_operations import CreatorOperations
 from jobs_service.service.handler_operations import HandlerOperations
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -43,7 +44,13 @@ DEFAULT_STORE: Final = "lmdb:jobs-data"
 
 
 class JobsService(
-    TypeOperations, CreatorOperations, ReaderOperations, WatcherOperations, WorkerOperations, HandlerOperations
+    TypeOperations,
+    CreatorOperations,
+    ReaderOperations,
+    CountOperations,
+    WatcherOperations,
+    WorkerOperations,
+    HandlerOperations,
 ):
     """Durable background jobs: an async context manager with every operation on jobs.
 

@@ -122,6 +122,10 @@ def test_every_public_operation_is_a_target() -> None:
         "reload",
         "within",
         "queue_state",
+        "counts",
+        "throughput",
+        "page",
+        "oldest_ready",
         "get_retention",
     }
     without_arguments = {"types", "store", "supervision", "settings", "handlers", "periodic", "last_ticks"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, Literal, TypeVar
 
-from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTypeTimeout, Outcome
+from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTypeTimeout, Outcome, TypeCounts
 from jobs_service.testing import EPOCH
 from tests.simulation.client import Client
 from tests.simulation.history import meanwhile
@@ -24,7 +24,8 @@ class Readers(Workload):
 
     async def step(self, client: Client) -> None:
         of_jobs = [self._count, self._active, self._list, self._list, self._totals, self._result]
-        await self.random.choice([*of_jobs, self._types, self._rules, self._ticks])(client)
+        looks = [self._types, self._rules, self._ticks, self._counts, self._page]
+        await self.random.choice([*of_jobs, *looks])(client)
 
     async def _count(self, client: Client) -> None:
         type, limit = self.some_type(), self.random.choice([None, None, 1, 3])
@@ -122,6 +123,50 @@ class Readers(Workload):
             self.run.complain(f"queue: {client.process} was told {queue} of {type!r}, of which {pending} are pending")
         if any(counts) != (type in listed):
             self.run.complain(f"stats: {client.process} was told of {[*listed]}; {type!r} has {counts}")
+
+    async def _counts(self, client: Client) -> None:
+        """While nothing changes, what is counted of a type is what its jobs are."""
+        type, began = self.some_type(), client.version
+        counts = (await client.jobs.counts(type)).get(type, TypeCounts())
+        everywhere = (await client.jobs.counts()).get(type, TypeCounts())
+        oldest = await client.jobs.oldest_ready(type)
+        now = client.process.clock.wall_time()
+        resolution: Literal["minute", "hour"] = self.random.choice(["minute", "hour"])
+        await client.jobs.throughput(type, since=now - 600.0, until=now, resolution=resolution)
+        if client.version != began or self.run.is_damaged:
+            return
+        pending = self._ids(type, began, JobState.PENDING)
+        wanted = [len(pending), *(self._number(type, began, state) for state in _STATES[1:])]
+        for each in (counts, everywhere):
+            told = [each.ready + each.scheduled, each.running, each.succeeded + each.failed + each.canceled]
+            if told != wanted:
+                self.run.complain(f"counts: {client.process} was told {each} of {type!r}, not {wanted}")
+        if oldest is not None and oldest.id not in pending:
+            self.run.complain(f"oldest: {client.process} was told that {oldest.id!r} of {type!r} is ready")
+
+    async def _page(self, client: Client) -> None:
+        """While nothing changes, pages have each job once."""
+        type, began = self.some_type(), client.version
+        state, limit = self.random.choice([None, *_STATES]), self.random.choice([1, 2, 100])
+        prefix, newest_first = self.random.choice([None, "j"]), self.random.choice([False, True])
+        seen: list[JobId] = []
+        after: str | None = None
+        while True:
+            page = await client.jobs.page(
+                type, state=state, limit=limit, after=after, newest_first=newest_first, prefix=prefix
+            )
+            seen += [job.id for job in page.jobs if job.state is not JobState.UNREADABLE]
+            after = page.next
+            if after is None or client.version != began:
+                break
+        if client.version != began or self.run.is_damaged:
+            return
+        states = _STATES if state is None else (state,)
+        wanted = set().union(*(self._ids(type, began, each) for each in states))
+        if prefix is not None:
+            wanted = {id for id in wanted if isinstance(id, str) and id.startswith(prefix)}
+        if len(set(seen)) < len(seen) or set(seen) != wanted:
+            self.run.complain(f"page: {client.process} saw {seen} of {type!r} in {state}, not {wanted}")
 
     async def _result(self, client: Client) -> None:
         type, id = self.some_type(), self.some_id()
