@@ -43,6 +43,7 @@ class AcceptTerms(NamedTuple):
         make_ready: how many due jobs are made ready at most.
         worker: who takes them, for their history.
         max_history: events of it that are kept; None for as many as there are, and 20 at least.
+        is_elsewhere: whether it is no part of this process, by whose death the jobs would be taken away.
         open_end: whether fewer than `limit` may be taken though others come in behind them at the same time; otherwise
             that is a conflict.
     """
@@ -55,6 +56,7 @@ class AcceptTerms(NamedTuple):
     worker: str = ""
     max_history: int | None = None
     open_end: bool = False
+    is_elsewhere: bool = False
 
 
 async def candidates(

@@ -88,7 +88,7 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
         _claim(unit, taken)
     else:
         _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
-    for entry, lock, run_data_after in zip(taken, unit.new_locks(len(taken)), packed, strict=True):
+    for entry, lock, run_data_after in zip(taken, unit.new_locks(len(taken), terms.is_elsewhere), packed, strict=True):
         record = entry.record
         assert record is not None
         unit.replace(entry, record.running(lock, unit.new_seq(), run_data_after))

@@ -106,11 +106,16 @@ class UnitOfWork(TouchedTypes):
         # Those that are known already.
         self.retentions = {}
 
-    def new_locks(self, count: int) -> list[bytes]:
-        """Return locks that nobody has had."""
+    def new_locks(self, count: int, is_elsewhere: bool = False) -> list[bytes]:
+        """Return locks that nobody has had.
+
+        Args:
+            count: of them.
+            is_elsewhere: whether their worker is no part of this process; then they do not name it.
+        """
         # One draw for all: the system's randomness has its price.
         drawn = self.sources.token(count * LOCK_BYTES)
-        head = self.instance
+        head = b"" if is_elsewhere else self.instance
         rest = LOCK_BYTES - len(head)
         return [head + drawn[start : start + rest] for start in range(0, len(drawn), LOCK_BYTES)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jobs_service.actors.context import Context
@@ -60,6 +60,8 @@ class Lifecycle:
         # The task that has entered the service: the body of its `async with` is canceled when the service fails.
         self._host: asyncio.Task[Any] | None = None
         self._host_canceled = False
+        # Called first when the service is left: servers end what waits for it.
+        self.before_leaving: list[Callable[[], Awaitable[None]]] = []
         # The task that runs the handlers, canceled when the service is left; and what is set when they have ended.
         self._running: tuple[asyncio.Task[Any], asyncio.Event] | None = None
 
@@ -122,6 +124,8 @@ class Lifecycle:
     async def _leave(self) -> None:
         """Stop the handlers and the tree, wait for what was begun, and close the store."""
         self._access.is_leaving = True
+        for prepare in self.before_leaving:
+            await prepare()
         if self._running is not None:
             task, ended = self._running
             task.cancel("the service is left")

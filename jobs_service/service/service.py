@@ -28,6 +28,7 @@ from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.handler_runs import HandlerRuns
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.reader_operations import ReaderOperations
+from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.sync_transaction import Blocks
@@ -104,6 +105,8 @@ class JobsService(
         self._blocks = Blocks(sources, self._worker, self.settings.pending_batch, access.check_open)
         self._acceptor = Acceptor(context, access, operations, waiting, abandoned, self._worker)
         acceptor = self._acceptor
+        worker, registry, tree = self._worker, self._registry, self._tree
+        self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub)
         for_runner = ServiceAccess(context, operations, self._worker, acceptor.attempt, acceptor.count_due)
         self._runs = HandlerRuns(context, self._registry, self._lifecycle, for_runner)
 

@@ -1,0 +1,225 @@
+"""The ASGI application: finds what a request asks for, checks that it may, and answers; whatever fails is a problem."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Router
+
+from jobs_service.errors import JobsError, StoreError
+from jobs_service.http import bodies, gate, problems, wire
+from jobs_service.http.endpoint import Call, Endpoint
+from jobs_service.http.refusals import Refusal
+from jobs_service.http.roles import Identity
+from jobs_service.http.routing import Routes, path_of, query_of
+from jobs_service.http.state import Options, State
+from jobs_service.http.table import ENDPOINTS
+from jobs_service.log import EventLog
+
+if TYPE_CHECKING:
+    from jobs_service.service import JobsService
+
+log = EventLog("jobs_service.http")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_EVERYWHERE = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (b"cache-control", b"no-store"),
+]
+"""Headers of all answers that do not say otherwise themselves."""
+
+
+class Application:
+    """A service over HTTP.
+
+    Args:
+        service: opened by somebody else.
+        options: how it is served.
+        pages: further routes, which get the state of this application as `state.jobs` of the request.
+    """
+
+    def __init__(self, service: JobsService, options: Options | None = None) -> None:
+        self.state = State(service, options)
+        self._routes = Routes(ENDPOINTS)
+        self._pages = Router(routes=_pages(self.state), redirect_slashes=False)
+        service._lifecycle.before_leaving.append(self.state.close)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            return await _lifespan(receive, send)
+        if scope["type"] != "http":
+            await receive()
+            return await send({"type": "websocket.close", "code": 1003})
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = [*message.get("headers", [])]
+                there = {name.lower() for name, _ in headers}
+                message["headers"] = headers + [each for each in _EVERYWHERE if each[0] not in there]
+            await send(message)
+
+        try:
+            response = await self._answered(scope, receive, sending)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = _failed(error, scope)
+        if response is None:
+            return
+        if started:
+            # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
+            raise RuntimeError("an answer failed after it had begun")
+        await response(scope, receive, sending)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Return the answer; None if it has been sent."""
+        headers = gate.Headers(scope)
+        origin = gate.Origin(scope, headers, self.state.options.proxies)
+        method = scope["method"]
+        gate.check_host(origin.host, self.state.options.allowed_hosts)
+        gate.check_site(method, origin.host, headers)
+        query = query_of(scope)
+        found = self._routes.find(path_of(scope), dict(query))
+        if found is None:
+            return await self._page(scope, receive, send, headers, origin)
+        endpoint = found.methods.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            allowed = sorted({*found.methods} | ({"HEAD"} if "GET" in found.methods else set()))
+            raise Refusal(
+                "method-not-allowed", f"allowed are {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)}
+            )
+        who = await self._who(endpoint, scope, headers)
+        request = Request(scope, receive, send)
+        call = Call(self.state, request, who, origin.client, origin.is_secure)
+        call.named(found.names)
+        # Of names that may be there several times all are taken.
+        _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
+        with contextlib.nullcontext() if endpoint.is_long else self.state.requests.one():
+            await _read_body(call, endpoint, headers)
+            response = await endpoint.handle(call)
+            await response(scope, receive, send)
+        return None
+
+    async def _who(self, endpoint: Endpoint, scope: Scope, headers: gate.Headers) -> Identity:
+        from jobs_service.http.roles import Role
+
+        if endpoint.role is Role.NOBODY:
+            # Whoever only asks whether the process lives is not told by the store.
+            return Identity("", Role.NOBODY)
+        who = await gate.identify(self.state, scope, headers)
+        return gate.check_role(self.state, who, endpoint.role, changes=endpoint.changes)
+
+    async def _page(
+        self, scope: Scope, receive: Receive, send: Send, headers: gate.Headers, origin: gate.Origin
+    ) -> Response | None:
+        """Have a page answer, if there is one; what it may do it asks `require` itself."""
+        if not any(route.matches(scope)[0] is not Match.NONE for route in self._pages.routes):
+            raise Refusal("not-found", "there is no such address; /docs has all of them")
+        scope.setdefault("state", {})
+        scope["state"] = {
+            **scope["state"],
+            "jobs": self.state,
+            "who": await gate.identify(self.state, scope, headers),
+            "client": origin.client,
+            "is_secure": origin.is_secure,
+        }
+        with self.state.requests.one():
+            await self._pages(scope, receive, send)
+        return None
+
+
+def application(service: JobsService, options: Options | None = None) -> Application:
+    """Return a service as an ASGI application."""
+    return Application(service, options)
+
+
+def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    """Return a problem as an answer."""
+    return Response(wire.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
+
+
+def _failed(error: Exception, scope: Mapping[str, Any]) -> Response:
+    """Return the answer for what went wrong."""
+    if isinstance(error, Refusal):
+        return problem_response(error.problem(), error.headers)
+    if isinstance(error, JobsError):
+        retry = {"Retry-After": "1"} if isinstance(error, StoreError) and error.retryable else None
+        return problem_response(problems.problem(error), retry)
+    if isinstance(error, HTTPException):
+        kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
+        return problem_response({**Refusal(kind, str(error.detail)).problem(), "status": error.status_code})
+    # Not the query and not the body: there may be secrets in them.
+    log.exception("http_failed", method=scope["method"], path=scope["path"])
+    return problem_response(Refusal("internal", "the server failed; its log says more").problem())
+
+
+def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -> None:
+    """Check what the query says."""
+    if endpoint.query is None:
+        if query:
+            raise Refusal("invalid-request", f"the address takes no {query[0][0][:60]!r} in its query")
+        return
+    values: dict[str, Any] = {}
+    for name, value in query:
+        if name in values and name != "job":
+            raise Refusal("invalid-request", f"{name[:60]!r} is there more than once in the query")
+        if name == "job":
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
+    call.query = bodies.checked(endpoint.query, values, "the query")
+
+
+async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> None:
+    """Read and check the body, unless the endpoint does so itself."""
+    if endpoint.takes is None or endpoint.method == "GET":
+        return
+    kind = bodies.kind_of(call.request)
+    if kind in endpoint.media:
+        return
+    is_empty = headers.one("content-length") in (None, "0") and headers.one("transfer-encoding") is None
+    if is_empty and not any(field.is_required() for field in endpoint.takes.model_fields.values()):
+        call.body = endpoint.takes.model_validate({})
+        return
+    if kind != bodies.JSON:
+        raise Refusal("unsupported-media-type", "send Content-Type: application/json")
+    call.raw = await bodies.whole(call.request, call.state.options.limits)
+    call.body = bodies.checked(endpoint.takes, bodies.decoded(call.raw), "the body")
+
+
+def _pages(state: State) -> list[BaseRoute]:
+    """Return the routes of the dashboard, if it is there."""
+    if find_spec("jobs_service.http.dashboard") is None:
+        return []
+    return [*import_module("jobs_service.http.dashboard").routes(state)]
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,153 @@
+"""Reads what clients send: never more than a limit at once, and not for as long as they like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from jobs_service.errors import shown
+from jobs_service.http import wire
+from jobs_service.http.limits import Limits
+from jobs_service.http.refusals import Refusal
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+_MOST_COMPLAINTS = 10
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    """Yield the parts of a body as they come.
+
+    Raises:
+        Refusal: nothing came for too long.
+        ClientDisconnect: the client has gone.
+    """
+    parts = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(limits.body_time):
+                part = await anext(parts, None)
+        except TimeoutError:
+            raise Refusal("too-slow", f"nothing of the body came for {limits.body_time:g} s") from None
+        if part is None:
+            return
+        if part:
+            yield part
+
+
+async def whole(request: Request, limits: Limits) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        Refusal: it is too large, or does not come.
+    """
+    size = request.headers.get("content-length", "")
+    if size.isdecimal() and (len(size) > 15 or int(size) > limits.body):
+        raise _too_large(limits)
+    body = bytearray()
+    # What comes byte by byte is not waited for for ever.
+    async with _deadline(limits):
+        async for part in chunks(request, limits):
+            body += part
+            if len(body) > limits.body:
+                raise _too_large(limits)
+    return bytes(body)
+
+
+class _deadline:
+    """Ends a body that takes very long as a whole."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._seconds = 6 * limits.body_time
+        self._timeout = asyncio.timeout(self._seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise Refusal("too-slow", f"the body took more than {self._seconds:g} s") from None
+
+
+async def lines(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    """Yield the lines of a body as they come, without those that are empty.
+
+    Raises:
+        Refusal: one is too large, or nothing came for too long.
+    """
+    rest = b""
+    async for part in chunks(request, limits):
+        found = (rest + part).split(b"\n")
+        rest = found.pop()
+        for line in found:
+            if line.strip():
+                yield _fitting(line, limits)
+        _fitting(rest, limits)
+    if rest.strip():
+        yield rest
+
+
+def _fitting(line: bytes, limits: Limits) -> bytes:
+    if len(line) > limits.body:
+        raise Refusal("body-too-large", f"a line of more than {limits.body} bytes")
+    return line
+
+
+def kind_of(request: Request) -> str:
+    """Return the media type of a body, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def decoded(raw: bytes) -> Any:
+    """Return what JSON says.
+
+    Raises:
+        Refusal: it is none.
+    """
+    try:
+        return wire.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refusal("bad-request", f"the body is not JSON: {str(error)[:200]}") from None
+
+
+def checked(model: type[BaseModel], value: Any, what: str) -> Any:
+    """Return what a request says as a model has it.
+
+    Args:
+        model: what the address takes.
+        value: as decoded.
+        what: it is a part of: the body, the query.
+
+    Raises:
+        Refusal: it is something else.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        complaints = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_COMPLAINTS]
+        found = [{"at": [*each["loc"]], "what": each["msg"]} for each in complaints]
+        where = ".".join(map(str, found[0]["at"])) or what
+        raise Refusal(
+            "invalid-request", f"{what}: {shown(where)[1:-1]}: {found[0]['what']}", errors=_plain(found)
+        ) from None
+    except RecursionError:
+        raise Refusal("invalid-request", f"{what}: nested too deeply") from None
+
+
+def _plain(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"at": [str(part)[:100] for part in each["at"]], "what": str(each["what"])[:300]} for each in found]
+
+
+def _too_large(limits: Limits) -> Refusal:
+    return Refusal("body-too-large", f"a body of more than {limits.body} bytes; NDJSON has no limit as a whole")
+
+
+__all__ = ["JSON", "NDJSON", "ClientDisconnect", "checked", "chunks", "decoded", "kind_of", "lines", "whole"]

@@ -1,0 +1,160 @@
+"""One address of the interface: what it takes, what it answers, and who may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jobs_service.http import wire
+from jobs_service.http.refusals import Refusal
+from jobs_service.http.roles import Identity, Role
+from jobs_service.http.state import State
+from jobs_service.model import JobId, JobType
+from jobs_service.runner.commands import COMMAND_TYPE
+
+Handle = Callable[["Call"], Awaitable[Response]]
+HandleT = TypeVar("HandleT", bound=Handle)
+
+
+class Form(BaseModel):
+    """What a request says: nothing else, and each part as it is meant."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+class Query(BaseModel):
+    """What the query of an address says, as text."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One method of one address.
+
+    Attributes:
+        method, path: of the request; `{type}` and `{id}` are one segment each.
+        role: who may use it.
+        handle: answers.
+        summary: one line on what it does.
+        takes: the JSON body; None for none.
+        query: of the address; None for none.
+        answers: what the JSON of an answer is, by status; None for an answer without a body.
+        media: what else it answers with, or takes, by media type, in words.
+        changes: whether it changes something, so that read-only servers refuse it.
+        is_long: whether it has limits of its own on how many may be open.
+    """
+
+    method: str
+    path: str
+    role: Role
+    handle: Handle
+    summary: str
+    takes: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    answers: Mapping[int, type[BaseModel] | None] = field(default_factory=dict)
+    media: Mapping[str, str] = field(default_factory=dict)
+    changes: bool = False
+    is_long: bool = False
+
+
+class Call:
+    """One request to an endpoint.
+
+    Attributes:
+        state: of the server.
+        request: as Starlette has it.
+        who: asks.
+        client: the address that it comes from.
+        is_secure: whether its way here is encrypted.
+        type, id: as the path has them.
+        query, body: checked; what the endpoint says.
+        raw: the body as it came.
+    """
+
+    def __init__(self, state: State, request: Request, who: Identity, client: str, is_secure: bool) -> None:
+        self.state = state
+        self.request = request
+        self.who = who
+        self.client = client
+        self.is_secure = is_secure
+        self._names: dict[str, Any] = {}
+        self.query: Any = None
+        self.body: Any = None
+        self.raw = b""
+
+    @property
+    def service(self) -> Any:
+        """The service."""
+        return self.state.service
+
+    @property
+    def type(self) -> JobType:
+        """The type in the path."""
+        found: JobType = self._names["type"]
+        return found
+
+    @property
+    def id(self) -> JobId:
+        """The id in the path."""
+        found: JobId = self._names["id"]
+        return found
+
+    def named(self, names: Mapping[str, Any]) -> None:
+        """Set the names in the path."""
+        self._names = dict(names)
+
+    def check_may_run(self, type: JobType) -> None:
+        """Check that the caller may have jobs of a type run: commands are for admins with a token, if they are at all.
+
+        Raises:
+            Refusal: they may not.
+        """
+        if type != COMMAND_TYPE:
+            return
+        if not (self.state.options.commands and self.who.role is Role.ADMIN and self.who.proven):
+            why = "commands need a server with --commands, and a token with the role admin"
+            raise Refusal("commands-forbidden", why)
+
+    def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1) -> None:
+        """Note in the audit log what was changed."""
+        self.state.audit.changed(self.who.name, self.client, action, type, id, jobs)
+
+
+ENDPOINTS: Final[list[Endpoint]] = []
+"""All of them, in the order of the documentation."""
+
+
+def endpoint(
+    method: str,
+    path: str,
+    role: Role,
+    summary: str,
+    *,
+    takes: type[BaseModel] | None = None,
+    query: type[BaseModel] | None = None,
+    answers: Mapping[int, type[BaseModel] | None] | None = None,
+    media: Mapping[str, str] | None = None,
+    changes: bool | None = None,
+    is_long: bool = False,
+) -> Callable[[HandleT], HandleT]:
+    """Make a function an endpoint; see Endpoint. What is not GET changes something unless `changes` says otherwise."""
+
+    def register(handle: HandleT) -> HandleT:
+        alters = method != "GET" if changes is None else changes
+        ENDPOINTS.append(
+            Endpoint(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters, is_long)
+        )
+        return handle
+
+    return register
+
+
+def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer of JSON."""
+    return Response(wire.dumps(form), status, headers, media_type="application/json")

@@ -1,0 +1,187 @@
+"""What every request passes before anything is done: whose host it names, which site it comes from, and who asks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from inspect import isawaitable
+from typing import Any, Final
+
+from jobs_service.http.refusals import Refusal
+from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
+from jobs_service.http.state import State
+
+COOKIE: Final = "jobs_service_session"
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAME: Final = frozenset({"same-origin", "none"})
+
+
+class Headers:
+    """The headers of a request, by lower-case name.
+
+    Args:
+        scope: of the request.
+    """
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self._all: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            self._all.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+
+    def one(self, name: str) -> str | None:
+        """Return the value of a header that may be there once.
+
+        Raises:
+            Refusal: it is there more than once: others may have believed another one.
+        """
+        values = self._all.get(name, [])
+        if len(values) > 1:
+            raise Refusal("bad-request", f"the header {name} is there {len(values)} times")
+        return values[0] if values else None
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a header."""
+        return self._all.get(name, [])
+
+
+class Origin:
+    """Where a request comes from, and where it is meant to go.
+
+    Args:
+        scope: of the request.
+        headers: its headers.
+        proxies: addresses whose forwarded headers are believed.
+
+    Attributes:
+        client: the address that it comes from.
+        host: what it calls this server, with the port.
+        is_secure: whether its way here is encrypted.
+    """
+
+    def __init__(self, scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> None:
+        peer = scope.get("client")
+        self.client: str = peer[0] if peer else ""
+        self.host = headers.one("host")
+        self.is_secure = scope.get("scheme") == "https"
+        if self.client not in proxies:
+            return
+        chain = [each.strip() for line in headers.all("x-forwarded-for") for each in line.split(",")]
+        # Whoever is named last, and is no proxy of ours, was seen by one of ours.
+        self.client = next((each for each in reversed(chain) if each and each not in proxies), self.client)
+        self.is_secure = self.is_secure or (headers.one("x-forwarded-proto") or "").strip().lower() == "https"
+        self.host = headers.one("x-forwarded-host") or self.host
+
+
+def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
+    """Check that a request names a host of this server: a page of others whose name leads here names its own.
+
+    Raises:
+        Refusal: it does not.
+    """
+    if host is None:
+        raise Refusal("bad-request", "the header Host is missing")
+    name = _name_of(host)
+    if "*" in allowed or name == "localhost" or _is_address(name) or name in (each.lower() for each in allowed):
+        return
+    raise Refusal("host-not-allowed", "the Host of the request is not known here; allow it with --allow-host NAME")
+
+
+def check_site(method: str, host: str | None, headers: Headers) -> None:
+    """Check that no page of others asks: only links may lead here from elsewhere.
+
+    Raises:
+        Refusal: one does.
+    """
+    site, origin = headers.one("sec-fetch-site"), headers.one("origin")
+    if site is not None and site.lower() not in _SAME:
+        is_link = headers.one("sec-fetch-mode") == "navigate" and headers.one("sec-fetch-dest") == "document"
+        if not (is_link and method in SAFE):
+            raise Refusal("cross-site", "a browser says that a page of another site asks for this")
+    if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
+        # A plain GET tells another site nothing, but no program of our own sends an Origin that is not ours.
+        raise Refusal("cross-site", "the Origin of the request is not this server")
+
+
+async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
+    """Return who asks; None for somebody who has not said so and would have to.
+
+    Raises:
+        Refusal: a token that is none, or none any more.
+        JobsError: the store cannot be asked.
+    """
+    authenticate = state.options.authenticate
+    if authenticate is not None:
+        found = authenticate(scope)
+        return _told(await found if isawaitable(found) else found)
+    authorization = headers.one("authorization")
+    if authorization is not None:
+        scheme, _, token = authorization.partition(" ")
+        who = await state.tokens.of_token(token.strip()) if scheme.lower() == "bearer" else None
+        if who is None:
+            raise unauthorized("the token is not known here, or not any more")
+        return who
+    for line in headers.all("cookie"):
+        cookie = _cookie(line)
+        if cookie is not None and (who := await state.tokens.of_session(cookie)) is not None:
+            return who
+    if state.options.is_open and not await state.tokens.known():
+        return Identity("", Role.ADMIN)
+    return None
+
+
+def unauthorized(why: str) -> Refusal:
+    """Return the refusal for somebody who has not said who they are."""
+    return Refusal("unauthorized", why, headers={"WWW-Authenticate": 'Bearer realm="jobs_service"'})
+
+
+def check_role(state: State, who: Identity | None, role: Role, *, changes: bool) -> Identity:
+    """Check that somebody may do what needs a role, and return them.
+
+    Raises:
+        Refusal: they may not, or nobody may.
+    """
+    if role is Role.NOBODY:
+        return who or Identity("", Role.NOBODY)
+    if who is None:
+        raise unauthorized("send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one")
+    if changes and state.options.read_only:
+        raise Refusal("read-only", "this server was started with --read-only")
+    if who.role < role:
+        raise Refusal("forbidden", f"this needs the role {role.label}; the token {who.name} has {who.role.label}")
+    return who
+
+
+def _told(found: Any) -> Identity | None:
+    """Return what a host application says of whoever asks."""
+    if found is None:
+        return None
+    name, role = found if isinstance(found, tuple) else ("", found)
+    known = role if isinstance(role, Role) else TOKEN_ROLES[role]
+    return Identity(str(name), known, proven=True)
+
+
+def _cookie(line: str) -> str | None:
+    try:
+        morsel = SimpleCookie(line).get(COOKIE)
+    except CookieError:
+        return None
+    return None if morsel is None else morsel.value
+
+
+def _name_of(host: str) -> str:
+    """Return a host without its port."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, _, port = host.rpartition(":")
+    name = name if name and port.isdecimal() else host
+    return name.rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

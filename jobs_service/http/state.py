@@ -1,0 +1,94 @@
+"""What the handlers of requests share: the service, who may do what, and what is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs_service.http import wire
+from jobs_service.http.audit import Audit
+from jobs_service.http.limits import Limits, Places
+from jobs_service.http.tokens import Tokens
+from jobs_service.model import Job, JobEvent, RunningJob
+
+if TYPE_CHECKING:
+    from jobs_service.service import JobsService
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a server was started.
+
+    Attributes:
+        allowed_hosts: names that the Host of a request may be, beside IP addresses and localhost; "*" for all.
+        proxies: addresses whose forwarded headers are believed.
+        is_open: whether everybody who reaches it has all roles as long as there are no tokens: on loopback only.
+        read_only: whether all that changes something is refused.
+        commands: whether command jobs are reachable, for admins with a token.
+        environment: what the pages call this environment; empty for nothing.
+        colour: of that name, as CSS writes it; empty for the pages' own.
+        audit_log: path of a file that gets a line for each change; None for none.
+        authenticate: the host application's function from an ASGI scope to a role, (name, role) or None, perhaps a
+            coroutine function; None for tokens.
+        limits: how much of the server may be taken.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    is_open: bool = False
+    read_only: bool = False
+    commands: bool = False
+    environment: str = ""
+    colour: str = ""
+    audit_log: str | None = None
+    authenticate: Callable[[Mapping[str, Any]], Any] | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+class State:
+    """What the requests of one server share.
+
+    Args:
+        service: that they are about; it need not be open yet.
+        options: see there.
+
+    Attributes:
+        tokens: who may do what.
+        audit: who has changed what.
+        redact: takes the JSON form of a job or an event, and returns it without what is secret.
+        closing: set when the server is about to end: streams end, and nobody waits for jobs any more.
+    """
+
+    def __init__(self, service: JobsService, options: Options | None = None) -> None:
+        self.service = service
+        self.options = options if options is not None else Options()
+        limits = self.options.limits
+        self.tokens = Tokens(service, self._revoked)
+        self.audit = Audit(self.options.audit_log)
+        self.redact: Callable[[dict[str, Any]], dict[str, Any]] = lambda form: form
+        self.closing = asyncio.Event()
+        self.requests = Places("requests", limits.requests)
+        self.polls = Places("requests that wait for jobs", limits.polls)
+        self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)
+
+    def job_form(self, job: Job) -> dict[str, Any]:
+        """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""
+        return self.redact(wire.listed_job(job))
+
+    def running_form(self, job: RunningJob) -> dict[str, Any]:
+        """Return a running job for its worker, who must see everything."""
+        return wire.running_job(job)
+
+    def event_form(self, event: JobEvent) -> dict[str, Any]:
+        """Return an event as JSON has it, without what is secret."""
+        return self.redact(wire.event(event))
+
+    async def close(self) -> None:
+        """End all streams and all waiting for jobs; the service is about to be left."""
+        self.closing.set()
+        await self.tokens.close()
+
+    def _revoked(self, names: set[str]) -> None:
+        """Cut off whoever reads events by a token that is there no more."""

@@ -1,0 +1,7 @@
+"""All endpoints: importing the modules registers them, in the order of the documentation."""
+
+from __future__ import annotations
+
+from jobs_service.http import daemon_endpoints as daemon_endpoints
+from jobs_service.http import type_endpoints as type_endpoints
+from jobs_service.http.endpoint import ENDPOINTS as ENDPOINTS

@@ -1,0 +1,175 @@
+"""Tokens: who may do what, kept in the store as hashes, and known here as long as nobody changes them.
+
+A token is 32 random bytes, so its plain SHA-256 tells nothing about it. The cookie of somebody who has logged in is
+signed with that hash: it ends with its token, and the server keeps nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
+from jobs_service.http.roles import TOKEN_ROLES, Identity
+from jobs_service.layer.http_rows import TokenRow
+from jobs_service.log import EventLog
+
+if TYPE_CHECKING:
+    from jobs_service.service import JobsService
+
+log = EventLog("jobs_service.http")
+
+SESSION_TIME: Final = 12 * 3600
+"""Seconds that a login holds."""
+
+_PREFIX: Final = "jst_"
+_LONGEST_NAME: Final = 60
+_LONGEST_TOKEN: Final = 200
+_HOLDOFF: Final = 0.02
+
+
+def new_token() -> str:
+    """Return a token that nobody has."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(token: str) -> str:
+    """Return what the store keeps of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_name(name: str) -> str:
+    """Return the name of a token if it can be one.
+
+    Raises:
+        InvalidJob: it cannot.
+    """
+    if not 0 < len(name) <= _LONGEST_NAME or not all(
+        char.isascii() and (char.isalnum() or char in "-_.@") for char in name
+    ):
+        raise InvalidJob(f"token {name[:_LONGEST_NAME]!r}: 1 to {_LONGEST_NAME} of A-Z a-z 0-9 - _ . @ are allowed")
+    return name
+
+
+async def add_token(service: JobsService, name: str, role: str) -> str:
+    """Add a token and return it: nobody can read it later.
+
+    Raises:
+        InvalidJob: a name or a role that cannot be.
+        JobsError: there is one of that name.
+    """
+    if role not in TOKEN_ROLES:
+        raise InvalidJob(f"role {role!r}: allowed are {', '.join(TOKEN_ROLES)}")
+    token = new_token()
+    await service._remote.add_token(TokenRow(check_name(name), role, hash_of(token), time.time()))
+    return token
+
+
+class Tokens:
+    """The tokens of a store.
+
+    Args:
+        service: of the store.
+        revoked: called with the names of tokens that hold no longer, or not as they did.
+    """
+
+    def __init__(self, service: JobsService, revoked: Callable[[set[str]], object]) -> None:
+        self._service = service
+        self._revoked = revoked
+        self._rows: Mapping[str, TokenRow] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._read = asyncio.Event()
+
+    async def known(self) -> Mapping[str, TokenRow]:
+        """Return the tokens by name; they are read when they are wanted first, and again whenever they change.
+
+        Raises:
+            JobsError: the service is not open, or the store cannot be read.
+        """
+        if self._rows is None:
+            self._set(await self._service._remote.tokens())
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        assert self._rows is not None
+        return self._rows
+
+    async def of_token(self, token: str) -> Identity | None:
+        """Return who has a token; the time that this takes tells nothing about those there are."""
+        rows = await self.known()
+        offered = hash_of(token[:_LONGEST_TOKEN])
+        found: Identity | None = None
+        for row in rows.values():
+            if hmac.compare_digest(row.hash.encode(), offered.encode()):
+                found = _identity(row)
+        return found
+
+    async def of_session(self, cookie: str) -> Identity | None:
+        """Return who has logged in with a cookie."""
+        rows = await self.known()
+        name, _, rest = cookie[:_LONGEST_TOKEN].partition(":")
+        expires, _, signature = rest.partition(":")
+        row = rows.get(name)
+        # What is compared for a name that nobody has takes the same time.
+        expected = _signature("" if row is None else row.hash, name, expires)
+        good = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogatepass"))
+        if row is None or not good or not expires.isdecimal() or int(expires) < time.time():
+            return None
+        return _identity(row, session=True)
+
+    async def session(self, name: str) -> str:
+        """Return the cookie for somebody who has shown a token."""
+        row = (await self.known())[name]
+        expires = str(int(time.time()) + SESSION_TIME)
+        return f"{name}:{expires}:{_signature(row.hash, name, expires)}"
+
+    async def close(self) -> None:
+        """Look at the store no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
+        self._rows = None
+
+    def _set(self, rows: list[TokenRow]) -> None:
+        before, self._rows = self._rows, {row.name: row for row in rows if row.role in TOKEN_ROLES}
+        if before:
+            gone = {name for name, row in before.items() if self._rows.get(name) != row}
+            if gone:
+                self._revoked(gone)
+
+    async def _watch(self) -> None:
+        remote = self._service._remote
+        while True:
+            try:
+                rows, watch = await remote.context.retried(remote.watched_tokens)
+            except ServiceClosed:
+                return
+            except JobsError as error:
+                # Whoever asks next begins anew; until then what was read may be too old to let somebody in.
+                log.warning("tokens_unreadable", error=str(error))
+                self._rows = None
+                return
+            try:
+                self._set(rows)
+                with contextlib.suppress(StoreError):
+                    await watch.wait()
+            finally:
+                watch.cancel()
+            await asyncio.sleep(_HOLDOFF)
+
+
+def _identity(row: TokenRow, session: bool = False) -> Identity:
+    return Identity(row.name, TOKEN_ROLES[row.role], proven=True, session=session)
+
+
+def _signature(secret: str, name: str, expires: str) -> str:
+    signed = hmac.new(secret.encode(), f"session:{name}:{expires}".encode("utf-8", "surrogatepass"), hashlib.sha256)
+    return base64.urlsafe_b64encode(signed.digest()).decode().rstrip("=")

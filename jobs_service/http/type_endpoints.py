@@ -1,0 +1,212 @@
+"""What can be asked of types."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from starlette.responses import Response
+
+from jobs_service import json_forms
+from jobs_service.errors import NoTypeTimeout
+from jobs_service.http import forms, wire
+from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.roles import Role
+from jobs_service.layer.transaction import JobTransaction
+from jobs_service.model import JobType
+from jobs_service.model.counts import TypeCounts
+
+
+async def type_form(call: Call, type: JobType) -> dict[str, Any]:
+    """Return a type as JSON.
+
+    Raises:
+        NoTypeTimeout: it does not exist.
+    """
+    service = call.service
+    kept = await service.get_retention(type)
+    return {
+        "type": json_forms.name(type),
+        "timeout": await service.get_type_timeout(type),
+        "paused": await service.paused(type),
+        **wire.retention(kept),
+    }
+
+
+@endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: forms.TypesForm})
+async def list_types(call: Call) -> Response:
+    found = []
+    for type in await call.service.types():
+        try:
+            found.append(await type_form(call, type))
+        except NoTypeTimeout:  # removed meanwhile
+            continue
+    return answer({"types": found})
+
+
+@endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: forms.TypeForm})
+async def get_type(call: Call) -> Response:
+    return answer(await type_form(call, call.type))
+
+
+@endpoint(
+    "PUT",
+    "/v1/types/{type}",
+    Role.WRITE,
+    "Make a type, or change its timeout and how long its finished jobs are kept",
+    takes=forms.TypeSettings,
+    answers={200: forms.TypeForm},
+)
+async def put_type(call: Call) -> Response:
+    wanted: forms.TypeSettings = call.body
+    given = wanted.model_fields_set
+
+    async def change(tx: JobTransaction) -> None:
+        if wanted.timeout is not None:
+            await tx.set_type_timeout(call.type, wanted.timeout)
+        if given & {"keep", "keep_failed"}:
+            await tx.set_retention(call.type, keep=wanted.keep, keep_failed=wanted.keep_failed)
+
+    await call.service.transact(change)
+    call.changed("set_type", type=call.type, jobs=0)
+    if wanted.timeout is None and given & {"keep", "keep_failed"}:
+        # How long jobs are kept can be said before the type exists.
+        return answer(await _perhaps_missing(call))
+    return answer(await type_form(call, call.type))
+
+
+async def _perhaps_missing(call: Call) -> dict[str, Any]:
+    try:
+        return await type_form(call, call.type)
+    except NoTypeTimeout:
+        kept = await call.service.get_retention(call.type)
+        paused = await call.service.paused(call.type)
+        return {"type": json_forms.name(call.type), "timeout": None, "paused": paused, **wire.retention(kept)}
+
+
+@endpoint("DELETE", "/v1/types/{type}", Role.ADMIN, "Take a type away; its jobs stay", answers={204: None})
+async def delete_type(call: Call) -> Response:
+    await call.service.clear_type_timeout(call.type)
+    call.changed("clear_type", type=call.type, jobs=0)
+    return Response(status_code=204)
+
+
+@endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: forms.TypeForm})
+async def pause(call: Call) -> Response:
+    await call.service.pause(call.type)
+    call.changed("pause", type=call.type, jobs=0)
+    return answer(await _perhaps_missing(call))
+
+
+@endpoint("POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: forms.TypeForm})
+async def resume(call: Call) -> Response:
+    await call.service.resume(call.type)
+    call.changed("resume", type=call.type, jobs=0)
+    return answer(await _perhaps_missing(call))
+
+
+@endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: forms.QueueForm})
+async def queue_state(call: Call) -> Response:
+    return answer(wire.queue_state(await call.service.queue_state(call.type)))
+
+
+@endpoint("GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: forms.RetentionForm})
+async def retention(call: Call) -> Response:
+    return answer(wire.retention(await call.service.get_retention(call.type)))
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/pending",
+    Role.READ,
+    "Count pending jobs",
+    query=forms.PendingQuery,
+    answers={200: forms.CountForm},
+)
+async def pending(call: Call) -> Response:
+    query: forms.PendingQuery = call.query
+    count = await call.service.pending_count(call.type, due_by=query.due_by, limit=query.limit)
+    return answer({"count": count})
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/active",
+    Role.READ,
+    "The running jobs, those silent for longest first",
+    answers={200: forms.IdsForm},
+)
+async def active(call: Call) -> Response:
+    return answer({"ids": [json_forms.name(id) for id in await call.service.active_ids(call.type)]})
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/oldest",
+    Role.READ,
+    "The job that has been ready for longest",
+    answers={200: forms.JobOrNone},
+)
+async def oldest(call: Call) -> Response:
+    job = await call.service.oldest_ready(call.type)
+    return answer({"job": None if job is None else call.state.job_form(job)})
+
+
+def counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
+    """Return what is counted of a type as JSON."""
+    return {"type": json_forms.name(type), **dataclasses.asdict(counts)}
+
+
+@endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: forms.CountsForm})
+async def counts(call: Call) -> Response:
+    found = await call.service.counts(call.type)
+    return answer(counts_form(call.type, next(iter(found.values()), TypeCounts())))
+
+
+@endpoint(
+    "GET",
+    "/v1/counts",
+    Role.READ,
+    "What is counted of all types",
+    query=forms.CountsQuery,
+    answers={200: forms.AllCountsForm},
+)
+async def all_counts(call: Call) -> Response:
+    found = await call.service.counts(call.query.type)
+    return answer({"types": [counts_form(type, each) for type, each in found.items()]})
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/throughput",
+    Role.READ,
+    "What happened, minute by minute or hour by hour",
+    query=forms.ThroughputQuery,
+    answers={200: forms.ThroughputForm},
+)
+async def throughput(call: Call) -> Response:
+    query: forms.ThroughputQuery = call.query
+    found = await call.service.throughput(call.type, since=query.since, until=query.until, resolution=query.resolution)
+    return answer({"intervals": [dataclasses.asdict(each) for each in found]})
+
+
+@endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: forms.TicksForm})
+async def ticks(call: Call) -> Response:
+    found = await call.service.last_ticks()
+    return answer({"ticks": [{"type": json_forms.name(type), "last": wire.time(at)} for type, at in found.items()]})
+
+
+@endpoint(
+    "GET",
+    "/v1/stats",
+    Role.READ,
+    "How many jobs are in which state, and for how long",
+    query=forms.StatsQuery,
+    answers={200: forms.StatsForm},
+)
+async def stats(call: Call) -> Response:
+    found = await call.service.stats(call.query.type, jobs=call.query.jobs)
+    for each in found.values():
+        for job in each.get("jobs", ()):
+            job["id"] = json_forms.name(job["id"])
+    return answer({"types": [{"type": json_forms.name(type), **each} for type, each in found.items()]})

@@ -1,0 +1,170 @@
+"""What the HTTP interface keeps in the store beside the jobs: tokens, and which request has added which job.
+
+| key                         | value                            | as long as                        |
+|-----------------------------|----------------------------------|-----------------------------------|
+| (TOKENS)                    | counter                          | bumped when a token changes       |
+| (TOKENS, name)              | JSON: role, hash, created        | the token holds                   |
+| (REQUESTS, type, key)       | (fingerprint, id, time)          | a day after the request           |
+| (REQUESTS_BY_TIME, time, type, key) | nothing                  | the same                          |
+
+Families are far behind those of jobs, so that both can be added to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import fdb.tuple
+
+from jobs_service.layer.entry import Entry, JobSnapshot
+from jobs_service.layer.key_parts import AFTER, pack_seconds
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.model import JobId
+from jobs_service.store.base import Snapshot, Transaction, Watch
+
+TOKENS: Final = 40
+REQUESTS: Final = 41
+REQUESTS_BY_TIME: Final = 42
+
+KEPT_FOR: Final = 86_400.0
+"""Seconds that it is remembered which job a request has added."""
+
+_ONE: Final = (1).to_bytes(8, "little")
+_MOST_TOKENS: Final = 10_000
+_REMOVED_AT_ONCE: Final = 3
+"""Rows that have expired and that each new one removes: more than one, so that they come to an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One token.
+
+    Attributes:
+        name: by which it is called.
+        role: what it may do.
+        hash: SHA-256 of the token, hexadecimal.
+        created: seconds since the epoch.
+    """
+
+    name: str
+    role: str
+    hash: str
+    created: float
+
+
+class Request(NamedTuple):
+    """A request that may be repeated.
+
+    Attributes:
+        key: by which it is known again, within the job's type.
+        fingerprint: of what it asks for.
+    """
+
+    key: str
+    fingerprint: bytes
+
+
+class Repeated(NamedTuple):
+    """What a request comes back with that was there before.
+
+    Attributes:
+        id: of the job that was added then; None if it asks for something else than then.
+    """
+
+    id: JobId | None
+
+
+def _head(keyspace: Keyspace, family: int) -> bytes:
+    packed: bytes = fdb.tuple.pack((family,))
+    return keyspace.prefix + packed
+
+
+# Tokens
+
+
+async def read_tokens(transaction: Snapshot, keyspace: Keyspace) -> list[TokenRow]:
+    """Return all tokens; rows that cannot be read are none."""
+    head = _head(keyspace, TOKENS)
+    rows = await transaction.get_range(head + b"\x00", head + AFTER, limit=_MOST_TOKENS)
+    return [row for key, value in rows if (row := _token_row(key[len(head) :], value)) is not None]
+
+
+async def watch_tokens(transaction: Transaction, keyspace: Keyspace) -> tuple[list[TokenRow], Watch]:
+    """Return all tokens, and a watch on their changes."""
+    watch = transaction.watch(_head(keyspace, TOKENS))
+    return await read_tokens(transaction, keyspace), watch
+
+
+async def add_token(transaction: Transaction, keyspace: Keyspace, row: TokenRow) -> bool:
+    """Add a token; return False if there is one of that name."""
+    head = _head(keyspace, TOKENS)
+    key = head + fdb.tuple.pack((row.name,))
+    if await transaction.get(key) is not None:
+        return False
+    value = {"role": row.role, "hash": row.hash, "created": row.created}
+    transaction.set(key, json.dumps(value).encode())
+    transaction.add(head, _ONE)
+    return True
+
+
+async def remove_token(transaction: Transaction, keyspace: Keyspace, name: str) -> bool:
+    """Take a token away; return False if there is none of that name."""
+    head = _head(keyspace, TOKENS)
+    key = head + fdb.tuple.pack((name,))
+    if await transaction.get(key) is None:
+        return False
+    transaction.clear(key)
+    transaction.add(head, _ONE)
+    return True
+
+
+def _token_row(packed: bytes, value: bytes) -> TokenRow | None:
+    try:
+        found = json.loads(value)
+        [name] = fdb.tuple.unpack(packed)
+        return TokenRow(str(name), str(found["role"]), str(found["hash"]), float(found["created"]))
+    except Exception:  # whatever was written there by others: it lets nobody in
+        return None
+
+
+# Requests that may be repeated
+
+
+async def once(
+    unit: UnitOfWork, place: Place, request: Request, operation: Callable[..., Awaitable[Entry]], *arguments: Any
+) -> JobSnapshot | Repeated:
+    """Do an operation on a job, unless the same request has done so before.
+
+    Args:
+        unit, place: as for every operation.
+        request: is written in the same transaction.
+        operation: takes unit, place and arguments; raises before it changes anything, or not at all.
+    """
+    keys = place[0]
+    packed_key = keys.packed + fdb.tuple.pack((request.key,))
+    requests = _head(unit.keyspace, REQUESTS)
+    before = await unit.transaction.get(requests + packed_key)
+    if before is not None:
+        fingerprint, id, _ = fdb.tuple.unpack(before)
+        return Repeated(id if fingerprint == request.fingerprint else None)
+    await _remove_expired(unit)
+    entry = await operation(unit, place, *arguments)
+    expires = unit.now + KEPT_FOR
+    unit.transaction.set(requests + packed_key, fdb.tuple.pack((request.fingerprint, place[1], expires)))
+    unit.transaction.set(_head(unit.keyspace, REQUESTS_BY_TIME) + pack_seconds(expires) + packed_key, b"")
+    return entry.seen()
+
+
+async def _remove_expired(unit: UnitOfWork) -> None:
+    """Remove some of the rows whose time is over."""
+    by_time, requests = _head(unit.keyspace, REQUESTS_BY_TIME), _head(unit.keyspace, REQUESTS)
+    end = by_time + pack_seconds(unit.now)
+    rows = await unit.transaction.snapshot.get_range(by_time + b"\x00", end, limit=_REMOVED_AT_ONCE)
+    behind_time = len(end)
+    for key, _ in rows:
+        unit.transaction.clear(key)
+        unit.transaction.clear(requests + key[behind_time:])

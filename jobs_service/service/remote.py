@@ -1,0 +1,169 @@
+"""What programs elsewhere ask of a service by a server: their jobs' locks outlive the server's process.
+
+A worker behind a server is not the server: it goes on when that is restarted. So the locks that it gets do not begin
+with the id of the server's instance of the store, by whose death jobs are taken away, and all that it sends with its
+next call is the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jobs_service.actors.context import Context
+from jobs_service.actors.subscriptions import Hub
+from jobs_service.arguments import IfExists, Spread, check_if_exists, check_timeout
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.errors import InvalidJob, JobsError
+from jobs_service.layer import creation, http_rows, queue
+from jobs_service.layer.enqueueing import How, handler_of, wanted
+from jobs_service.layer.entry import enqueued_job
+from jobs_service.layer.http_rows import Repeated, Request, TokenRow
+from jobs_service.layer.keyspace import Place
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import ZERO_PRIORITY
+from jobs_service.model import Job, JobId, JobType, Priority, RunAt, RunningJob
+from jobs_service.service.acceptor import Acceptor
+from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.tree import ServiceTree
+from jobs_service.store.base import Watch
+
+_LOCK_BYTES = 16
+_NO_SEQ = bytes(12)
+
+
+class Remote:
+    """The part of a service that a server of programs elsewhere needs beside the public one.
+
+    Args:
+        context, access, operations, acceptor, worker, registry, tree, hub: of the service.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        access: StoreAccess,
+        operations: GroupCommit,
+        acceptor: Acceptor,
+        worker: RunningJobCalls,
+        registry: HandlerRegistry,
+        tree: ServiceTree,
+        hub: Hub,
+    ) -> None:
+        self.context = context
+        self.access = access
+        self.hub = hub
+        self._operations = operations
+        self._acceptor = acceptor
+        self._worker = worker
+        self._registry = registry
+        self._tree = tree
+
+    async def accept(
+        self,
+        type: JobType,
+        limit: int,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: float | None = None,
+        spread: Spread = 1,
+        worker: str = "",
+    ) -> list[RunningJob]:
+        """Take jobs for a worker elsewhere; see JobsService.accept_many.
+
+        Args:
+            worker: what the jobs' history calls it; empty for this process.
+        """
+        keys = self.access.keys(type)
+        settings, sources = self.context.settings, self.context.sources
+        found = queue.terms(limit, max_priority, due_by, spread, settings.pending_batch, worker or sources.worker)
+        return await self._acceptor.accept(keys, found._replace(is_elsewhere=True), check_timeout(timeout))
+
+    def held(self, type: JobType, id: JobId, lock: bytes) -> RunningJob:
+        """Return the running job of a worker that has this lock, without reading it: whatever it does compares locks.
+
+        Raises:
+            InvalidJob: nothing of this type or id can be, or no lock.
+        """
+        if len(lock) != _LOCK_BYTES:
+            raise InvalidJob(f"a lock of {len(lock)} bytes; a lock has {_LOCK_BYTES}").about(type, id)
+        keys, id, _ = self.access.place(type, id)
+        record = Record(lock, 0, _NO_SEQ, ZERO_PRIORITY, None, None, False, None, b"")
+        return RunningJob(keys.type, id, record, self._worker)
+
+    async def add_once(
+        self,
+        request: Request,
+        type: JobType,
+        id: JobId | None,
+        data: Any,
+        *,
+        priority: Any = 0,
+        run_at: Any = None,
+        if_exists: IfExists = "error",
+    ) -> Job | Repeated:
+        """Add a job as `add` does, unless the same request has done so before.
+
+        Args:
+            request: is written in the transaction that adds the job.
+            id: None for a random one.
+        """
+        named = self.context.sources.token(_LOCK_BYTES).hex() if id is None else id
+        place = self.access.place(type, named)
+        spec = creation.spec_of(type, named, data, priority, run_at)
+        return await self._once(place, spec.size(), request, creation.add, spec, check_if_exists(if_exists))
+
+    async def enqueue_once(self, request: Request, type: JobType, data: Any, how: How) -> Job | Repeated:
+        """Add a job as `enqueue` does, unless the same request has done so before."""
+        self.access.check_open()
+        resolved = handler_of(type, self._registry.handlers)
+        asked = wanted(resolved, data, {}, how, self.context.sources)
+        place = self.access.place(resolved.type, asked.id)
+        found = await self._once(
+            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, resolved.timeout
+        )
+        self._tree.enqueued_for(place[0])
+        return found
+
+    async def _once(
+        self, place: Place, size: int, request: Request, operation: Callable[..., Any], *arguments: Any
+    ) -> Job | Repeated:
+        found = await self._operations.operate(http_rows.once, place, request, operation, *arguments, size=size)
+        return found if isinstance(found, Repeated) else enqueued_job(found)
+
+    # Tokens
+
+    async def tokens(self) -> list[TokenRow]:
+        """Return all tokens."""
+        keyspace = self.access.keyspace
+        return await self.access.read(lambda transaction: http_rows.read_tokens(transaction, keyspace))
+
+    async def watched_tokens(self) -> tuple[list[TokenRow], Watch]:
+        """Return all tokens, and a watch on their changes."""
+        keyspace = self.access.keyspace
+        return await self.access.read(lambda transaction: http_rows.watch_tokens(transaction, keyspace))
+
+    async def add_token(self, row: TokenRow) -> None:
+        """Add a token.
+
+        Raises:
+            JobsError: there is one of that name.
+        """
+        if not await self.access.transact(
+            lambda unit: http_rows.add_token(unit.transaction, self.access.keyspace, row)
+        ):
+            raise JobsError(f"there is a token {row.name} already; remove it first")
+
+    async def remove_token(self, name: str) -> None:
+        """Take a token away.
+
+        Raises:
+            JobsError: there is none of that name.
+        """
+        if not await self.access.transact(
+            lambda unit: http_rows.remove_token(unit.transaction, self.access.keyspace, name)
+        ):
+            raise JobsError(f"there is no token {name}")

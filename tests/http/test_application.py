@@ -1,0 +1,38 @@
+"""What holds for every address."""
+
+from __future__ import annotations
+
+from tests.http.support import problem, served
+
+
+async def test_an_address_that_is_none_and_a_method_that_it_does_not_take() -> None:
+    async with served() as (_, client):
+        problem(await client.get("/v1/nothing"), 404, "not-found")
+        problem(await client.get("/v1/types/"), 404, "not-found")
+        refused = await client.delete("/v1/types")
+        problem(refused, 405, "method-not-allowed")
+        assert refused.headers["allow"] == "GET, HEAD"
+
+
+async def test_it_lives_is_ready_and_tells_who_asks() -> None:
+    async with served() as (_, client):
+        assert (await client.get("/livez")).json() == {"status": "alive"}
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        assert (await client.get("/v1/me")).json()["role"] == "admin"
+        assert (await client.get("/v1/supervision")).json()["name"] == "JobsService"
+
+
+async def test_a_service_that_is_left_is_not_ready() -> None:
+    async with served() as (jobs, client):
+        await jobs.__aexit__(None, None, None)
+        assert (await client.get("/readyz")).status_code == 503
+        problem(await client.get("/v1/types"), 503, "service-closed")
+        await jobs.__aenter__()
+
+
+async def test_every_answer_says_how_a_browser_may_use_it() -> None:
+    async with served() as (_, client):
+        headers = (await client.get("/v1/types")).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
