@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jobs_service.actors.subscriptions import Subscription
+    from jobs_service.client import JobsClient
     from jobs_service.errors import (
         AccessDenied,
         Discard,
@@ -94,6 +95,7 @@ __all__ = [
     "JobTooLarge",
     "JobTransaction",
     "JobType",
+    "JobsClient",
     "JobsError",
     "JobsPage",
     "JobsService",
@@ -136,11 +138,16 @@ _HOMES = (
     "settings",
 )
 
+_APART = {"JobsClient": "client"}
+"""What few programs want is imported for those that do."""
+
 if not TYPE_CHECKING:  # A type checker would take every name for a known one.
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             return _submodule(name)
+        if name in _APART:
+            return getattr(import_module(f"{__name__}.{_APART[name]}"), name)
         for home in _HOMES:
             found = vars(import_module(f"{__name__}.{home}"))
             globals().update({public: found[public] for public in __all__ if public in found})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 from jobs_service import json_forms
 
@@ -37,6 +38,12 @@ def parsed(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{brief(text)} is not JSON behind json: ({error.msg}); quote it for the shell") from None
+
+
+def segment(value: Any) -> str:
+    """Return a type or id as one segment of an address, percent-encoded; of "." and ".." no client makes a path."""
+    text = PREFIX + compact(value) if value in (".", "..") else shown(value)
+    return quote(text, safe="")
 
 
 def compact(value: Any) -> str:

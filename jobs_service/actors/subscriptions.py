@@ -75,7 +75,7 @@ class Mailbox:
         """Keep the target's newest event and wake the subscriber."""
         if target not in self._newest:
             self._order.append(target)
-        elif isinstance(event, JobEvent) and target.taken is not None and _looks_like(event, target.taken):
+        elif isinstance(event, JobEvent) and target.taken is not None and looks_like(event, target.taken):
             # It is again as the subscriber knows it: to tell that would repeat what was told.
             del self._newest[target]
             self._order.remove(target)
@@ -125,7 +125,7 @@ def other_loop() -> JobsError:
     return JobsError(f"the service {OTHER_LOOP}")
 
 
-def _looks_like(event: JobEvent, other: JobEvent) -> bool:
+def looks_like(event: JobEvent, other: JobEvent) -> bool:
     """Whether a subscriber is told the same by both."""
     return (
         event.state is other.state

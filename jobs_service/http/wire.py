@@ -7,6 +7,7 @@ digits as give back the same number of seconds.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
+from jobs_service.model.counts import Histogram, Interval, JobsPage, Totals, TypeCounts
 
 Form = dict[str, Any]
 """A JSON object."""
@@ -305,3 +307,49 @@ def queue_state_of(form: Mapping[str, Any]) -> QueueState:
     return QueueState(
         name_of(form["id"]), seconds_of(form["ready_since"]), seconds_of(form["next_scheduled"]), form["paused"]
     )
+
+
+# Counts
+
+
+def counts(counted: TypeCounts) -> Form:
+    """Return what is counted of a type."""
+    return dataclasses.asdict(counted)
+
+
+def counts_of(form: Mapping[str, Any]) -> TypeCounts:
+    """Return the inverse of `counts`."""
+    plain = {field.name: form[field.name] for field in dataclasses.fields(TypeCounts)}
+    return TypeCounts(**{**plain, **_sums_of(form)})
+
+
+def interval(passed: Interval) -> Form:
+    """Return what happened in a minute or an hour."""
+    return {**dataclasses.asdict(passed), "begin": time(passed.begin)}
+
+
+def interval_of(form: Mapping[str, Any]) -> Interval:
+    """Return the inverse of `interval`."""
+    return Interval(seconds_of(form["begin"]) or 0.0, form["seconds"], **_sums_of(form))
+
+
+def jobs_page(page: JobsPage) -> Form:
+    """Return a page of jobs."""
+    return {"jobs": [*map(listed_job, page.jobs)], "next": page.next}
+
+
+def jobs_page_of(form: Mapping[str, Any]) -> JobsPage:
+    """Return the inverse of `jobs_page`."""
+    return JobsPage([*map(job_of, form["jobs"])], form["next"])
+
+
+def _sums_of(form: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "totals": Totals(**form["totals"]),
+        "waited": _histogram_of(form["waited"]),
+        "ran": _histogram_of(form["ran"]),
+    }
+
+
+def _histogram_of(form: Mapping[str, Any]) -> Histogram:
+    return Histogram(tuple(form["counts"]), form["sum"])

@@ -20,12 +20,8 @@ _LONGEST_MESSAGE: Final = 200
 """Characters of a job's error that JobFailed says."""
 
 
-class WatcherOperations:
-    """The part of JobsService for those who wait for jobs."""
-
-    _access: StoreAccess
-    _hub: Hub
-    _lifecycle: Lifecycle
+class WaitingOperations:
+    """Waiting for jobs, in terms of subscriptions, wherever their events come from."""
 
     def subscribe(self, type: JobType, id: JobId) -> Subscription:
         """Return the events of a job: an async iterator, which `async with` ends at once on leaving.
@@ -37,19 +33,8 @@ class WatcherOperations:
         return self.subscribe_many([(type, id)])
 
     def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
-        """Return the events of several jobs as one iterator; it ends when every one of them has ended.
-
-        Raises:
-            InvalidJob: a type or an id that cannot be.
-            JobsError: the service has no supervisor tree.
-        """
-        if not self._lifecycle.supervised:
-            raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
-        wanted: dict[tuple[TypeKeys, JobId], None] = {}
-        for type, id in _checked_pairs(jobs):
-            keys = self._access.keys(type)
-            wanted[keys, creation.check_id(keys, id)] = None
-        return Subscription(self._hub, [*wanted])
+        """Return the events of several jobs as one iterator; it ends when every one of them has ended."""
+        raise NotImplementedError
 
     async def wait(self, type: JobType, id: JobId, *states: JobState | str, timeout: float | None = None) -> JobEvent:
         """Wait until a job is in one of these states.
@@ -122,7 +107,30 @@ class WatcherOperations:
         raise _job_failed(event)
 
 
-def _checked_pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
+class WatcherOperations(WaitingOperations):
+    """The part of JobsService for those who wait for jobs."""
+
+    _access: StoreAccess
+    _hub: Hub
+    _lifecycle: Lifecycle
+
+    def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
+        """Return the events of several jobs as one iterator; it ends when every one of them has ended.
+
+        Raises:
+            InvalidJob: a type or an id that cannot be.
+            JobsError: the service has no supervisor tree.
+        """
+        if not self._lifecycle.supervised:
+            raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
+        wanted: dict[tuple[TypeKeys, JobId], None] = {}
+        for type, id in checked_pairs(jobs):
+            keys = self._access.keys(type)
+            wanted[keys, creation.check_id(keys, id)] = None
+        return Subscription(self._hub, [*wanted])
+
+
+def checked_pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
     """Yield type and id of each of the jobs to subscribe to."""
     try:
         pairs = iter(jobs)

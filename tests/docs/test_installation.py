@@ -23,6 +23,9 @@ NOT_DECLARED = {"pydantic_core", "msgspec"}
 """Each release of pydantic takes one release of the one; a program whose arguments are the other's has it already."""
 
 
+FOR_DEVELOPERS = {"dev", "docs", "release"}
+
+
 def test_every_dependency_has_its_row_with_the_oldest_release_that_is_taken() -> None:
     table = {name.strip("`"): [oldest] for name, oldest, _ in rows(read("docs/installation.md"), "dependency")}
     assert table == BOUNDS
@@ -37,7 +40,7 @@ def test_what_is_imported_is_a_dependency() -> None:
     }
     foreign = imported - set(sys.stdlib_module_names) - {"jobs_service"} - NOT_DECLARED
     distributions = packages_distributions()
-    extras = {Requirement(text).name for extra in ("replication", "socks") for text in EXTRAS[extra]}
+    extras = {Requirement(text).name for extra in EXTRAS.keys() - FOR_DEVELOPERS for text in EXTRAS[extra]}
     # Of an extra that is not installed here, the name of what is imported is that of its distribution.
     names = {canonicalize_name(distributions.get(name, [name])[0]) for name in foreign}
     assert names <= set(BOUNDS) | extras | {"yarl"}  # yarl is aiohttp's own

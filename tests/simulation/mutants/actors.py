@@ -90,7 +90,7 @@ def heartbeats_are_told() -> Defect:
     """Subscribers are told of what does not concern them: the same state again."""
     return together(
         changed(Notifier._tell, ("before.state is record.state", "False")),
-        changed(Mailbox.put, ("_looks_like(event, target.taken)", "False")),
+        changed(Mailbox.put, ("looks_like(event, target.taken)", "False")),
     )
 
 

@@ -208,7 +208,7 @@ def a_slow_subscriber_is_told_what_was_first() -> Defect:
 
 def a_change_within_a_state_hides_the_event() -> Defect:
     """An untaken event is dropped when the job is in the state that the subscriber knows, whatever else has changed."""
-    return changed(Mailbox.put, ("_looks_like(event, target.taken)", "event.state is target.taken.state"))
+    return changed(Mailbox.put, ("looks_like(event, target.taken)", "event.state is target.taken.state"))
 
 
 def a_subscriber_is_discarded_with_its_neighbours() -> Defect:

@@ -1,0 +1,31 @@
+"""How long to wait before something is tried again: longer each time, and never all clients at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobs_service.sources import Sources
+
+_FIRST: Final = 0.05
+_LONGEST: Final = 10.0
+"""Seconds."""
+
+
+class Backoff:
+    """Pauses that double, each drawn from its upper half."""
+
+    __slots__ = ("_next", "_sources")
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._next = _FIRST
+
+    def pause(self) -> float:
+        """Return the seconds of the next pause."""
+        longest = self._next
+        self._next = min(2 * longest, _LONGEST)
+        return self._sources.uniform(longest / 2, longest)
+
+    def reset(self) -> None:
+        """Begin again with the shortest: what was tried has worked."""
+        self._next = _FIRST

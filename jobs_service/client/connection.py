@@ -1,0 +1,309 @@
+"""Requests to a server, asked again where that is exact, and what can go wrong with them as errors of this package."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from jobs_service.client.backoff import Backoff
+from jobs_service.errors import (
+    InvalidAddress,
+    JobsError,
+    ServiceClosed,
+    StoreUnavailable,
+    a_kind_of,
+    in_one_line,
+    shown,
+)
+from jobs_service.http import problems, wire
+from jobs_service.sources import Sources
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+_CONNECT: Final = 5.0
+"""Seconds until a connection is there."""
+_KEPT: Final = 3.0
+"""Seconds that a connection is kept for the next request: less than servers do, so that none ends as it is used."""
+_MOST_KEPT: Final = 20
+_SILENCE: Final = 45.0
+"""Seconds without any byte after which a stream counts as lost: three signs of life of the server are missing."""
+_BAD_GATEWAYS: Final = frozenset({502, 503, 504})
+_NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
+"""Problems after which the same request may succeed, and of which nothing was done."""
+
+
+class Again(enum.Enum):
+    """When a request is sent again after its answer was lost."""
+
+    ALWAYS = enum.auto()
+    """Twice is as good as once."""
+    UNSENT = enum.auto()
+    """Only if the server has not begun it: otherwise nobody can say what the second would do."""
+
+
+class Tries:
+    """What became of a request's tries.
+
+    Attributes:
+        unsure: whether one of them may have taken effect although its answer was lost.
+    """
+
+    unsure = False
+
+
+class Connection:
+    """A server's address, and the open connections to it.
+
+    Args:
+        url: `http://HOST:PORT` or `https://...`, with any prefix.
+        token: sent with each request; None for none.
+        timeout: seconds within which a call is answered, tries and pauses included.
+        verify: of TLS: True for the system's certificate authorities, an ssl.SSLContext for others.
+        transport: an httpx transport, for Unix sockets or proxies; None for TCP.
+        sources: randomness of pauses.
+
+    Raises:
+        JobsError: httpx is not installed.
+        InvalidAddress: the URL can be no server's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        timeout: float,
+        verify: bool | ssl.SSLContext,
+        transport: httpx.AsyncBaseTransport | None,
+        sources: Sources,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise JobsError("JobsClient needs httpx: pip install 'jobs-service[client]'") from None
+        self._httpx = httpx
+        self.url = _checked(url)
+        self.timeout = timeout
+        self._headers = {"User-Agent": "jobs-service"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {_checked_token(token)}"
+        self._verify = verify
+        self._transport = transport
+        self._sources = sources
+        self._client: httpx.AsyncClient | None = None
+        self._is_left = False
+
+    async def open(self) -> None:
+        """Be ready for requests; nothing is sent yet."""
+        limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT)
+        self._client = self._httpx.AsyncClient(
+            base_url=self.url,
+            headers=self._headers,
+            verify=self._verify,
+            transport=self._transport,
+            limits=limits,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """End all connections."""
+        client, self._client, self._is_left = self._client, None, True
+        if client is not None:
+            await client.aclose()
+
+    def check_open(self) -> None:
+        """Raise ServiceClosed unless it is open."""
+        if self._client is None:
+            raise ServiceClosed(
+                "the client was left: it takes nothing new"
+                if self._is_left
+                else "the client is not open: enter it with `async with`"
+            )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        key: str | None = None,
+        again: Again = Again.ALWAYS,
+        wait: float = 0.0,
+        tries: Tries | None = None,
+    ) -> Any:
+        """Return what the server answers.
+
+        Args:
+            method, path, params: of the request.
+            body: JSON, None for none.
+            key: its idempotency key.
+            again: when it is sent again.
+            wait: seconds that the server takes its time, beside those that are allowed for an answer.
+            tries: notes what became of them.
+
+        Raises:
+            StoreUnavailable: the server cannot be reached, or has not answered in time.
+            JobsError: what it answered.
+        """
+        self.check_open()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        backoff = Backoff(self._sources)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout
+        while True:
+            left = max(deadline - loop.time(), 0.1)
+            answer = await self._try(method, path, params, body, headers, left, wait)
+            if not isinstance(answer, _Failure):
+                return answer
+            if not answer.is_unsent and tries is not None:
+                tries.unsure = True
+            pause = backoff.pause()
+            if not (answer.is_unsent or again is Again.ALWAYS) or loop.time() + pause >= deadline:
+                raise answer.error
+            await asyncio.sleep(pause)
+
+    async def _try(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: dict[str, str],
+        seconds: float,
+        wait: float,
+    ) -> Any:
+        """Return the answer to one request, or the failure after which it may be sent again."""
+        self.check_open()
+        assert self._client is not None
+        timeout = self._httpx.Timeout(seconds + wait, connect=min(_CONNECT, seconds), pool=None)
+        try:
+            response = await self._client.request(
+                method, path, params=params, content=body, headers=headers, timeout=timeout
+            )
+        except self._httpx.TransportError as error:
+            return self._away(error)
+        return self._answer(response)
+
+    def _answer(self, response: httpx.Response) -> Any:
+        if response.status_code < 400:
+            try:
+                return wire.loads(response.content) if response.content else None
+            except ValueError:
+                raise self._foreign(response) from None
+        return self._refused(response)
+
+    def _refused(self, response: httpx.Response) -> _Failure:
+        """Return the failure that an answer is after which the request may be sent again; raise any other."""
+        try:
+            found = wire.loads(response.content)
+        except ValueError:
+            found = None
+        if isinstance(found, dict) and str(found.get("type", "")).startswith(problems.PREFIX):
+            error = problems.error_of(found)
+            if found["type"] in _NOTHING_BEGUN:
+                return _Failure(error, True)
+            raise error
+        if response.status_code in _BAD_GATEWAYS:  # what stands between has no answer
+            error = StoreUnavailable(f"{self.url} answers {response.status_code}; it may have taken effect")
+            return _Failure(error, False)
+        raise self._foreign(response)
+
+    def _away(self, error: httpx.TransportError) -> _Failure:
+        """Return what a request without an answer is."""
+        httpx = self._httpx
+        is_unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+        what = in_one_line(str(error), 100) or type(error).__name__
+        effect = "nothing was begun" if is_unsent else "it may have taken effect"
+        return _Failure(StoreUnavailable(f"{self.url} does not answer: {what}; {effect}"), is_unsent)
+
+    def _foreign(self, response: httpx.Response) -> JobsError:
+        kind = response.headers.get("content-type", "nothing")
+        return JobsError(
+            f"{self.url} answers {response.status_code} with {in_one_line(kind, 40)}: that is no jobs-service"
+        )
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, body: bytes | None = None, *, headers: Mapping[str, str], params: Any = None
+    ) -> AsyncIterator[AsyncIterator[bytes] | None]:
+        """Have a request whose answer comes bit by bit: its bytes, or None for an answer without any.
+
+        Raises:
+            Lost: the connection could not be made, or has ended; asking again may succeed.
+            JobsError: what the server answered.
+        """
+        self.check_open()
+        assert self._client is not None
+        timeout = self._httpx.Timeout(_SILENCE, connect=_CONNECT, pool=None)
+        every = {"Accept-Encoding": "identity", **headers}
+        if body is not None:
+            every["Content-Type"] = "application/json"
+        try:
+            async with self._client.stream(
+                method, path, content=body, headers=every, params=params, timeout=timeout
+            ) as response:
+                if response.status_code >= 400:
+                    await response.aread()
+                    raise Lost(self._refused(response).error)
+                yield None if response.status_code == 204 else response.aiter_bytes()
+        except self._httpx.TransportError as error:
+            raise Lost(self._away(error).error) from None
+
+
+class Lost(Exception):
+    """A stream has ended too soon, or did not begin; asking again may succeed.
+
+    Attributes:
+        error: what to say if it does not.
+    """
+
+    def __init__(self, error: JobsError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Failure:
+    """Why a request has no answer.
+
+    Attributes:
+        error: for who asked.
+        is_unsent: whether the server has certainly done nothing.
+    """
+
+    __slots__ = ("error", "is_unsent")
+
+    def __init__(self, error: JobsError, is_unsent: bool) -> None:
+        self.error = error
+        self.is_unsent = is_unsent
+
+
+def _checked(url: Any) -> str:
+    """Return a URL without a slash at its end, if a server can have it."""
+    if not isinstance(url, str):
+        raise InvalidAddress(f"{shown(url)}: {a_kind_of(url)}; allowed is a URL, as http://127.0.0.1:8700")
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.username is not None or parts.query or parts.fragment:
+        hint = "; a token is given as token=" if good and parts.username is not None else ""
+        name = "the URL" if hint else shown(url, 100)
+        allowed = "allowed is http://HOST:PORT or https://..., with any prefix"
+        raise InvalidAddress(f"{name} can be no server's: {allowed}{hint}")
+    return url.rstrip("/")
+
+
+def _checked_token(token: Any) -> str:
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise JobsError("token=...: allowed is a token as `jobs-service token add` prints it")
+    return token

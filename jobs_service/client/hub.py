@@ -1,0 +1,208 @@
+"""Who waits for which job of a server, and the streams that tell them.
+
+A stream that breaks is opened again, for ever once it was there: what is told then is what has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from jobs_service import json_forms
+from jobs_service.actors.subscriptions import Hub, Target, looks_like
+from jobs_service.client.backoff import Backoff
+from jobs_service.client.connection import Connection, Lost
+from jobs_service.client.event_stream import EventParser, ServerEvent
+from jobs_service.errors import (
+    JobNotFound,
+    JobsError,
+    ServiceClosed,
+    StoreError,
+    StoreUnavailable,
+    SupervisorFailed,
+    in_one_line,
+)
+from jobs_service.http import problems, wire
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.model import JobEvent, JobState
+from jobs_service.sources import Sources
+
+_PATH: Final = "/v1/events"
+_MOST_JOBS: Final = 1_000
+"""Jobs of one stream."""
+_PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
+"""What the server says of itself, rather than of a job."""
+
+
+class RemoteHub(Hub):
+    """All subscriptions of one client.
+
+    What is subscribed to within one turn of the loop shares a stream.
+    """
+
+    def __init__(self, connection: Connection, keyspace: Keyspace, sources: Sources) -> None:
+        super().__init__()
+        self._connection = connection
+        self._keyspace = keyspace
+        self._sources = sources
+        self._waiting: list[Target] = []
+        self._streams: dict[Target, _Stream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, targets: Sequence[Target]) -> None:
+        """Begin to tell the targets what becomes of their jobs. Raises ServiceClosed unless the client is open."""
+        super().add(targets)
+        for target in targets:
+            self.take_fresh(target.keys)
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._start)
+        self._waiting += targets
+
+    def discard(self, target: Target) -> None:
+        """Forget a target; it need not be there."""
+        super().discard(target)
+        stream = self._streams.pop(target, None)
+        if stream is not None:
+            stream.leave(target)
+
+    def close(self, error: JobsError) -> None:
+        """End all subscriptions with this error, and every later one."""
+        super().close(error)
+        for task in self._tasks:
+            task.cancel()
+
+    async def closed(self) -> None:
+        """Return when every stream has ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self) -> None:
+        """Open streams for what was subscribed to and not left since."""
+        waiting = [target for target in self._waiting if not target.ended and self._has(target)]
+        self._waiting = []
+        for start in range(0, len(waiting), _MOST_JOBS):
+            stream = _Stream(self._connection, self._keyspace, self._sources, waiting[start : start + _MOST_JOBS])
+            self._streams.update(dict.fromkeys(waiting[start : start + _MOST_JOBS], stream))
+            task = asyncio.get_running_loop().create_task(stream.run(), name=f"events of {self._connection.url}")
+            stream.task = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _has(self, target: Target) -> bool:
+        return target in self.targets(target.keys).get(target.data_key, {})
+
+
+class _Stream:
+    """The events of some jobs, for as long as somebody waits for them.
+
+    Attributes:
+        task: runs it.
+    """
+
+    def __init__(self, connection: Connection, keyspace: Keyspace, sources: Sources, targets: Iterable[Target]) -> None:
+        self._connection = connection
+        self._keyspace = keyspace
+        self._backoff = Backoff(sources)
+        self._targets: dict[bytes, dict[Target, None]] = {}
+        for target in targets:
+            self._targets.setdefault(target.data_key, {})[target] = None
+        self._last_id: str | None = None
+        self._was_there = False
+        self.task: asyncio.Task[None] | None = None
+
+    def leave(self, target: Target) -> None:
+        """Tell a target nothing more; the stream ends with its last."""
+        self._forget(target)
+        if not self._targets and self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> None:
+        """Tell the targets until each has ended."""
+        deadline = asyncio.get_running_loop().time() + self._connection.timeout
+        while self._targets:
+            try:
+                await self._try()
+            except Lost as lost:
+                pause = self._backoff.pause()
+                if not self._was_there and asyncio.get_running_loop().time() + pause >= deadline:
+                    return self._fail(lost.error, [*self._targets])
+                await asyncio.sleep(pause)
+
+    async def _try(self) -> None:
+        try:
+            await self._tell_all()
+        except JobsError as error:
+            self._refused(error)
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"{self._connection.url} has sent an event that cannot be read: {in_one_line(str(error), 100)}"
+            self._fail(JobsError(why), [*self._targets])
+
+    async def _tell_all(self) -> None:
+        """Tell what one connection brings."""
+        jobs = [target for targets in self._targets.values() for target in [next(iter(targets))]]
+        names = [[json_forms.name(target.keys.type), json_forms.name(target.id)] for target in jobs]
+        headers = {"Accept": "text/event-stream"}
+        if self._last_id is not None:
+            headers["Last-Event-ID"] = self._last_id
+        async with self._connection.stream("POST", _PATH, wire.dumps({"jobs": names}), headers=headers) as chunks:
+            if chunks is None:  # Nothing to tell behind that id: but somebody waits, so from the beginning.
+                self._last_id = None
+            else:
+                parser = EventParser()
+                async for chunk in chunks:
+                    self._was_there = True
+                    self._backoff.reset()
+                    for event in parser.feed(chunk):
+                        self._take(event)
+                    if not self._targets:
+                        return
+        raise Lost(StoreUnavailable(f"{self._connection.url} has ended a stream of events"))
+
+    def _take(self, event: ServerEvent) -> None:
+        self._last_id = event.id
+        if event.kind == "job":
+            self._tell(wire.event_of(wire.loads(event.data)))
+        elif event.kind == "problem":
+            self._refused(problems.error_of(wire.loads(event.data)))
+
+    def _tell(self, event: JobEvent) -> None:
+        """Tell of one job what is new: a connection that was made again begins with what is known."""
+        for target in [*self._targets.get(self._key(event.type, event.id), ())]:
+            if target.told is None or not looks_like(event, target.told):
+                target.tell(event)
+            if target.ended:
+                self._forget(target)
+
+    def _refused(self, error: JobsError) -> None:
+        """Take what the server says instead of events.
+
+        Raises:
+            Lost: it is about the server, and will pass.
+        """
+        if isinstance(error, _PASSING) or (isinstance(error, StoreError) and error.retryable):
+            raise Lost(error)
+        if error.type is None or error.id is None:
+            return self._fail(error, [*self._targets])
+        key = self._key(error.type, error.id)
+        if isinstance(error, JobNotFound) and any(target.told for target in self._targets.get(key, ())):
+            # It was there when it was told of last.
+            return self._tell(JobEvent(error.type, error.id, JobState.REMOVED, None, None, None))
+        if key not in self._targets:
+            return self._fail(error, [*self._targets])
+        self._fail(error, [key])
+
+    def _fail(self, error: JobsError, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            for target in self._targets.pop(key, {}):
+                target.fail(error)
+
+    def _forget(self, target: Target) -> None:
+        targets = self._targets.get(target.data_key)
+        if targets is not None:
+            targets.pop(target, None)
+            if not targets:
+                del self._targets[target.data_key]
+
+    def _key(self, type: Any, id: Any) -> bytes:
+        return self._keyspace.of(type).data + pack_id(id)

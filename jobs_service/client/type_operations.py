@@ -1,0 +1,96 @@
+"""What a client offers on types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs_service import names
+from jobs_service.arguments import check_keep, check_limit, check_seconds
+from jobs_service.client.access import ServerAccess
+from jobs_service.http import wire
+from jobs_service.layer.inspection import QueueState
+from jobs_service.layer.retention import Retention
+from jobs_service.model import JobType
+
+
+class RemoteTypeOperations:
+    """The part of JobsClient about types; as those of JobsService."""
+
+    _access: ServerAccess
+
+    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+        """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
+        path = self._access.of_type(type)
+        await self._access.call("PUT", path, {"timeout": check_seconds(seconds)})
+
+    async def get_type_timeout(self, type: JobType) -> float:
+        """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
+        found = await self._access.call("GET", self._access.of_type(type))
+        return self._access.read(lambda form: float(form["timeout"]), found)
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        """Remove a type: its jobs stay, nothing new can be added; see JobsService.clear_type_timeout."""
+        await self._access.call("DELETE", self._access.of_type(type))
+
+    async def pause(self, type: JobType) -> None:
+        """Stop accepting jobs of a type, in all processes, until `resume`; see JobsService.pause."""
+        await self._access.call("POST", self._access.of_type(type, "/pause"))
+
+    async def resume(self, type: JobType) -> None:
+        """Accept jobs of a type again; see JobsService.resume."""
+        await self._access.call("POST", self._access.of_type(type, "/resume"))
+
+    async def paused(self, type: JobType) -> bool:
+        """Return whether a type is paused."""
+        return (await self.queue_state(type)).paused
+
+    async def set_retention(
+        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+    ) -> None:
+        """Set after which time finished jobs of a type are removed; see JobsService.set_retention."""
+        path = self._access.of_type(type)
+        kept = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
+        await self._access.call("PUT", path, wire.retention(kept))
+
+    async def get_retention(self, type: JobType) -> Retention:
+        """Return how long finished jobs of a type are kept; see JobsService.get_retention."""
+        found = await self._access.call("GET", self._access.of_type(type, "/retention"))
+        return self._access.read(wire.retention_of, found)
+
+    async def queue_state(self, type: JobType) -> QueueState:
+        """Return the state of a type's queue; see JobsService.queue_state."""
+        found = await self._access.call("GET", self._access.of_type(type, "/queue"))
+        return self._access.read(wire.queue_state_of, found)
+
+    async def last_ticks(self) -> dict[JobType, float]:
+        """Return when each periodic type in the store ticked last; see JobsService.last_ticks."""
+        found = await self._access.call("GET", "/v1/ticks")
+        return self._access.read(
+            lambda form: {wire.name_of(each["type"]): wire.seconds_of(each["last"]) or 0.0 for each in form["ticks"]},
+            found,
+        )
+
+    async def types(self) -> list[JobType]:
+        """Return the types that exist, in the tuple layer's order."""
+        found = await self._access.call("GET", "/v1/types")
+        return self._access.read(lambda form: [wire.name_of(each["type"]) for each in form["types"]], found)
+
+    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
+        """Return how many jobs of each type are in which state, and for how long; see JobsService.stats."""
+        params = {"jobs": str(check_limit(jobs) or 0)}
+        if type is not None:
+            params["type"] = names.shown(self._access.keys(type).type)
+        found = await self._access.call("GET", "/v1/stats", params=params)
+        return self._access.read(_by_type, found)
+
+    async def supervision(self) -> dict[str, Any]:
+        """Return the server's supervisor tree as plain data; see JobsService.supervision, which is no coroutine."""
+        found: dict[str, Any] = await self._access.call("GET", "/v1/supervision")
+        return found
+
+
+def _by_type(form: Any) -> dict[JobType, dict[str, Any]]:
+    return {
+        wire.name_of(each["type"]): {name: value for name, value in each.items() if name != "type"}
+        for each in form["types"]
+    }

@@ -1,0 +1,178 @@
+"""What a client offers to workers: accepting jobs, and what the methods of a running job do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from jobs_service import json_forms, run_data
+from jobs_service.arguments import Spread, check_timeout
+from jobs_service.client.access import ServerAccess
+from jobs_service.client.connection import Again, Tries
+from jobs_service.client.creator_operations import changes_body, with_json
+from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, WorkerConflict
+from jobs_service.http import wire
+from jobs_service.layer import creation
+from jobs_service.layer.queue import terms
+from jobs_service.layer.running_jobs import encoded_ending
+from jobs_service.model import (
+    EndedJob,
+    Ending,
+    HistoryKind,
+    Job,
+    JobState,
+    JobType,
+    Outcome,
+    Priority,
+    Progress,
+    RunAt,
+    RunningJob,
+)
+
+_LONGEST_POLL: Final = 30.0
+"""Seconds that the server waits for jobs; then it is asked again."""
+_ANY: Final = 100
+"""Jobs that a server makes ready at once: nothing that a client has a say in."""
+_ENDS: Final = frozenset({HistoryKind.FINISHED, HistoryKind.CANCELED})
+
+
+class RemoteWorkerOperations:
+    """The part of JobsClient for workers."""
+
+    _access: ServerAccess
+    _worker: RemoteWorker
+
+    async def accept(
+        self,
+        type: JobType,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: float | None = None,
+        spread: Spread = 1,
+    ) -> RunningJob | None:
+        """Take the due job at the front of the queue; see JobsService.accept.
+
+        A job whose answer is lost on its way runs as nobody's, and is pending again after its type's timeout.
+        """
+        jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
+        return jobs[0] if jobs else None
+
+    async def accept_many(
+        self,
+        type: JobType,
+        limit: int,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: float | None = None,
+        spread: Spread = 1,
+    ) -> list[RunningJob]:
+        """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""
+        path = self._access.of_type(type, "/accept")
+        worker = self._access.sources.worker
+        wanted = terms(limit, max_priority, due_by, spread, _ANY, worker)
+        form: dict[str, Any] = {"limit": wanted.limit, "spread": spread, "worker": worker}
+        if max_priority is not None:
+            form["max_priority"] = json_forms.name(max_priority)
+        if wanted.due_by is not None:
+            form["due_by"] = wire.time(wanted.due_by)
+        seconds = check_timeout(timeout)
+        loop = asyncio.get_running_loop()
+        deadline = None if seconds is None else loop.time() + seconds
+        while True:
+            left = _LONGEST_POLL if deadline is None else min(max(deadline - loop.time(), 0.0), _LONGEST_POLL)
+            answer = await self._access.call("POST", path, {**form, "timeout": left}, again=Again.ALWAYS, wait=left)
+            jobs = self._access.read(self._running_jobs, answer)
+            if jobs or (deadline is not None and loop.time() >= deadline):
+                return jobs
+
+    def _running_jobs(self, form: Any) -> list[RunningJob]:
+        return [wire.running_job_of(each, self._worker) for each in form["jobs"]]
+
+
+class RemoteWorker:
+    """What the methods of running jobs call that were accepted over HTTP; see model.Worker."""
+
+    def __init__(self, access: ServerAccess) -> None:
+        self._access = access
+
+    async def _update(self, job: RunningJob, data: Any) -> RunningJob:
+        json = creation.json_of(job.type, job.id, data)
+        return await self._alive(job, "/update", with_json(_lock(job), "data", json))
+
+    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
+        try:
+            run_data.progress_json(progress)
+        except (InvalidJob, JobTooLarge) as error:
+            raise error.about(job.type, job.id) from None
+        form = {"done": progress.done, "total": progress.total, "message": progress.message}
+        return await self._alive(job, "/progress", wire.dumps({**_lock(job), **form}))
+
+    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
+        spec = creation.spec_of(job.type, job.id, data, priority, run_at)
+        return await self._alive(job, "/resubmit", changes_body(_lock(job), spec))
+
+    async def _alive(self, job: RunningJob, verb: str, body: bytes) -> RunningJob:
+        """Return a running job after a sign of life. Done twice it is the same: the lock is still the worker's."""
+        answer = await self._access.call("POST", self._access.of_job(job.type, job.id, verb), body)
+        return self._access.read(lambda form: wire.running_job_of(form, self), answer)
+
+    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
+        json, outcome, report = encoded_ending(job, ending)
+        form: dict[str, Any] = _lock(job)
+        if outcome is not Outcome.SUCCEEDED:
+            form["outcome"] = str(outcome)
+        if ending.error is not None:
+            form["error"] = json_forms.error(ending.error)
+        body = with_json(form, "data", json)
+        if report.result is not None:
+            body = b"".join((body[:-1], b',"result":', report.result or b"null", b"}"))
+        return await self._end(job, "/finish", body, _has_ended)
+
+    async def _release(self, job: RunningJob) -> Job:
+        return await self._end(job, "/release", wire.dumps(_lock(job)), _was_given_back)
+
+    async def _end(self, job: RunningJob, verb: str, body: bytes, is_done: Callable[[Job, Job], bool]) -> Job:
+        """Return a job whose run was ended, also when the answer to that was lost, and it is asked for again.
+
+        Raises:
+            WorkerConflict: the lock is no longer the caller's.
+        """
+        tries = Tries()
+        try:
+            path = self._access.of_job(job.type, job.id, verb)
+            return self._access.read(wire.job_of, await self._access.call("POST", path, body, tries=tries))
+        except WorkerConflict:
+            if not tries.unsure:
+                raise
+            # As many attempts as then: nobody else has run it since, so it was this worker that has ended it.
+            now = await self._access.call("GET", self._access.of_job(job.type, job.id))
+            found = self._access.read(wire.job_of, now)
+            if is_done(job, found):
+                return found
+            raise
+
+    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:
+        raise JobsError("finish_with needs the store itself: a client finishes with finish(result=...)").about(
+            job.type, job.id
+        )
+
+    def _ending(self, job: RunningJob, whether: bool) -> None:
+        """Do nothing: only a runner keeps an account of its running jobs."""
+
+
+def _lock(job: RunningJob) -> dict[str, Any]:
+    return {"lock": job.lock.hex()}
+
+
+def _has_ended(then: Job, now: Job) -> bool:
+    kind = now.history[0].kind if now.history else None
+    return now.state is JobState.FINISHED and kind in _ENDS and now.attempts == then.attempts
+
+
+def _was_given_back(then: Job, now: Job) -> bool:
+    # A run that was given back does not count.
+    kind = now.history[0].kind if now.history else None
+    return now.state is JobState.PENDING and kind is HistoryKind.STOPPED and now.attempts == then.attempts - 1

@@ -1,0 +1,47 @@
+"""Server-sent events, read from bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs_service.client.event_stream import EventParser, ServerEvent
+from jobs_service.http import wire
+
+
+def events_of(*chunks: bytes) -> list[ServerEvent]:
+    """Return the events that some bytes are, read as they come."""
+    parser = EventParser()
+    return [event for chunk in chunks for event in parser.feed(chunk)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"data: a\n\n", [ServerEvent("message", b"a", None)]),
+        (b"event: job\nid: 7\ndata: a\ndata: b\n\n", [ServerEvent("job", b"a\nb", "7")]),
+        (b"event:job\ndata:a\n\ndata: b\n\n", [ServerEvent("job", b"a", None), ServerEvent("message", b"b", None)]),
+        (b"id: 1\ndata: a\n\ndata: b\n\n", [ServerEvent("message", b"a", "1"), ServerEvent("message", b"b", "1")]),
+        (b": sign of life\n\ndata: a\n\n", [ServerEvent("message", b"a", None)]),
+        (b"data: a\r\n\r\ndata: b\r\r", [ServerEvent("message", b"a", None)]),
+        (b"retry: 5\nnothing\ndata\n\n", [ServerEvent("message", b"", None)]),
+        (b"event: job\n\ndata: a\n\n", [ServerEvent("message", b"a", None)]),
+        (b"data: not yet\n", []),
+    ],
+)
+def test_a_stream_is_read_as_the_standard_says(stream: bytes, events: list[ServerEvent]) -> None:
+    assert events_of(stream) == events
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"))), st.sampled_from([b"\n", b"\r\n"]), st.data())
+def test_events_are_the_same_however_their_bytes_come(texts: list[str], end: bytes, data: st.DataObject) -> None:
+    stream = b"".join(
+        b"event: job%sid: %d%sdata: %s%s%s" % (end, number, end, wire.dumps(text), end, end)
+        for number, text in enumerate(texts)
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    chunks = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    found = events_of(*chunks)
+    assert [wire.loads(event.data) for event in found] == texts
+    assert [event.id for event in found] == [str(number) for number in range(len(texts))]
