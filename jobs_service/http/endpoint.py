@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from jobs_service.http import wire
 from jobs_service.http.refusals import Refusal
@@ -16,6 +18,7 @@ from jobs_service.http.roles import Identity, Role
 from jobs_service.http.state import State
 from jobs_service.model import JobId, JobType
 from jobs_service.runner.commands import COMMAND_TYPE
+from jobs_service.service.remote import Remote
 
 Handle = Callable[["Call"], Awaitable[Response]]
 HandleT = TypeVar("HandleT", bound=Handle)
@@ -94,6 +97,11 @@ class Call:
         return self.state.service
 
     @property
+    def remote(self) -> Remote:
+        """What the service has for programs elsewhere."""
+        return self.state.service._remote
+
+    @property
     def type(self) -> JobType:
         """The type in the path."""
         found: JobType = self._names["type"]
@@ -153,6 +161,28 @@ def endpoint(
         return handle
 
     return register
+
+
+class Flowing(Response):
+    """An answer that is made while the request is still read: nothing else may ask for the request's messages.
+
+    Args:
+        source: yields the parts of the answer.
+        media_type: of the answer.
+    """
+
+    def __init__(self, source: AsyncGenerator[bytes], media_type: str) -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the parts as they come."""
+        async with aclosing(self._source) as source:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for part in source:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

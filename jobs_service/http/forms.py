@@ -34,14 +34,16 @@ Time = Annotated[Any, AfterValidator(seconds_of), WithJsonSchema(_TIME_SCHEMA)]
 Json = Annotated[Any, WithJsonSchema(_ANY_SCHEMA)]
 
 
-def _lock(text: str) -> bytes:
+def _lock(text: Any) -> bytes:
     try:
         return bytes.fromhex(text)
-    except ValueError:
-        raise ValueError("a lock is hexadecimal") from None
+    except (TypeError, ValueError):
+        raise ValueError("a lock is hexadecimal text") from None
 
 
-Lock = Annotated[str, AfterValidator(_lock), Field(description="Hexadecimal, as accept has answered it")]
+_LOCK_SCHEMA: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "As accept has answered it"}
+
+Lock = Annotated[bytes, BeforeValidator(_lock), WithJsonSchema(_LOCK_SCHEMA)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 

@@ -1,0 +1,181 @@
+"""Jobs that programs elsewhere add: one, several together, and a stream of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Any, Final, cast
+
+from starlette.requests import Request
+
+from jobs_service import json_forms
+from jobs_service.errors import InvalidJob, JobsError
+from jobs_service.http import bodies, forms, problems, wire
+from jobs_service.http.endpoint import Call
+from jobs_service.http.refusals import Refusal
+from jobs_service.layer.enqueueing import How
+from jobs_service.layer.http_rows import Repeated
+from jobs_service.layer.http_rows import Request as Known
+from jobs_service.model import UNSET, Job, JobId, NewJob
+
+AT_ONCE: Final = 500
+"""Jobs of a stream that are under way at the same time: they share transactions."""
+_BYTES_AT_ONCE: Final = 4 << 20
+"""Bytes of their lines."""
+_LONGEST_KEY: Final = 200
+
+
+def key_of(request: Request) -> str | None:
+    """Return the idempotency key of a request, None for none.
+
+    Raises:
+        Refusal: it can be none.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= _LONGEST_KEY or not (key.isascii() and key.isprintable()):
+        raise Refusal("bad-request", f"an Idempotency-Key has 1 to {_LONGEST_KEY} printable characters of ASCII")
+    return key
+
+
+async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -> tuple[dict[str, Any], bool]:
+    """Add a job; return it as JSON, and whether it was there before: by the same request, or another one.
+
+    Args:
+        call: the request.
+        form: what the job is to be.
+        key: by which the request is known if it comes again; None if it need not be.
+        raw: the form as it was sent.
+
+    Raises:
+        JobsError: as `JobsService.add` and `enqueue`.
+        Refusal: the same key came with another request before.
+    """
+    special = form.unique is not None or form.max_attempts is not None or form.time_limit is not None
+    if form.if_exists is not None and special:
+        raise InvalidJob("if_exists goes with none of unique, max_attempts and time_limit").about(call.type, form.id)
+    data = form.data if "data" in form.model_fields_set else UNSET
+    known = None if key is None else Known(key, hashlib.sha256(raw).digest())
+    # Without an id, or with what `enqueue` alone has, it is enqueued: an id is found, and limits are kept.
+    if form.id is None or form.delay is not None or special:
+        found = await _enqueued(call, form, data, known)
+    else:
+        found = await _added(call, form, None if data is UNSET else data, known)
+    if not isinstance(found, Repeated):
+        was_there = found.created is False or (found.created is None and form.if_exists not in (None, "error"))
+        return call.state.job_form(found), was_there
+    if found.id is None:
+        raise Refusal("idempotency-key-reused", "this key came with another request before; take a new one")
+    return await _again(call, found), True
+
+
+async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
+    if form.if_exists is not None:
+        raise InvalidJob("if_exists needs an id, and run_at instead of delay").about(call.type)
+    how = How(form.id, form.priority, form.run_at, form.delay, form.unique, form.max_attempts, form.time_limit)
+    if known is not None:
+        return await call.remote.enqueue_once(known, call.type, data, how)
+    options = {name: value for name, value in how._asdict().items() if value is not None}
+    arguments = () if data is UNSET else (data,)
+    found: Job = await call.service.enqueue(call.type, *arguments, **options)
+    return found
+
+
+async def _added(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
+    options: dict[str, Any] = {"priority": form.priority, "run_at": form.run_at}
+    options["if_exists"] = form.if_exists or "error"
+    if known is not None:
+        return await call.remote.add_once(known, call.type, form.id, data, **options)
+    found: Job = await call.service.add(call.type, form.id, data, **options)
+    return found
+
+
+async def _again(call: Call, found: Repeated) -> dict[str, Any]:
+    """Return what became of the job that a request has added before."""
+    from jobs_service.errors import JobNotFound
+
+    assert found.id is not None
+    try:
+        return call.state.job_form(await call.service.get(call.type, found.id))
+    except JobNotFound:
+        return {"type": json_forms.name(call.type), "id": json_forms.name(found.id), "state": "removed"}
+
+
+async def add_together(call: Call, wanted: list[forms.NewJobForm], if_exists: Any) -> list[Job]:
+    """Add several jobs, each transaction all or nothing.
+
+    Raises:
+        JobsError: as `JobsService.add_many`.
+    """
+    for form in wanted:
+        if form.id is None or form.model_fields_set - {"id", "data", "priority", "run_at"}:
+            raise InvalidJob("jobs that are added together have id, data, priority and run_at, and an id at least")
+    jobs = [NewJob(cast(JobId, form.id), form.data, form.priority, form.run_at) for form in wanted]
+    found: list[Job] = await call.service.add_many(call.type, jobs, if_exists=if_exists)
+    return found
+
+
+async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
+    """Add the jobs of the lines of a request as they come, and yield a line for each, in their order.
+
+    What is under way is bounded by number and bytes, so that a client that is slow to take answers is slow to be read.
+    """
+    waiting: deque[tuple[asyncio.Task[bytes], int]] = deque()
+    under_way = 0
+    number = 0
+    added = 0
+    source = bodies.lines(call.request, call.state.options.limits)
+    reading: asyncio.Task[bytes | None] | None = None
+    try:
+        more = True
+        while more or waiting:
+            if more and reading is None and len(waiting) < AT_ONCE and under_way < _BYTES_AT_ONCE:
+                reading = asyncio.ensure_future(anext(source, None))
+            first = waiting[0][0] if waiting else None
+            pending = [each for each in (reading, first) if each is not None]
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if reading is not None and reading.done():
+                line, reading = reading.result(), None
+                if line is None:
+                    more = False
+                else:
+                    number += 1
+                    own_key = None if key is None else f"{key}/{number}"
+                    waiting.append((asyncio.create_task(_line(call, line, own_key)), len(line)))
+                    under_way += len(line)
+            answers = bytearray()
+            while waiting and waiting[0][0].done():
+                done, size = waiting.popleft()
+                under_way -= size
+                answers += done.result()
+                added += not done.result().startswith(b'{"problem":')
+            if answers:
+                yield bytes(answers)
+    except Refusal as refusal:
+        # The answer has begun: its last line says why there is no more.
+        for task, _ in waiting:
+            yield await task
+        waiting.clear()
+        yield wire.dumps({"problem": refusal.problem()}) + b"\n"
+    finally:
+        if reading is not None:
+            reading.cancel()
+        # What was begun is added: nobody would know of half of it.
+        await asyncio.gather(*(task for task, _ in waiting), return_exceptions=True)
+        if number:
+            call.changed("add", type=call.type, jobs=added)
+
+
+async def _line(call: Call, line: bytes, key: str | None) -> bytes:
+    """Add the job of one line, and return the line that answers it."""
+    try:
+        form = bodies.checked(forms.NewJobForm, bodies.decoded(line), "the line")
+        found, _ = await add(call, form, key, line)
+    except Refusal as refusal:
+        found = {"problem": refusal.problem()}
+    except JobsError as error:
+        found = {"problem": problems.problem(error)}
+    return wire.dumps(found) + b"\n"

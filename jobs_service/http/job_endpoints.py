@@ -1,0 +1,183 @@
+"""What can be asked of jobs, by those who add them and by those who look at them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from jobs_service import names
+from jobs_service.errors import InvalidJob
+from jobs_service.http import bodies, creation, forms, wire
+from jobs_service.http.bulk import act_on_all
+from jobs_service.http.endpoint import Call, Flowing, answer, endpoint
+from jobs_service.http.refusals import Refusal
+from jobs_service.http.roles import Role
+from jobs_service.model import Job, JobType
+
+_LINES = {bodies.NDJSON: "A line of JSON for each job"}
+_CHUNK = 1 << 16
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs",
+    Role.WRITE,
+    "Add a job, or several",
+    takes=forms.CreateForm,
+    answers={200: forms.JobForm, 201: forms.JobForm},
+    media=_LINES,
+)
+async def create(call: Call) -> Response:
+    call.check_may_run(call.type)
+    key = creation.key_of(call.request)
+    if bodies.kind_of(call.request) == bodies.NDJSON:
+        return Flowing(creation.add_stream(call, key), bodies.NDJSON)
+    form: forms.CreateForm = call.body
+    if form.jobs is None:
+        found, was_there = await creation.add(call, form, key, call.raw)
+        call.changed("add", type=call.type, id=names.shown(wire.name_of(found["id"])), jobs=int(not was_there))
+        replayed = {"Idempotency-Replayed": "true"} if key is not None and was_there else None
+        return answer(found, 200 if was_there else 201, replayed)
+    if form.model_fields_set - {"jobs", "if_exists"}:
+        raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
+    added = await creation.add_together(call, form.jobs, form.if_exists or "error")
+    call.changed("add", type=call.type, jobs=len(added))
+    return answer({"jobs": [call.state.job_form(job) for job in added]}, 201)
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/jobs",
+    Role.READ,
+    "List jobs",
+    query=forms.ListQuery,
+    answers={200: forms.JobsPageForm},
+    media=_LINES,
+)
+async def list_jobs(call: Call) -> Response:
+    query: forms.ListQuery = call.query
+    if _wants_lines(call):
+        if query.model_fields_set - {"state", "prefix"}:
+            raise Refusal("invalid-request", "as NDJSON there are state and prefix alone: it has every job")
+        return _lines(call, call.type, query.state, query.prefix)
+    page = await call.service.page(
+        call.type,
+        state=query.state,
+        limit=query.limit,
+        after=query.after,
+        newest_first=query.newest_first,
+        prefix=query.prefix,
+    )
+    return answer({"jobs": [call.state.job_form(job) for job in page.jobs], "next": page.next})
+
+
+@endpoint(
+    "GET",
+    "/v1/jobs",
+    Role.READ,
+    "List the jobs of all types, as NDJSON",
+    query=forms.AllJobsQuery,
+    media=_LINES,
+)
+async def list_all(call: Call) -> Response:
+    if not _wants_lines(call):
+        raise Refusal("not-acceptable", "send Accept: application/x-ndjson; the jobs of one type are listed in pages")
+    return _lines(call, None, call.query.state, None)
+
+
+@endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: forms.JobForm})
+async def get(call: Call) -> Response:
+    job: Job = await call.service.get(call.type, call.id)
+    return answer(call.state.redact(wire.job(job)))
+
+
+@endpoint(
+    "DELETE",
+    "/v1/types/{type}/jobs/{id}",
+    Role.WRITE,
+    "Remove a job; one that runs is asked to end",
+    query=forms.RemoveQuery,
+    answers={200: forms.RemovalForm},
+)
+async def remove(call: Call) -> Response:
+    removal = await call.service.remove(call.type, call.id, force=call.query.force)
+    call.changed("remove", type=call.type, id=call.id)
+    return answer({"removal": removal.value})
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/cancel",
+    Role.WRITE,
+    "Ask a job that runs to end; any other is removed",
+    answers={200: forms.RemovalForm},
+)
+async def cancel(call: Call) -> Response:
+    removal = await call.service.remove(call.type, call.id)
+    call.changed("cancel", type=call.type, id=call.id)
+    return answer({"removal": removal.value})
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/resubmit",
+    Role.WORK,
+    "Have a job run again; with a lock, a worker asks that of its own (otherwise the role write is needed)",
+    takes=forms.ResubmitForm,
+    answers={200: forms.JobForm},
+)
+async def resubmit(call: Call) -> Response:
+    form: forms.ResubmitForm = call.body
+    call.check_may_run(call.type)
+    if form.lock is not None:
+        running = await call.remote.held(call.type, call.id, form.lock).resubmit(**form.given())
+        return answer(call.state.running_form(running))
+    if call.who.role < Role.WRITE:
+        raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
+    job = await call.service.resubmit(call.type, call.id, **form.given())
+    call.changed("resubmit", type=call.type, id=call.id)
+    return answer(call.state.job_form(job))
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/bulk",
+    Role.WRITE,
+    "Do something with all jobs that match",
+    takes=forms.BulkForm,
+    answers={200: forms.BulkAnswer},
+)
+async def bulk(call: Call) -> Response:
+    form: forms.BulkForm = call.body
+    if form.action == "resubmit":
+        call.check_may_run(call.type)
+    done = await act_on_all(
+        call.service, call.type, form.action, form.filter, form.limit, after=form.after, dry_run=form.dry_run
+    )
+    if not form.dry_run:
+        call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed)
+    return answer({"matched": done.matched, "changed": done.changed, "more": done.next is not None, "next": done.next})
+
+
+def _wants_lines(call: Call) -> bool:
+    return bodies.NDJSON in call.request.headers.get("accept", "")
+
+
+def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | None) -> Response:
+    """Answer with every job, a line each, as they are read."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        chunk = bytearray()
+        found: Any = call.service.list(type, state=state)
+        async for job in found:
+            if prefix is not None and not (isinstance(job.id, str) and job.id.startswith(prefix)):
+                continue
+            chunk += wire.dumps(call.state.job_form(job)) + b"\n"
+            if len(chunk) > _CHUNK:
+                yield bytes(chunk)
+                chunk.clear()
+        yield bytes(chunk)
+
+    return StreamingResponse(lines(), media_type=bodies.NDJSON)

@@ -1,0 +1,194 @@
+"""What workers elsewhere do: take jobs, say that they are alive, and end them. The lock is the right to do so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from jobs_service.errors import JobsError, WorkerConflict, job_name
+from jobs_service.http import forms, problems, wire
+from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.roles import Role
+from jobs_service.http.waiting import Gone, Presence
+from jobs_service.log import EventLog
+from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
+
+log = EventLog("jobs_service.http")
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/accept",
+    Role.WORK,
+    "Take jobs, and wait for them",
+    takes=forms.AcceptForm,
+    answers={200: forms.JobsForm},
+    is_long=True,
+)
+async def accept(call: Call) -> Response:
+    call.check_may_run(call.type)
+    return _Accepting(call)
+
+
+class _Accepting(Response):
+    """Waits for jobs as long as the client does, and gives back what the client did not get."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call, form = self._call, self._call.body
+        state = call.state
+        timeout = min(form.timeout, state.options.limits.poll_time)
+        work = call.remote.accept(
+            call.type,
+            form.limit,
+            max_priority=form.max_priority,
+            due_by=form.due_by,
+            timeout=timeout,
+            spread=form.spread,
+            worker=form.worker or call.who.name or f"http {call.client}",
+        )
+        with state.polls.one():
+            async with Presence(call.request) as presence:
+                try:
+                    found: list[RunningJob] = await presence.unless_gone(work, state.closing, _give_back) or []
+                except Gone:
+                    return
+                try:
+                    body = wire.dumps({"jobs": [state.running_form(job) for job in found]})
+                except JobsError:
+                    await _give_back(found)
+                    raise
+                headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                if presence.is_gone:
+                    await _give_back(found)
+                    return
+                await send({"type": "http.response.body", "body": body})
+
+
+async def _give_back(jobs: list[RunningJob]) -> None:
+    """Give back jobs of a client that has gone."""
+    for job in jobs:
+        try:
+            await job.release()
+        except JobsError as error:
+            log.warning("release_failed", type=job.type, id=job.id, error=str(error))
+
+
+def _held(call: Call) -> RunningJob:
+    found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
+    return found
+
+
+def _data(form: Any) -> Any:
+    return form.data if "data" in form.model_fields_set else UNSET
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/update",
+    Role.WORK,
+    "Say that a job is alive, and perhaps what its data is now",
+    takes=forms.UpdateForm,
+    answers={200: forms.JobForm},
+)
+async def update(call: Call) -> Response:
+    call.check_may_run(call.type)
+    return answer(call.state.running_form(await _held(call).update(_data(call.body))))
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/progress",
+    Role.WORK,
+    "Say how far a job has come; it is alive as well",
+    takes=forms.SaidProgress,
+    answers={200: forms.JobForm},
+)
+async def progress(call: Call) -> Response:
+    form: forms.SaidProgress = call.body
+    call.check_may_run(call.type)
+    # Which attempt it is the record says.
+    job = await call.service.get(call.type, call.id)
+    if job._record.lock != form.lock:
+        raise WorkerConflict(
+            f"job {job_name(call.type, call.id)} is not held by this lock any more", type=call.type, id=call.id
+        )
+    running = RunningJob(job.type, job.id, job._record, _held(call)._worker)
+    found = await running.progress(form.done, form.total, form.message)
+    return answer(call.state.running_form(found))
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/finish",
+    Role.WORK,
+    "End a run",
+    takes=forms.FinishForm,
+    answers={200: forms.JobForm},
+)
+async def finish(call: Call) -> Response:
+    call.check_may_run(call.type)
+    return answer(call.state.job_form(await _finished(call, call.id, call.body)))
+
+
+async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
+    error = None if form.error is None else JobError(form.error.type, form.error.message, form.error.traceback)
+    result = form.result if "result" in form.model_fields_set else UNSET
+    job: RunningJob = call.remote.held(call.type, id, form.lock)
+    return await job.finish(_data(form), outcome=Outcome(form.outcome), result=result, error=error)
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/finish",
+    Role.WORK,
+    "End several runs, each as if alone",
+    takes=forms.EndedForms,
+    answers={200: forms.EndedAnswer},
+)
+async def finish_several(call: Call) -> Response:
+    call.check_may_run(call.type)
+
+    async def one(form: forms.EndedForm) -> dict[str, Any]:
+        try:
+            return call.state.job_form(await _finished(call, form.id, form))
+        except JobsError as error:
+            return {"problem": problems.problem(error)}
+
+    return answer({"jobs": await asyncio.gather(*map(one, call.body.jobs))})
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/fail",
+    Role.WORK,
+    "End a run as failed; it is not tried again by itself",
+    takes=forms.FailForm,
+    answers={200: forms.JobForm},
+)
+async def fail(call: Call) -> Response:
+    form: forms.FailForm = call.body
+    call.check_may_run(call.type)
+    error = JobError(form.error.type, form.error.message, form.error.traceback)
+    found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=error)
+    return answer(call.state.job_form(found))
+
+
+@endpoint(
+    "POST",
+    "/v1/types/{type}/jobs/{id}/release",
+    Role.WORK,
+    "Give a job back: it is pending again",
+    takes=forms.LockForm,
+    answers={200: forms.JobForm},
+)
+async def release(call: Call) -> Response:
+    call.check_may_run(call.type)
+    return answer(call.state.job_form(await _held(call).release()))

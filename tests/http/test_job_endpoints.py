@@ -1,0 +1,144 @@
+"""Jobs over HTTP: added, looked at, removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from jobs_service import JobsService
+from tests.http.support import problem, served
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
+    async with served() as both:
+        await both[0].set_type_timeout("email", 30)
+        yield both
+
+
+Two = tuple[JobsService, httpx.AsyncClient]
+JOBS = "/v1/types/email/jobs"
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+async def test_a_job_is_added_and_looked_at(two: Two) -> None:
+    jobs, client = two
+    added = await client.post(JOBS, json={"id": "a/b", "data": {"n": 2**70}, "priority": 3})
+    assert added.status_code == 201
+    found = (await client.get(f"{JOBS}/a%2Fb")).json()
+    assert found == added.json()
+    assert (found["id"], found["data"], found["priority"]) == ("a/b", {"n": 2**70}, 3)
+    assert (await client.get("/v1/job?type=email&id=a%2Fb")).json() == found
+    assert (await jobs.get("email", "a/b")).data == {"n": 2**70}
+    again = problem(await client.post(JOBS, json={"id": "a/b"}), 409, "job-exists")
+    assert (again["job_type"], again["job_id"]) == ("email", "a/b")
+    assert (await client.post(JOBS, json={"id": "a/b", "if_exists": "ignore"})).status_code == 200
+
+
+async def test_a_job_without_an_id_gets_one_and_unique_ones_are_found(two: Two) -> None:
+    _, client = two
+    first = await client.post(JOBS, json={"data": {"a": 1}, "unique": True, "max_attempts": 3, "delay": 60})
+    second = await client.post(JOBS, json={"data": {"a": 1}, "unique": True})
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["id"] == second.json()["id"]
+    assert first.json()["max_attempts"] == 3
+    problem(await client.post(JOBS, json={"unique": True, "if_exists": "ignore"}), 422, "invalid-job")
+
+
+async def test_a_repeated_request_adds_its_job_once(two: Two) -> None:
+    jobs, client = two
+    key = {"Idempotency-Key": "k1"}
+    first = await client.post(JOBS, json={"data": 1}, headers=key)
+    second = await client.post(JOBS, json={"data": 1}, headers=key)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.headers["idempotency-replayed"] == "true"
+    assert first.json()["id"] == second.json()["id"]
+    assert [job.data async for job in jobs.list("email")] == [1]
+    problem(await client.post(JOBS, json={"data": 2}, headers=key), 422, "idempotency-key-reused")
+    await jobs.remove("email", first.json()["id"])
+    gone = await client.post(JOBS, json={"data": 1}, headers=key)
+    assert gone.json() == {"type": "email", "id": first.json()["id"], "state": "removed"}
+    named = {"Idempotency-Key": "k2"}
+    assert (await client.post(JOBS, json={"id": "x"}, headers=named)).status_code == 201
+    assert (await client.post(JOBS, json={"id": "x"}, headers=named)).status_code == 200
+
+
+async def test_many_jobs_are_added_by_lines_and_each_is_answered(two: Two) -> None:
+    jobs, client = two
+    lines = [json.dumps({"id": f"{n:05}", "data": n}) for n in range(1200)]
+    lines[7] = "nonsense"
+    lines[8] = json.dumps({"id": "00001"})
+    response = await client.post(JOBS, content="\n".join(lines), headers=NDJSON)
+    answers = [json.loads(line) for line in response.text.splitlines()]
+    assert [answer.get("id") for n, answer in enumerate(answers) if n not in (7, 8)] == [
+        f"{n:05}" for n in range(1200) if n not in (7, 8)
+    ]
+    assert [answers[n]["problem"]["type"] for n in (7, 8)] == ["/problems/bad-request", "/problems/job-exists"]
+    assert await jobs.pending_count("email") == 1198
+
+
+async def test_the_lines_of_a_repeated_request_add_their_jobs_once(two: Two) -> None:
+    jobs, client = two
+    lines = "\n".join(json.dumps({"data": n}) for n in range(5))
+    key = {**NDJSON, "Idempotency-Key": "stream"}
+    first = await client.post(JOBS, content=lines, headers=key)
+    second = await client.post(JOBS, content=lines, headers=key)
+    assert [json.loads(line)["id"] for line in first.text.splitlines()] == [
+        json.loads(line)["id"] for line in second.text.splitlines()
+    ]
+    assert await jobs.pending_count("email") == 5
+
+
+async def test_several_jobs_are_added_together(two: Two) -> None:
+    jobs, client = two
+    added = await client.post(JOBS, json={"jobs": [{"id": "a"}, {"id": "b", "data": 1}]})
+    assert [job["id"] for job in added.json()["jobs"]] == ["a", "b"]
+    problem(await client.post(JOBS, json={"jobs": [{"id": "c"}, {"id": "a"}]}), 409, "job-exists")
+    assert await jobs.pending_count("email") == 2
+
+
+async def test_jobs_are_listed_by_page_and_by_line(two: Two) -> None:
+    jobs, client = two
+    for n in range(7):
+        await jobs.add("email", f"{n}")
+    first = (await client.get(f"{JOBS}?limit=3")).json()
+    second = (await client.get(f"{JOBS}?limit=10&after={first['next']}")).json()
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == [str(n) for n in range(7)]
+    assert second["next"] is None
+    lines = {"Accept": "application/x-ndjson"}
+    listed = (await client.get(f"{JOBS}?state=ready", headers=lines)).text.splitlines()
+    assert [json.loads(line)["id"] for line in listed] == [str(n) for n in range(7)]
+    assert len((await client.get("/v1/jobs", headers=lines)).text.splitlines()) == 7
+    problem(await client.get("/v1/jobs"), 406, "not-acceptable")
+    problem(await client.get(f"{JOBS}?limit=0"), 422, "invalid-request")
+
+
+async def test_jobs_are_removed_canceled_and_run_again(two: Two) -> None:
+    jobs, client = two
+    await jobs.add("email", "a")
+    running = await jobs.accept("email")
+    assert running is not None
+    assert (await client.post(f"{JOBS}/a/cancel")).json() == {"removal": "canceled"}
+    await running.finish()
+    again = await client.post(f"{JOBS}/a/resubmit", json={"data": {"second": True}})
+    assert (again.json()["state"], again.json()["data"]) == ("pending", {"second": True})
+    assert (await client.delete(f"{JOBS}/a")).json() == {"removal": "removed"}
+    problem(await client.get(f"{JOBS}/a"), 404, "job-not-found")
+    problem(await client.post(f"{JOBS}/a/resubmit"), 404, "job-not-found")
+
+
+async def test_a_bulk_action_touches_what_matches_up_to_its_limit(two: Two) -> None:
+    jobs, client = two
+    for n in range(10):
+        await jobs.add("email", f"{'a' if n % 2 else 'b'}{n}", {"user": {"n": n % 3}})
+    wanted = {"action": "remove", "filter": {"state": "ready", "data": {"user.n": 0}}, "dry_run": True}
+    counted = (await client.post("/v1/types/email/bulk", json=wanted)).json()
+    assert counted == {"matched": 4, "changed": 0, "more": False, "next": None}
+    first = (await client.post("/v1/types/email/bulk", json={"action": "remove", "limit": 3})).json()
+    assert (first["matched"], first["changed"], first["more"]) == (3, 3, True)
+    rest = {"action": "cancel", "filter": {"prefix": "b"}, "after": first["next"]}
+    assert (await client.post("/v1/types/email/bulk", json=rest)).json()["changed"] == 5
+    assert await jobs.pending_count("email") == 2

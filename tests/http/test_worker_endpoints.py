@@ -1,0 +1,83 @@
+"""Workers over HTTP: the lock is the right to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs_service import JobsService
+from tests.http.support import problem, served
+
+JOBS = "/v1/types/email/jobs"
+
+
+async def test_a_worker_takes_updates_and_finishes_a_job() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a", {"n": 1})
+        [job] = (await client.post("/v1/types/email/accept", json={"worker": "node 1"})).json()["jobs"]
+        assert (job["id"], job["state"], len(job["lock"])) == ("a", "running", 32)
+        assert job["history"][0]["detail"] == "node 1"
+        lock = {"lock": job["lock"]}
+        updated = (await client.post(f"{JOBS}/a/update", json={**lock, "data": {"n": 2}})).json()
+        assert updated["data"] == {"n": 2}
+        said = (await client.post(f"{JOBS}/a/progress", json={**lock, "done": 1, "total": 2})).json()
+        assert said["progress"] == {"done": 1.0, "total": 2.0, "message": "", "attempt": 1}
+        assert "lock" not in (await client.get(f"{JOBS}/a")).json()
+        ended = (await client.post(f"{JOBS}/a/finish", json={**lock, "result": [1]})).json()
+        assert (ended["outcome"], ended["result"]) == ("succeeded", [1])
+        problem(await client.post(f"{JOBS}/a/finish", json=lock), 409, "worker-conflict")
+
+
+async def test_a_worker_fails_gives_back_and_asks_for_another_run() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for id in "abc":
+            await jobs.add("email", id)
+        accepted = (await client.post("/v1/types/email/accept", json={"limit": 3})).json()["jobs"]
+        a, b, c = ({"lock": job["lock"]} for job in accepted)
+        error = {"type": "Oops", "message": "no"}
+        assert (await client.post(f"{JOBS}/a/fail", json={**a, "error": error})).json()["outcome"] == "failed"
+        assert (await client.post(f"{JOBS}/b/release", json=b)).json()["state"] == "pending"
+        assert (await client.post(f"{JOBS}/c/resubmit", json={**c, "priority": 5})).json()["resubmit"] is True
+        other = {"lock": "00" * 16}
+        problem(await client.post(f"{JOBS}/c/progress", json={**other, "done": 1}), 409, "worker-conflict")
+        problem(await client.post(f"{JOBS}/c/finish", json={"lock": "0"}), 422, "invalid-request")
+        problem(await client.post(f"{JOBS}/c/finish", json={"lock": "00"}), 422, "invalid-job")
+
+
+async def test_several_runs_end_each_as_if_alone() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for n in range(5):
+            await jobs.add("email", str(n))
+        accepted = (await client.post("/v1/types/email/accept", json={"limit": 5})).json()["jobs"]
+        ends = [{"id": job["id"], "lock": job["lock"], "result": job["id"]} for job in accepted]
+        ends[2]["lock"] = "11" * 16
+        ended = (await client.post("/v1/types/email/finish", json={"jobs": ends})).json()["jobs"]
+        assert [job.get("result") for job in ended] == ["0", "1", None, "3", "4"]
+        assert ended[2]["problem"]["type"] == "/problems/worker-conflict"
+
+
+async def test_nothing_to_take_is_an_empty_list() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        assert (await client.post("/v1/types/email/accept")).json() == {"jobs": []}
+
+
+async def test_a_lock_outlives_the_daemon(tmp_path: Path) -> None:
+    store = f"lmdb:{tmp_path}"
+    async with served(store) as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        [job] = (await client.post("/v1/types/email/accept")).json()["jobs"]
+    # Jobs of processes that have died are found by the id of their store's instance in the lock.
+    async with JobsService(store) as own:
+        await own.add("email", "b")
+        mine = await own.accept("email")
+        assert mine is not None
+        assert mine.lock[:8] == own.store.instance
+        assert not job["lock"].startswith(own.store.instance.hex())
+        await mine.release()
+    async with served(store) as (_, client):
+        ended = await client.post(f"{JOBS}/a/finish", json={"lock": job["lock"], "result": 1})
+        assert ended.json()["result"] == 1
