@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from jobs_service.errors import StoreError, kind_of, shown
+from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
 
 T = TypeVar("T")
@@ -275,6 +276,7 @@ class Store(ABC):
 
     address: str
     limits: Limits
+    commit_times: CommitTimes
     instance: bytes = b""
     """Identifies this opening of the store among those of other processes; empty if the store does not track them."""
     overlaps: ClassVar[bool] = False
@@ -373,7 +375,7 @@ class Store(ABC):
         assert not instances, "there were none"
 
     def metrics(self) -> dict[str, int]:
-        """Return the store's counters since it was opened, by name; a store may have none."""
+        """Return what Counters has, by name, and how many "watches" are alive; a store may count more."""
         return {}
 
     async def backup(self, path: str) -> int:

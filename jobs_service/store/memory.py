@@ -25,6 +25,7 @@ from jobs_service.sources import Sources
 from jobs_service.store.base import Limits, Store, Transaction, TransactionFunction, Watch
 from jobs_service.store.calls import Calls, open_loop
 from jobs_service.store.checks import transaction_ended
+from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.driving import drive, ran_too_long
 from jobs_service.store.mvcc import Versions, View
 from jobs_service.store.read_your_writes import BufferedTransaction, Reads
@@ -144,6 +145,8 @@ class MemoryStore(Store):
         self._sources = sources
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened = False
+        self.commit_times = CommitTimes()
+        self._counters = Counters()
         # A mapping, not a set: watches fire in the order in which they were made, so that runs can be repeated.
         self._watches: dict[bytes, dict[Watch, None]] = {}
 
@@ -183,11 +186,12 @@ class MemoryStore(Store):
                 if self.faults is not None:
                     await self._within(deadline, self.faults.before_begin())
                 transaction = MemoryTransaction(self)
+                self._counters.transactions += 1
                 try:
                     result = self._run(function, transaction, loop)
                     # It stands for the network: other transactions commit meanwhile.
                     await asyncio.sleep(0)
-                    failure = await self._commit(transaction, deadline)
+                    failure = await self._commit(transaction, deadline, loop.time)
                     if failure is None:
                         return result
                 except BaseException:
@@ -201,6 +205,7 @@ class MemoryStore(Store):
                         f"store {self.address}: a transaction did not get through within "
                         f"{self._settings.transaction_timeout:g} s: {failure}"
                     ) from failure
+                self._counters.retries += 1
                 await asyncio.sleep(self._sources.uniform(0, pause))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
@@ -214,6 +219,7 @@ class MemoryStore(Store):
                 deadline = loop.time() + self._settings.transaction_timeout
                 await self._within(deadline, self.faults.before_begin())
             transaction = MemoryTransaction(self, read_only=True)
+            self._counters.transactions += 1
             try:
                 result = self._run(function, transaction, loop)
                 transaction.commit()
@@ -222,6 +228,9 @@ class MemoryStore(Store):
                 transaction.end()
         finally:
             self._calls.leave()
+
+    def metrics(self) -> dict[str, int]:
+        return {**self._counters.as_dict(), "watches": sum(map(len, self._watches.values()))}
 
     def begin(self) -> MemoryTransaction:
         """Begin a transaction that the caller ends: for `JobsService.within`, and for tests."""
@@ -279,15 +288,24 @@ class MemoryStore(Store):
             raise ran_too_long(took, self.limits)
         return result
 
-    async def _commit(self, transaction: MemoryTransaction, deadline: float) -> StoreError | None:
+    async def _commit(
+        self, transaction: MemoryTransaction, deadline: float, time: Callable[[], float]
+    ) -> StoreError | None:
         """Commit; return why it did not happen, None if it did. The store knows that, whatever the faults say."""
+        writes = bool(transaction.log)
+        began = time()
         try:
             if self.faults is not None:
                 await self._within(deadline, self.faults.before_commit(transaction))
             transaction.commit()
+            if writes:
+                self._counters.commits += 1
+                self.commit_times.add(time() - began)
             if self.faults is not None:
                 await self._within(deadline, self.faults.after_commit(transaction))
         except (TransactionConflict, CommitUnknown) as error:
+            if not transaction.committed and isinstance(error, TransactionConflict):
+                self._counters.conflicts += 1
             return None if transaction.committed else error
         return None
 

@@ -12,6 +12,7 @@ from jobs_service.errors import StoreError, StoreUnavailable, TransactionConflic
 from jobs_service.log import EventLog
 from jobs_service.store.base import OFFSET_BYTES, STAMP_BYTES
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
+from jobs_service.store.counters import CommitTimes
 from jobs_service.store.fdb.attempts import FIRST_PAUSE, LONGEST_PAUSE
 from jobs_service.store.fdb.client import translated
 from jobs_service.store.fdb.connection import Connection
@@ -29,6 +30,8 @@ _LAST_WORDS: Final = 1000
 class Committer(Connection):
     """The part of a store that commits."""
 
+    commit_times: CommitTimes
+
     @property
     def marks(self) -> Marks | None:
         """The marks of this store's commits; None until the directory has been found."""
@@ -45,9 +48,14 @@ class Committer(Connection):
         assert self._marks is not None
         mark = self._marks.new()
         self._leave_mark(mark, transaction.native)
+        assert self._loop is not None
+        began = self._loop.time()
         commit = self._submit(transaction)
         try:
-            return await self._outcome(transaction, commit, mark)
+            failure = await self._outcome(transaction, commit, mark)
+            if failure is None:
+                self.commit_times.add(self._loop.time() - began)
+            return failure
         except asyncio.CancelledError:
             # The commit goes on without its caller, who learns of it by `abandoned`.
             self._run_in_background(self._come_late(transaction, commit, mark, result, abandoned))

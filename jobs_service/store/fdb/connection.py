@@ -13,7 +13,7 @@ from jobs_service.store.commit_marks import Marks
 from jobs_service.store.fdb.attempts import Attempts
 from jobs_service.store.fdb.client import Bridge, Network
 from jobs_service.store.fdb.cluster_file import Cluster, FileWatch
-from jobs_service.store.fdb.counters import Counters
+from jobs_service.store.fdb.counters import ClusterCounters
 
 
 class Connection:
@@ -23,7 +23,7 @@ class Connection:
     _opened: bool
     _settings: Settings
     _sources: Sources
-    _counters: Counters
+    _counters: ClusterCounters
     _loop: asyncio.AbstractEventLoop | None
     _executor: ThreadPoolExecutor
     _network: Network

@@ -33,6 +33,7 @@ from jobs_service.store.base import (
     TransactionFunction,
 )
 from jobs_service.store.calls import Calls, not_open, open_loop, outlast
+from jobs_service.store.counters import CommitTimes
 from jobs_service.store.driving import no_coroutine, ran_too_long, stray_await
 from jobs_service.store.fdb.attempts import Attempts
 from jobs_service.store.fdb.client import Bridge, Network, translated
@@ -43,7 +44,7 @@ from jobs_service.store.fdb.cluster_file import (
     read_cluster_file,
 )
 from jobs_service.store.fdb.committer import Committer
-from jobs_service.store.fdb.counters import Counters
+from jobs_service.store.fdb.counters import ClusterCounters
 from jobs_service.store.fdb.diagnosis import Reason
 from jobs_service.store.fdb.directory import (
     DIRECTORY,
@@ -83,7 +84,8 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         self.address = address_of(cluster_file, directory)
         # The offset of a versionstamp stands behind the key or value, and the client counts it.
         self.limits = Limits(key=Limits.key - OFFSET_BYTES, value=Limits.value - OFFSET_BYTES)
-        self._counters = Counters()
+        self._counters = ClusterCounters()
+        self.commit_times = CommitTimes()
         self._cluster_file = cluster_file
         self._directory = directory
         self._settings = settings

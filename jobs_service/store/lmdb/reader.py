@@ -37,6 +37,7 @@ class Reader(Responder):
     # By the clock: when another commit was seen last, and when the watched keys may be looked up again.
     _seen_at: float
     _next_look: float
+    _reads_run: int
 
     def _run_reader(self) -> None:
         environment = self._environment
@@ -101,6 +102,7 @@ class Reader(Responder):
                     watched += own.watches
                 if own is not None:
                     own.end()
+            self._reads_run += len(answers)
             self._at("reader: has run all")
             self._watches.register(watched, number)
             self._at("reader: has registered watches")

@@ -29,6 +29,7 @@ from jobs_service.store.base import (
     TransactionFunction,
 )
 from jobs_service.store.calls import open_loop, outlast
+from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import copy_environment
 from jobs_service.store.lmdb.process_locks import ProcessLocks
@@ -72,6 +73,9 @@ class LmdbStore(Writer, Reader, Store):
         self._next_look = 0.0
         self._copying: set[asyncio.Future[int]] = set()
         self._opened = False
+        self.commit_times = CommitTimes()
+        self._counters = Counters()
+        self._reads_run = 0
 
     @property
     def location(self) -> str:
@@ -197,6 +201,10 @@ class LmdbStore(Writer, Reader, Store):
             self._processes.forget(instances)
 
         await self.read(forget)
+
+    def metrics(self) -> dict[str, int]:
+        counts = self._counters.as_dict()
+        return {**counts, "transactions": counts["transactions"] + self._reads_run, "watches": self._watches.number}
 
     async def backup(self, path: str) -> int:
         loop = self._usable()

@@ -40,6 +40,12 @@ class Watches:
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
+    @property
+    def number(self) -> int:
+        """How many watches are alive."""
+        with self._lock:
+            return sum(map(len, self._by_key.values()))
+
     def register(self, watches: list[Watch], number: int) -> None:
         """Keep the watches, whose baselines are from the state of this LMDB transaction, until they fire."""
         with self._lock:

@@ -16,6 +16,7 @@ from jobs_service.errors import StoreDamaged, StoreError
 from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS, Watch
+from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import MOST_RUNS
 from jobs_service.store.lmdb.environment import open_environment
 from jobs_service.store.lmdb.errors import store_error
@@ -48,6 +49,9 @@ class Writer(Responder):
     _reader: threading.Thread
     _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
     _own_commits: deque[int]
+    commit_times: CommitTimes
+    _counters: Counters
+    _monotonic: Callable[[], float]
 
     @property
     def location(self) -> str:
@@ -165,7 +169,10 @@ class Writer(Responder):
             if place:
                 transaction.put(_STAMP_KEY, stamp_head)
                 self._at("writer: commits")
+                began = self._monotonic()
                 transaction.commit()
+                self.commit_times.add(self._monotonic() - began)
+                self._counters.commits += place
                 self._at("writer: has committed")
                 if self._watches:  # otherwise the reader, which removes the numbers, is asleep
                     self._own_commits.append(number)
@@ -179,6 +186,7 @@ class Writer(Responder):
             self._tell(lose, watched)
             raise
         finally:
+            self._counters.transactions += len(answers)
             for answer in answers:
                 if answer.transaction is not None:
                     answer.transaction.end()

@@ -65,10 +65,6 @@ def test_a_tag_that_cannot_be_is_refused(tag: str) -> None:
         PlainSettings(fdb_tag=tag)
 
 
-def test_a_store_that_counts_nothing_says_so() -> None:
-    assert open_address("memory:", Settings(), Sources(0)).metrics() == {}
-
-
 @cluster_test
 async def test_commits_conflicts_and_retries_are_counted() -> None:
     store = make(fdb_tag="tests")

@@ -1,0 +1,57 @@
+"""What every store counts of itself: runs of transactions, commits, and how long these take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Final
+
+_FIRST_POWER: Final = -14
+_BUCKETS: Final = 20
+
+BOUNDS: Final = (*(2.0 ** (_FIRST_POWER + number) for number in range(_BUCKETS - 1)), math.inf)
+"""Where the buckets of CommitTimes end, in seconds: from 61 microseconds to 16 seconds, and infinity."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the store was opened.
+
+    Attributes:
+        transactions: runs of transaction functions that were begun.
+        commits: transactions that wrote something, and took effect.
+        retries: runs that repeated an earlier one.
+        conflicts: commits that failed because others had written what they had read.
+    """
+
+    transactions: int = 0
+    commits: int = 0
+    retries: int = 0
+    conflicts: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
+
+class CommitTimes:
+    """How long commits have taken, in buckets that are powers of two.
+
+    Attributes:
+        counts: of the commits whose time is in each bucket, up to and with its bound.
+        seconds: of all of them together.
+    """
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * _BUCKETS
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a commit."""
+        # frexp: seconds = m * 2**e with 0.5 <= m < 1; a power of two itself belongs to the bucket that it ends.
+        mantissa, power = math.frexp(seconds)
+        place = power - _FIRST_POWER - (mantissa == 0.5)
+        self.counts[0 if place < 0 or seconds <= 0 else min(place, _BUCKETS - 1)] += 1
+        self.seconds += seconds
