@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Totals,
         TypeCounts,
     )
+    from jobs_service.redaction import Redaction
     from jobs_service.runner.blocking import BlockingJob
     from jobs_service.runner.command import CommandFailed
     from jobs_service.runner.handler import Handler
@@ -105,6 +106,7 @@ __all__ = [
     "Progress",
     "QueueState",
     "RecordDamaged",
+    "Redaction",
     "Removal",
     "Retention",
     "Retry",
@@ -130,6 +132,7 @@ _HOMES = (
     "layer.transaction",
     "layer.unit_of_work",
     "model",
+    "redaction",
     "runner.blocking",
     "runner.command",
     "runner.handler",

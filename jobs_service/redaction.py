@@ -40,6 +40,7 @@ _DEEP: Final = object()
 _SPECIAL: Final = {"*": _ANY, "**": _DEEP}
 _MOST_PATHS: Final = 100
 _LONGEST_PATH: Final = 200
+_MOST_BYTES: Final = 10_000
 
 _LEAST: Final = 3
 """Characters of the shortest value that is removed from texts: shorter ones occur everywhere."""
@@ -119,10 +120,6 @@ class Redaction:
     def error(self, error: JobError | None, job: Job) -> JobError | None:
         """Return what may be shown of an error of a job's run, which may not be stored yet."""
         return self._error(error, self._secrets_of(job._record)) if self.paths else error
-
-    def text(self, text: str, job: Job) -> str:
-        """Return what may be shown of a text about a job."""
-        return self._secrets_of(job._record).removed_from(text) if self.paths else text
 
     def secrets(self, data: Any, result: Any) -> Secrets:
         """Return the secret values of a job, to remove them from texts."""
@@ -219,6 +216,8 @@ def checked(paths: Any) -> tuple[str, ...]:
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise InvalidSettings(f"redact={shown(paths)}: {a_kind_of(paths)}; allowed is a list of paths")
     found = tuple(dict.fromkeys(map(_checked, paths)))
+    if (size := sum(len(path.encode()) for path in found)) > _MOST_BYTES:
+        raise InvalidSettings(f"redact: paths of {size} bytes; at most {_MOST_BYTES} are allowed")
     if len(found) > _MOST_PATHS:
         raise InvalidSettings(f"redact: {len(found)} paths; at most {_MOST_PATHS} are allowed")
     return found
@@ -233,6 +232,8 @@ def _checked(path: Any) -> str:
     if not isinstance(path, str):
         raise InvalidSettings(f"redact: {shown(path)}: {a_kind_of(path)}; a path is a str")
     why = "it is longer than 200 characters" if len(path) > _LONGEST_PATH else ""
+    if not path.isprintable():  # nor can the store keep half of a character
+        why = "it has characters that cannot be printed"
     parts, pattern = _parsed(path)
     if len(parts) > 1 and (not pattern or "" in pattern):
         why = "a key in it is empty; data: or result: alone means all of it"

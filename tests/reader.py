@@ -261,6 +261,17 @@ def _declared(raw: bytes) -> tuple[float | None, ...]:
     return values
 
 
+def _redaction(raw: bytes) -> tuple[tuple[str, ...] | None, ...]:
+    values = _values("paths", raw)
+    if len(values) != 2 or not _are_paths(values[0]) or not (values[1] is None or _are_paths(values[1])):
+        raise Undocumented(f"no paths: {values!r}")
+    return values
+
+
+def _are_paths(value: Any) -> bool:
+    return value.__class__ is tuple and all(path.__class__ is str for path in value)
+
+
 def _is_kept(value: Any) -> bool:
     return value is None or (value.__class__ is float and 0 <= value < math.inf)
 
@@ -591,6 +602,7 @@ _FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     18: (("ALARM", (), _nothing), ("ALARM", (_time_at, _type), _nothing)),
     19: (("FOLLOWED", (_type,), _stamp),),
     20: (("CHANGES", (_type,), _stamp), ("CHANGES", (_type, _seq_at), _packed_ids)),
+    25: (("REDACTION", (_type,), _redaction),),
 }
 
 

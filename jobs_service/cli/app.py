@@ -23,6 +23,7 @@ from jobs_service.cli.verbs.list import list_jobs
 from jobs_service.cli.verbs.pause import pause, resume
 from jobs_service.cli.verbs.periodic import periodic
 from jobs_service.cli.verbs.quickstart import quickstart
+from jobs_service.cli.verbs.redact import redact
 from jobs_service.cli.verbs.remove import remove
 from jobs_service.cli.verbs.replicate import replicate, replications
 from jobs_service.cli.verbs.resubmit import resubmit
@@ -99,6 +100,7 @@ def application() -> typer.Typer:
     app.command("pause", cls=Verb)(pause)
     app.command("resume", cls=Verb)(resume)
     app.command("retention", cls=Verb)(retention)
+    app.command("redact", cls=Verb)(redact)
     app.command("stats", cls=Verb)(stats)
     app.command("top", cls=Verb)(top)
     app.command("workers", cls=Verb)(workers)

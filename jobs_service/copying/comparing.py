@@ -49,6 +49,8 @@ def has_settings(target: Overview, source: Overview) -> bool:
         found = target.settings.get(type, TypeSettings())
         if (found.timeout, found.retention) != (wanted.timeout, wanted.retention) or found.paused < wanted.paused:
             return False
+        if wanted.redaction not in (None, found.redaction):
+            return False
         if wanted.periodic is not None and (
             found.periodic is None or later(wanted.periodic, found.periodic) != found.periodic
         ):

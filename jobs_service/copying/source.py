@@ -23,6 +23,7 @@ from jobs_service.layer.keyspace import (
     PAUSED,
     PERIODIC,
     READY,
+    REDACTION,
     RETENTION,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
@@ -48,6 +49,7 @@ _FINGERPRINTED: Final = (
     RETENTION,
     PERIODIC,
     DECLARED,
+    REDACTION,
 )
 """The sections that show every change: any change of a job gives its type a new activity stamp."""
 
@@ -73,6 +75,7 @@ class TypeSettings:
         retention: how long finished jobs are kept.
         periodic: the last tick of its periodic jobs.
         declared: the settings that programs have declared for it.
+        redaction: which fields of its jobs are secret.
         paused: whether its jobs must not be accepted.
     """
 
@@ -80,6 +83,7 @@ class TypeSettings:
     retention: bytes | None = None
     periodic: bytes | None = None
     declared: bytes | None = None
+    redaction: bytes | None = None
     paused: bool = False
 
     def keep(self) -> Retention:
@@ -345,7 +349,7 @@ def _take(overview: Overview, section: int, packed: bytes, value: bytes) -> None
     """Add one row of a section to an overview."""
     if section == WATCH_ACTIVITY:
         overview.activity[packed] = value
-    elif section in (ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC, DECLARED):
+    elif section in (ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC, DECLARED, REDACTION):
         settings = overview.settings.setdefault(packed, TypeSettings())
         if section == ACTIVITY_TIMEOUT:
             settings.timeout = value
@@ -355,5 +359,7 @@ def _take(overview: Overview, section: int, packed: bytes, value: bytes) -> None
             settings.periodic = value
         elif section == DECLARED:
             settings.declared = value
+        elif section == REDACTION:
+            settings.redaction = value
         else:
             settings.paused = True

@@ -288,12 +288,14 @@ class Target:
         """Give a type its settings, and let it be used."""
         flags = await self._flags(transaction, keys)
         settings = settings or TypeSettings()
-        if settings.timeout is not None:
-            transaction.set(keys.timeout, settings.timeout)
-        if settings.retention is not None:
-            transaction.set(keys.retention, settings.retention)
-        if settings.declared is not None:
-            transaction.set(keys.declared, settings.declared)
+        for key, value in (
+            (keys.timeout, settings.timeout),
+            (keys.retention, settings.retention),
+            (keys.declared, settings.declared),
+            (keys.redaction, settings.redaction),
+        ):
+            if value is not None:
+                transaction.set(key, value)
         if settings.periodic is not None:
             key = self.keyspace.sections[PERIODIC] + keys.packed
             transaction.set(key, later(settings.periodic, await transaction.get(key)))

@@ -23,7 +23,7 @@ from jobs_service.errors import (
     kind_of,
     shown,
 )
-from jobs_service.layer import creation, declared_settings
+from jobs_service.layer import creation, declared_settings, redactions
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.keyspace import TypeKeys, place_of
@@ -31,6 +31,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState, JobType, NewJob, Removal
+from jobs_service.redaction import Redaction
 
 
 class Spec:
@@ -43,11 +44,13 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("json", "limits", "priority", "run_at")
+    __slots__ = ("json", "limits", "priority", "redaction", "run_at")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
         # What holds for this job instead of its handler's options, as run data keep it; None leaves what is there.
         self.limits: bytes | None = None
+        # Which fields of the type's jobs are secret, as the handler says for which it is enqueued; None: it does not.
+        self.redaction: Redaction | None = None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
@@ -212,6 +215,8 @@ async def enqueue(
             raise _removed_type(keys)
         # First the job, which may be refused: nobody makes a type for nothing.
         _create(unit, entry, spec)
+        if spec.redaction is not None:
+            await redactions.declare_first(unit, keys, spec.redaction)
         if not exists and timeout is not None:
             if unmade is None:
                 await _make_type(unit, keys, timeout)

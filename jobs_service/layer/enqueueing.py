@@ -23,6 +23,7 @@ from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import pack_type, unpacked_type
 from jobs_service.model import UNSET, JobId, JobType, RunAt
+from jobs_service.redaction import Redaction
 from jobs_service.sources import Sources
 
 ArgsT = TypeVar("ArgsT")
@@ -62,6 +63,11 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
     def data(self, args: Any) -> Any:
         """Return arguments as JSON data; UNSET for a handler that takes none."""
 
+    @property
+    def redaction(self) -> Redaction | None:
+        """Which fields of its jobs are secret; None where it does not say."""
+        return None
+
     def checked(self, data: Any) -> Any:
         """Return JSON data, which the handler must be able to take."""
         return data
@@ -87,6 +93,11 @@ class Named(Enqueueable[Any, Any]):
     def timeout(self) -> float | None:
         """That of the handler, None when it is not known."""
         return None if self._handler is None else self._handler.timeout
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """That of the handler, None when it is not known."""
+        return None if self._handler is None else self._handler.redaction
 
     def data(self, args: Any) -> Any:
         """Return the data of a job, checked by the handler if it is known."""
@@ -165,6 +176,7 @@ def wanted(
     id = _naming(handler, data, how, sources)
     spec = spec_of(handler.type, id, data, how.priority, run_at)
     spec.limits = limits_of(how.max_attempts, how.time_limit)
+    spec.redaction = handler.redaction
     return Wanted(id, spec, is_unique(how.unique))
 
 

@@ -26,6 +26,7 @@
 | (FOLLOWED, type)                        | versionstamp | notifiers follow its changes: see `layer/changes.py` |
 | (CHANGES, type, stamp)                  | ids          | jobs that changed then otherwise than in ACTIVITY |
 | (CHANGES, type)                         | versionstamp | up to there such rows have been removed     |
+| (REDACTION, type)                       | paths        | somebody has said what of its jobs is secret |
 
 Prefixes are computed once per type. `layer/key_parts.py` encodes what is behind them.
 """
@@ -71,7 +72,8 @@ ASLEEP: Final = 17
 ALARM: Final = 18
 FOLLOWED: Final = 19
 CHANGES: Final = 20
-_SECTIONS: Final = 20
+REDACTION: Final = 25
+_SECTIONS: Final = 25
 
 _GOES_ON: Final = 0xFF
 _class_of = type
@@ -100,6 +102,7 @@ class TypeKeys:
         "paused",
         "ready",
         "ready_bytes",
+        "redaction",
         "retention",
         "scheduled",
         "set_aside",
@@ -131,6 +134,7 @@ class TypeKeys:
         self.asleep = sections[ASLEEP] + packed
         self.followed = sections[FOLLOWED] + packed
         self.changes = sections[CHANGES] + packed
+        self.redaction = sections[REDACTION] + packed
         # Asked for every job that is written.
         self.ready_bytes = len(self.ready)
         self._hash = hash(self.data)

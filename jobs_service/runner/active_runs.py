@@ -15,6 +15,8 @@ from jobs_service.actors.context import log
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
+from jobs_service.redaction import Redaction
+from jobs_service.runner.error_description import traceback_of
 from jobs_service.runner.execution import Execution
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.job_worker import JobWorker
@@ -69,6 +71,11 @@ class ActiveRuns:
         self._by_lock: dict[bytes, Run] = {}
         self._none = asyncio.Event()
         self._none.set()
+
+    def hide(self, redaction: Redaction) -> None:
+        """Hide from now on in the log what this says, and what the handler itself says, of the jobs."""
+        own = self.handler.redaction
+        self._execution.redaction = redaction if own is None else Redaction((*own.paths, *redaction.paths))
 
     @property
     def options(self) -> HandlerOptions:
@@ -142,7 +149,7 @@ class ActiveRuns:
         try:
             return bool(question(job))
         except Exception as error:
-            self.log.error("continuous_failed", id=job.id, exc_info=error)
+            self.log.error("continuous_failed", id=job.id, **traceback_of(error, job, self._execution.redaction))
             return False
 
     async def _execute(self, run: Run) -> None:
@@ -177,11 +184,11 @@ class ActiveRuns:
             if run.stop_reason is StopReason.TAKEN and not run.abandoned:
                 self.log.warning("job_taken_over", id=run.job.id)
             elif run.written and not run.abandoned:
-                end.log_dropped(self.log, run.job)
+                end.log_dropped(self.log, run.job, self._execution.redaction)
             self._forget(run)
             return
         if end.error is not None and not run.ending:
-            end.log_to(self.log, run.job)
+            end.log_to(self.log, run.job, self._execution.redaction)
         self._ends.write(run, end)
 
     def _forget(self, run: Run) -> None:

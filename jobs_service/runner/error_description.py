@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import traceback
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from jobs_service.errors import Discard, InvalidJob, Retry, in_one_line, kind_of
-from jobs_service.model import JobError
+from jobs_service.model import Job, JobError
+from jobs_service.redaction import Redaction
 from jobs_service.runner.exception_groups import message_of
 
 _MOST_OF_A_MESSAGE: Final = 1000
@@ -40,6 +41,15 @@ def _from_the_handler_on(frames: TracebackType) -> TracebackType:
 
 def _encodable(text: str) -> str:
     return text.encode(errors="replace").decode()
+
+
+def traceback_of(error: BaseException, job: Job, redaction: Redaction) -> dict[str, Any]:
+    """Return the field of a log event that has an error's traceback, without what is secret of its job."""
+    if not redaction:
+        return {"exc_info": error}
+    hidden = redaction.error(JobError("", "", "".join(traceback.format_exception(error))), job)
+    assert hidden is not None
+    return {"stack": hidden.traceback.rstrip()}
 
 
 def brief(error: JobError, most: int) -> str:

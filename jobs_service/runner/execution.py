@@ -29,6 +29,7 @@ from jobs_service.errors import (
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import Job, JobError, Outcome, RunningJob
+from jobs_service.redaction import NO_REDACTION
 from jobs_service.run_values import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed
@@ -64,6 +65,9 @@ class Execution:
         handler: the handler.
         sources: wall-clock time and randomness.
         blocked: called with a job and seconds when its handler has blocked the loop for so long.
+
+    Attributes:
+        redaction: what of the jobs the log does not say.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Execution:
         self._handler = handler
         self._sources = sources
         self._blocked = blocked
+        self.redaction = handler.redaction or NO_REDACTION
 
     @property
     def _options(self) -> HandlerOptions:

@@ -14,6 +14,7 @@ from jobs_service.errors import InvalidJob, a_kind_of
 from jobs_service.layer.enqueueing import ArgsT, Enqueueable, ResultT_co
 from jobs_service.layer.key_parts import pack_type, unpacked_type
 from jobs_service.model import UNSET, JobType
+from jobs_service.redaction import Redaction
 from jobs_service.runner.functions import body, name_of, refused, unwrapped
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.signature import check_result, signature_of
@@ -72,6 +73,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         self.type = unpacked_type(packed)
         self.function: Callable[..., Any] = function
         self.options = HandlerOptions() if options is None else options
+        self._redaction = self.options.redaction
         self.kind: Kind = kind or found_kind
         self.takes_job = signature.takes_job
         self.takes_args = signature.takes_args
@@ -85,6 +87,11 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
     def timeout(self) -> float:
         """The activity timeout that the type is made with, in seconds."""
         return self.options.timeout
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """Which fields of its jobs are secret; None where it does not say."""
+        return self._redaction
 
     def data(self, args: Any) -> Any:
         """Return arguments as a job's data.

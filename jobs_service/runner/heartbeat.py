@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import DirectoryMoved, JobsError
-from jobs_service.layer import activity, running_jobs
+from jobs_service.layer import activity, redactions, running_jobs
 from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import Place
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId
+from jobs_service.redaction import Redaction
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.run import Run
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
+
+T = TypeVar("T")
 
 BEATS: Final = 3
 """Heartbeats per activity timeout."""
@@ -55,6 +58,7 @@ class Heartbeat(Actor):
 
     async def run(self) -> None:
         self.spawn_link(self._follow_timeout(), "timeout")
+        self.spawn_link(self._follow_redaction(), "redaction")
         # This may be a restart, and it is not known when the last heartbeat was.
         await self._renew(self._active_runs.all())
         while True:
@@ -141,13 +145,32 @@ class Heartbeat(Actor):
             watch = transaction.watch(keys.timeout)
             return await activity.timeout_if_any(transaction, keys), watch
 
-        while True:
-            timeout, watch = await self._context.retried(
-                lambda: self._context.read(read), type=self._active_runs.handler.type
-            )
+        def take(timeout: float | None) -> None:
             if timeout is not None and timeout != self._timeout:
                 self._timeout = timeout
                 self.cast(_RHYTHM_CHANGED)
+
+        await self._follow(read, take)
+
+    async def _follow_redaction(self) -> None:
+        """Follow changes of what is secret of the type's jobs, for the log."""
+
+        async def read(transaction: Transaction) -> tuple[Redaction, Watch]:
+            keys = self._active_runs.keys
+            watch = transaction.watch(keys.redaction)
+            return await redactions.redaction(transaction, keys), watch
+
+        await self._follow(read, self._active_runs.hide)
+
+    async def _follow(
+        self, read: Callable[[Transaction], Coroutine[Any, Any, tuple[T, Watch]]], take: Callable[[T], None]
+    ) -> None:
+        """Read something of the type now and whenever its watch fires, and hand it on."""
+        while True:
+            found, watch = await self._context.retried(
+                lambda: self._context.read(read), type=self._active_runs.handler.type
+            )
+            take(found)
             try:
                 with contextlib.suppress(JobsError):  # after the loss of a watch, read again
                     await watch.wait()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, get_origin, get_type_hints
 
 from jobs_service.arguments import exact_int, exact_seconds
 from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
 from jobs_service.model import RunningJob
+from jobs_service.redaction import Redaction
 
 Continuous: TypeAlias = bool | Callable[[RunningJob], bool]
 """Whether jobs hold their slot for long: all or none of them, or a function that says so of each."""
@@ -54,6 +55,7 @@ class Options(Changes, total=False):
     time_limit: float | None
     keep: float | None
     keep_failed: float | None
+    redact: Iterable[str] | None
 
 
 class Range(NamedTuple):
@@ -119,6 +121,8 @@ class HandlerOptions:
         time_limit: time that one run may take; None for no limit.
         keep: how long jobs that succeeded or were canceled are kept; None for ever. Of periodic jobs a day by default.
         keep_failed: the same for jobs that failed.
+        redact: paths of the fields of data, result, error and progress that are secret, such as "card.number"; see
+            Redaction. None says nothing: what somebody has set stays.
 
     Raises:
         InvalidSettings: a value is outside its range; the message says option, value and range.
@@ -139,12 +143,20 @@ class HandlerOptions:
     time_limit: Annotated[float | None, Range(float, 0, _LONGEST, above=True, optional=True)] = None
     keep: Annotated[float | None, Range(float, 0, _LONGEST, optional=True)] = KEEP
     keep_failed: Annotated[float | None, Range(float, 0, _LONGEST, optional=True)] = None
+    redact: Iterable[str] | None = None
 
     def __post_init__(self) -> None:
         _check_continuous(self.continuous)
         _check_fifo(self.fifo)
+        if self.redact is not None:
+            object.__setattr__(self, "redact", Redaction(self.redact).paths)
         for name, allowed in _RANGES.items():
             object.__setattr__(self, name, allowed.checked(name, getattr(self, name)))
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """What `redact` says; None for nothing."""
+        return None if self.redact is None else Redaction(self.redact)
 
     def with_changes(self, **changes: Unpack[Changes]) -> HandlerOptions:
         """Return the options with some changed: slots, max_churn, interval and max_history may.

@@ -9,7 +9,8 @@ from jobs_service.errors import Retry
 from jobs_service.layer import running_jobs
 from jobs_service.log import EventLog
 from jobs_service.model import JobError, Outcome, RunningJob
-from jobs_service.runner.error_description import brief
+from jobs_service.redaction import Redaction
+from jobs_service.runner.error_description import brief, traceback_of
 
 _MOST_LOGGED: Final = 300
 """Characters of an error that a log event has."""
@@ -36,19 +37,20 @@ class RunEnd(NamedTuple):
     retry_in: float | None = None
     instead: bool = False
 
-    def log_to(self, log: EventLog, job: RunningJob, seconds: float = 0.0) -> None:
+    def log_to(self, log: EventLog, job: RunningJob, redaction: Redaction, seconds: float = 0.0) -> None:
         """Log how the run ended.
 
         Args:
             log: of the handler.
             job: whose run it was.
+            redaction: what of it the log does not say.
             seconds: how long it took.
         """
         if self.error is None:
             if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
                 log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=round(seconds, 3))
             return
-        fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": brief(self.error, _MOST_LOGGED)}
+        fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": self._brief(job, redaction)}
         if self.retry_in is not None:
             fields["retry_in"] = round(self.retry_in, 3)
         if self.operation is running_jobs.finish:
@@ -59,13 +61,18 @@ class RunEnd(NamedTuple):
         else:
             log.warning("job_crashed", **fields)
 
-    def log_dropped(self, log: EventLog, job: RunningJob) -> None:
+    def log_dropped(self, log: EventLog, job: RunningJob, redaction: Redaction) -> None:
         """Log an error or a result that is lost because the handler had ended its job before."""
         if self.raised is not None and self.error is not None:
-            error = brief(self.error, _MOST_LOGGED)
-            log.error("handler_failed_after_end", id=job.id, error=error, exc_info=self.raised)
+            error = self._brief(job, redaction)
+            log.error("handler_failed_after_end", id=job.id, error=error, **traceback_of(self.raised, job, redaction))
         elif self.operation is running_jobs.finish and self.size:
             log.warning("result_not_stored", id=job.id)
+
+    def _brief(self, job: RunningJob, redaction: Redaction) -> str:
+        error = redaction.error(self.error, job)
+        assert error is not None
+        return brief(error, _MOST_LOGGED)
 
 
 NO_END: Final = RunEnd(None)

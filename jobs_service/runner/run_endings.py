@@ -140,7 +140,7 @@ class RunEndings:
 
     def _log_written(self, run: Run, end: RunEnd) -> None:
         if run.ending or end.error is None:  # the others were logged when their handler had ended
-            end.log_to(self._log, run.job, self._loop.time() - run.at)
+            end.log_to(self._log, run.job, self._execution.redaction, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
         passes = isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable)
@@ -156,7 +156,7 @@ class RunEndings:
         elif end.operation is running_jobs.finish and not (end.instead or isinstance(error, RecordDamaged)):
             # The store does not take the result. It will take an error instead, whose size is bounded.
             failure = self._execution.too_large(run.job, error)
-            failure.log_to(self._log, run.job)
+            failure.log_to(self._log, run.job, self._execution.redaction)
             self._queue(run, failure)
         else:
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
@@ -171,7 +171,7 @@ class RunEndings:
         if run.stored:
             self._log_written(run, end)
         elif run.ending:
-            end.log_dropped(self._log, run.job)
+            end.log_dropped(self._log, run.job, self._execution.redaction)
         else:
             self._log.warning("job_taken_over", id=run.job.id)
 

@@ -13,13 +13,14 @@ from typing import Final, TypeVar
 
 from jobs_service.arguments import Spread
 from jobs_service.errors import StoreError
-from jobs_service.layer import activity, running_jobs
+from jobs_service.layer import activity, redactions, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.queue import EmptyQueue, terms
 from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import RunningJob
+from jobs_service.redaction import Redaction
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.rotation import excess, rotation
@@ -101,12 +102,19 @@ class WorkerPool(Actor):
         """Make the type where it is missing, and store what its handler declares about it."""
         options = self.options
         wanted = Declared(options.timeout, Retention(options.keep, options.keep_failed))
-        found = await self._transact(lambda unit: activity.declare(unit, self._keys, wanted))
-        if found != wanted:
+        secret = self._active_runs.handler.redaction
+
+        async def declare(unit: UnitOfWork) -> tuple[Declared, Redaction | None]:
+            hidden = None if secret is None else await redactions.declare(unit, self._keys, secret)
+            return await activity.declare(unit, self._keys, wanted), hidden
+
+        found, hidden = await self._transact(declare)
+        if (found, hidden) != (wanted, secret):
             differing = {
                 "timeout": (options.timeout, found.timeout),
                 "keep": (options.keep, found.retention.keep),
                 "keep_failed": (options.keep_failed, found.retention.keep_failed),
+                "redact": (secret and secret.paths, hidden and hidden.paths),
             }
             self._active_runs.log.warning(
                 "declared_options_differ", **{name: pair for name, pair in differing.items() if pair[0] != pair[1]}

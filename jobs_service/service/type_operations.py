@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from jobs_service.arguments import check_keep, check_seconds
-from jobs_service.layer import activity, inspection
+from jobs_service.layer import activity, inspection, redactions
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.retention import Retention
 from jobs_service.model import JobType
+from jobs_service.redaction import Redaction
+from jobs_service.runner.stats import exact_type
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.tree import ServiceTree
 from jobs_service.store.base import Transaction
@@ -94,6 +98,46 @@ class TypeOperations:
         """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
         keys = self._access.keys(type)
         return await self._access.read(lambda transaction: inspection.retention(transaction, keys))
+
+    async def set_redaction(self, type: JobType, paths: Iterable[str]) -> None:
+        """Say which fields of a type's jobs are secret: whatever shows jobs to people hides them.
+
+        Programs that read jobs with this class see them as they are.
+
+        Args:
+            type: of the jobs.
+            paths: such as "card.number", "*.token", "error:message"; none for no secrets. See Redaction.
+
+        Raises:
+            InvalidSettings: a path that cannot be.
+            InvalidJob: a type that cannot be.
+            StoreError: the store failed.
+        """
+        keys = self._access.keys(type)
+        wanted = Redaction(paths)
+        await self._access.transact(lambda unit: redactions.set_redaction(unit, keys, wanted))
+
+    async def get_redaction(self, type: JobType) -> Redaction:
+        """Return which fields of a type's jobs are secret; read it after the jobs that are to be shown."""
+        keys = self._access.keys(type)
+        return await self._access.read(lambda transaction: redactions.redaction(transaction, keys))
+
+    async def redactions(self) -> dict[JobType, Redaction]:
+        """Return the types whose jobs have secret fields, with these."""
+        keyspace = self._access.keyspace
+        found: dict[JobType, Redaction] = {}
+        after: bytes | None = None
+        while True:
+
+            async def read(
+                transaction: Transaction, after: bytes | None = after
+            ) -> tuple[list[tuple[JobType, Redaction]], bytes | None]:
+                return await redactions.redactions_page(transaction, keyspace, after)
+
+            page, after = await self._access.read(read)
+            found |= {exact_type(type): rules for type, rules in page}
+            if after is None:
+                return found
 
     async def queue_state(self, type: JobType) -> QueueState:
         """Return the state of a type's queue; this costs the same however many jobs there are.

@@ -64,6 +64,7 @@ def test_the_defaults_are_those_of_couchdb_and_of_the_documentation() -> None:
         "time_limit": None,
         "keep": 7 * 86_400,
         "keep_failed": None,
+        "redact": None,
     }
     jobs = JobsService("memory:")
 
@@ -79,8 +80,8 @@ def test_the_defaults_are_those_of_couchdb_and_of_the_documentation() -> None:
 
 
 def test_every_option_that_is_a_number_is_in_these_tests_and_a_type_checker_knows_each() -> None:
-    assert {*Options.__annotations__} == {*NUMBERS, "continuous", "fifo"}
-    assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous", "fifo"}
+    assert {*Options.__annotations__} == {*NUMBERS, "continuous", "fifo", "redact"}
+    assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous", "fifo", "redact"}
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -159,7 +160,8 @@ def test_four_options_can_change_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*NUMBERS, "continuous", "fifo", "nonsense"} - {"slots", "max_churn", "interval", "max_history"})
+    "name",
+    sorted({*NUMBERS, "continuous", "fifo", "redact", "nonsense"} - {"slots", "max_churn", "interval", "max_history"}),
 )
 def test_no_other_option_can_change(name: str) -> None:
     changes: Any = {name: 1}

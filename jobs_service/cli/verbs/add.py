@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs_service.cli import output, session, values
+from jobs_service.cli import output, secrets, session, values
 from jobs_service.cli.names import parse_id, parse_priority, parse_type, shown
 from jobs_service.cli.options import (
     AtOption,
@@ -70,7 +70,7 @@ def add(
                 *names, value, priority=rank, run_at=run_at, if_exists="resubmit" if resubmit else "error"
             )
 
-        return await jobs.transact(work)
+        return await secrets.without(jobs, await jobs.transact(work))
 
     job = session.run(context, store, body, rehearsal=body)
     if as_json:

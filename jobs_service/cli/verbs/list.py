@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from jobs_service.cli import output, session
+from jobs_service.cli import output, secrets, session
 from jobs_service.cli.names import parse_type, priority_text, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, Table
@@ -62,7 +62,7 @@ def list_jobs(
         found = 0
         async with aclosing(_pages(jobs.list(only, state=state), limit)) as pages:
             async for page in pages:
-                print_page(page)
+                print_page(await secrets.without_in_all(jobs, page))
                 found += len(page)
         if found:
             return ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import exits, output, session, values
+from jobs_service.cli import exits, output, secrets, session, values
 from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 from jobs_service.cli.tables import Column
@@ -106,7 +106,7 @@ def replicate(
 
     async def body(jobs: JobsService) -> Job | JobEvent:
         job = await add(jobs)
-        return await _end_of(jobs, job, seconds) if wait else job
+        return await secrets.without_in_event(jobs, await _end_of(jobs, job, seconds) if wait else job)
 
     found = session.run(context, store, body, rehearsal=add, supervise=wait)
     if as_json:
@@ -130,7 +130,7 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
     async def body(jobs: JobsService) -> list[dict[str, Any]]:
         from jobs_service.replication.api import replications as found
 
-        return [_row(job) async for job in found(jobs)]
+        return [_row(await secrets.without(jobs, job)) async for job in found(jobs)]
 
     output.rows(COLUMNS, session.run(context, store, body), _cells, as_json, "there are no replications")
 
@@ -241,9 +241,14 @@ def _job_json(job: Job | JobEvent) -> dict[str, Any]:
     return output.job_json(job)
 
 
+def _fields(value: Any) -> dict[str, Any]:
+    """Return an object of a job's data; an empty one for nothing, and for what is secret."""
+    return value if isinstance(value, dict) else {}
+
+
 def _row(job: Job) -> dict[str, Any]:
-    data = job.data if isinstance(job.data, dict) else {}
-    options, statistics = data.get("options") or {}, data.get("statistics") or {}
+    data = _fields(job.data)
+    options, statistics = _fields(data.get("options")), _fields(data.get("statistics"))
     if isinstance(job.result, dict) and job.state == "finished":
         statistics = job.result
     said = job.progress

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli import output, session, values
+from jobs_service.cli import output, secrets, session, values
 from jobs_service.cli.names import parse_id, parse_priority, parse_type
 from jobs_service.cli.options import (
     AtOption,
@@ -18,6 +18,9 @@ from jobs_service.cli.options import (
     StoreOption,
     TypeArgument,
 )
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobsService
 
 
 def resubmit(
@@ -44,7 +47,11 @@ def resubmit(
     run_at = values.run_at(after, at)
     if run_at is not None:
         changes["run_at"] = run_at
-    job = session.run(context, store, lambda jobs: jobs.resubmit(*names, **changes))
+
+    async def body(jobs: JobsService) -> Job:
+        return await secrets.without(jobs, await jobs.resubmit(*names, **changes))
+
+    job = session.run(context, store, body)
     if as_json:
         output.json_line(output.job_json(job))
     else:

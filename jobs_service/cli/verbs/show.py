@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli import output, session
+from jobs_service.cli import output, secrets, session
 from jobs_service.cli.names import parse_id, parse_type, printable, priority_text, shown
 from jobs_service.cli.options import IdArgument, JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.tables import Column, table
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobError, Progress
+    from jobs_service import Job, JobError, JobsService, Progress
 
 HISTORY = (Column("time"), Column("event"), Column("detail", cut=True))
 
@@ -23,7 +23,11 @@ def show(
 ) -> None:
     """Show everything about one job."""
     names = parse_type(type), parse_id(id)
-    job = session.run(context, store, lambda jobs: jobs.get(*names))
+
+    async def body(jobs: JobsService) -> Job:
+        return await secrets.without(jobs, await jobs.get(*names))
+
+    job = session.run(context, store, body)
     if as_json:
         output.json_line(output.job_json(job))
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import exits, output, session
+from jobs_service.cli import exits, output, secrets, session
 from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, table
@@ -84,6 +84,8 @@ async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> lis
         if name not in types:
             types[name] = job.type
             tallies[name] = Tally(summaries)
+        if len(tallies[name].summaries) < summaries:
+            job = await secrets.without(jobs, job)
         tallies[name].add(job, wall_time())
     return [await _row(jobs, types[name], tallies[name], summaries) for name in sorted(types)]
 

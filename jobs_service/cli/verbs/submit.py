@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import exits, output, session, values
+from jobs_service.cli import exits, output, secrets, session, values
 from jobs_service.cli.names import parse_id, parse_priority, shown
 from jobs_service.cli.options import (
     DURATION_HELP,
@@ -99,7 +99,7 @@ def submit(
                 f"{output.name(error.type, error.id)} exists already; give another --id, or have that one run again: "
                 f"{exits.PROGRAM} resubmit {shown(error.type)} {shown(error.id)}"
             ) from None
-        return await _end_of(jobs, job, seconds) if wait else job
+        return await _end_of(jobs, job, seconds) if wait else await secrets.without(jobs, job)
 
     job = session.run(context, store, body, rehearsal=enqueue, supervise=wait)
     if isinstance(job, Job):
@@ -167,7 +167,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEven
         raise
     if event.state == "removed":
         raise exits.AnswerIsNo(f"{called} was removed before it finished")
-    return event
+    return (await jobs.get_redaction(job.type)).event(event)
 
 
 def _print_output(event: JobEvent) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import exits, output, session, values
+from jobs_service.cli import exits, output, secrets, session, values
 from jobs_service.cli.names import parse_id, parse_type, shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.tables import GAP, LEAST_CUT, cells, cut, width
@@ -63,10 +63,10 @@ def watch(
         try:
             async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
                 async for event in events:
-                    show(event)
+                    show(await secrets.without_in_event(jobs, event))
         except TimeoutError:
             raise exits.AnswerIsNo(f"{output.name(*names)} did not finish within {seconds:g} s") from None
-        return event
+        return (await jobs.get_redaction(job_type)).event(event)
 
     last = session.run(context, store, body, supervise=True)
     if last.state == "removed":
@@ -91,7 +91,7 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
         with suppress(TimeoutError):
             async with while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
-                    show(job)
+                    show(await secrets.without_in_event(jobs, job))
 
     try:
         session.run(context, store, body)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli import output, session
+from jobs_service.cli import output, secrets, session
 from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column
@@ -47,13 +47,14 @@ async def _held(jobs: JobsService, only: Any) -> list[dict[str, Any]]:
 
     if only is not None:
         await require_type(jobs, only)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for type in [only] if only is not None else await jobs.types():
         # The running jobs of a type have an index of their own, so not all jobs are read.
         ids = await jobs.active_ids(type)
         for at in range(0, len(ids), AT_ONCE):
             found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
-            rows += [_row(job) for job in found if job is not None]
+            held = await secrets.without_in_all(jobs, [job for job in found if job is not None])
+            rows += map(_row, held)
     return sorted(rows, key=lambda row: (row["worker"] or "", row["since"] or ""))
 
 

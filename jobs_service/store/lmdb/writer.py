@@ -168,8 +168,8 @@ class Writer(Responder):
                 self._at("writer: has registered watches")
             if place:
                 transaction.put(_STAMP_KEY, stamp_head)
-                self._at("writer: commits")
                 began = self._monotonic()
+                self._at("writer: commits")
                 transaction.commit()
                 self.commit_times.add(self._monotonic() - began)
                 self._counters.commits += place

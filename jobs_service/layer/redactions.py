@@ -1,0 +1,104 @@
+"""Which fields of a type's jobs are secret, kept with the type: what is set, and what programs have declared last.
+
+The last who said something new is heard, as for a type's other settings (`declared_settings`). A row is the packed
+tuple (paths, declared), each a tuple of strings; declared is None where only an operator has said something.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+import fdb.tuple
+
+from jobs_service.errors import InvalidSettings, JobTooLarge
+from jobs_service.layer.key_parts import AFTER, unpacked
+from jobs_service.layer.keyspace import REDACTION, Keyspace, TypeKeys
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model import JobType
+from jobs_service.redaction import NO_REDACTION, Redaction
+from jobs_service.store.base import Snapshot
+
+_PAGE: Final = 100
+_ALL_SECRET: Final = ("data:", "result:", "error:", "progress:")
+
+
+async def redaction(transaction: Snapshot, keys: TypeKeys) -> Redaction:
+    """Return which fields of a type's jobs are secret."""
+    packed = await transaction.get(keys.redaction)
+    return NO_REDACTION if packed is None else _decoded(packed)
+
+
+async def redactions_page(
+    transaction: Snapshot, keyspace: Keyspace, after: bytes | None
+) -> tuple[list[tuple[JobType, Redaction]], bytes | None]:
+    """Return some of the types that have secret fields, with these, and where this page ends; None if it is the last.
+
+    Args:
+        transaction, keyspace: of the types.
+        after: where the page before has ended; None to begin.
+    """
+    section = keyspace.sections[REDACTION]
+    begin = section if after is None else after + b"\x00"
+    found = await transaction.get_range(begin, section + AFTER, limit=_PAGE)
+    page = [(type, _decoded(value)) for key, value in found for type in _type_at(keyspace, key[len(section) :])]
+    return [(type, rules) for type, rules in page if rules], found[-1][0] if len(found) == _PAGE else None
+
+
+async def set_redaction(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
+    """Say which fields of a type's jobs are secret.
+
+    Raises:
+        JobTooLarge: the type's key is over the store's limit.
+    """
+    if len(keys.redaction) > unit.transaction.limits.key:
+        raise JobTooLarge(f"the type's keys take {len(keys.redaction)} bytes and more").about(keys.type)
+    packed = await unit.transaction.get(keys.redaction)
+    _write(unit, keys, wanted.paths, None if packed is None else _values(packed)[1])
+
+
+async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> Redaction:
+    """Set what a program declares as its handler starts, unless it has declared the same before.
+
+    Returns:
+        What is set now: an operator may have set something else since.
+    """
+    packed = await unit.transaction.get(keys.redaction)
+    if packed is not None and _values(packed)[1] == wanted.paths:
+        return _decoded(packed)
+    _write(unit, keys, wanted.paths, wanted.paths)
+    return wanted
+
+
+async def declare_first(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
+    """Set what a program declares as it enqueues a job, if nobody has said anything before: no job is there without."""
+    if await unit.transaction.snapshot.get(keys.redaction) is None:
+        await declare(unit, keys, wanted)
+
+
+def _type_at(keyspace: Keyspace, packed: bytes) -> list[JobType]:
+    """Return the type that these bytes are, in a list; none when they are not what the tuple layer packs for one."""
+    try:
+        return [keyspace.of_packed(packed).type]
+    except Exception:  # the tuple layer's own, of whatever kind
+        return []
+
+
+def _write(unit: UnitOfWork, keys: TypeKeys, paths: tuple[str, ...], declared: tuple[str, ...] | None) -> None:
+    unit.transaction.set(keys.redaction, fdb.tuple.pack((paths, declared)))
+
+
+@functools.lru_cache(maxsize=1000)
+def _decoded(packed: bytes) -> Redaction:
+    """Return what is secret; everything, if these bytes cannot be read: nothing is shown by mistake."""
+    try:
+        return Redaction(_values(packed)[0])
+    except InvalidSettings:
+        return Redaction(_ALL_SECRET)
+
+
+def _values(packed: bytes) -> tuple[Any, Any]:
+    values = unpacked(packed)
+    if len(values) != 2 or not isinstance(values[0], tuple):
+        return _ALL_SECRET, None
+    return values[0], values[1]

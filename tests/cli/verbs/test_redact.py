@@ -1,0 +1,94 @@
+"""`redact`, and that no verb prints what is secret."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobs_service import JobError, JobsService, Outcome
+from tests.cli.conftest import Invoke
+
+SECRET = "S3cret-4111-1111"
+
+
+async def charge(store: str) -> None:
+    """Leave jobs with a secret in every part: one failed, one runs, one waits."""
+    async with JobsService(store, supervise=False) as jobs:
+        await jobs.set_type_timeout("pay", 60)
+        await jobs.set_redaction("pay", ["card.number", "result:token"])
+        for id in ("failed", "runs", "waits"):
+            await jobs.add("pay", id, {"card": {"number": SECRET, "of": "Ada"}})
+        first = await jobs.accept("pay")
+        assert first is not None
+        await first.progress(1, 2, f"charging {SECRET}")
+        error = JobError("ValueError", f"{SECRET!r} is refused", f"Traceback\n  pay({SECRET!r})")
+        await first.finish(outcome=Outcome.FAILED, result={"token": SECRET}, error=error)
+        second = await jobs.accept("pay")
+        assert second is not None
+        await second.progress(1, 2, f"charging {SECRET}")
+
+
+VERBS = [
+    ("show", "pay", "failed"),
+    ("show", "pay", "failed", "--json"),
+    ("list",),
+    ("list", "pay", "--json"),
+    ("list", "pay", "--state", "failed"),
+    ("watch", "pay", "failed"),
+    ("watch", "pay", "failed", "--json"),
+    ("watch", "pay", "failed", "--exit-status"),
+    ("watch", "pay", "--timeout", "0.2"),
+    ("workers",),
+    ("workers", "--json"),
+    ("stats", "--jobs", "9"),
+    ("stats", "--jobs", "9", "--json"),
+    ("types",),
+    ("top", "--once"),
+    ("resubmit", "pay", "waits", "--json"),
+    ("resubmit", "pay", "failed", "--json"),
+    ("add", "pay", "more", "--data", f'{{"card": {{"number": "{SECRET}"}}}}', "--json"),
+]
+
+
+async def test_no_verb_prints_what_is_secret(store: str, invoke: Invoke) -> None:
+    await charge(store)
+    for verb in VERBS:
+        ended = await asyncio.to_thread(invoke, *verb, "--store", store)
+        assert ended.code in (0, 1), (verb, ended.err)
+        for part in (SECRET, SECRET[:8], SECRET[-8:]):
+            assert part not in ended.out + ended.err, verb
+    shown = await asyncio.to_thread(invoke, "show", "pay", "waits", "--json", "--store", store)
+    assert shown.json["data"] == {"card": {"number": "[redacted]", "of": "Ada"}}
+
+
+def test_paths_are_shown_set_and_removed(invoke: Invoke, email: str) -> None:
+    def redact(*arguments: str) -> str:
+        ended = invoke("redact", "email", *arguments, "--store", email)
+        assert (ended.code, ended.err) == (0, "")
+        return ended.out
+
+    assert redact() == "type email: nothing is secret\n"
+    assert redact("card.number", "**.token") == "type email: card.number, **.token is secret\n"
+    assert invoke("redact", "email", "--json", "--store", email).json == {
+        "type": "email",
+        "redact": ["card.number", "**.token"],
+    }
+    assert redact("--none") == "type email: nothing is secret\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["typo"], 1, "there is no type typo"),
+        (["email", "a..b"], 2, "a key in it is empty"),
+        (["email", "error:stack"], 2, "of error there are type, message, traceback"),
+        (["email", "a", "--none"], 2, "give no PATH with it"),
+    ],
+)
+def test_what_is_no_path_is_refused(
+    invoke: Invoke, email: str, arguments: list[str], code: int, complaint: str
+) -> None:
+    refused = invoke("redact", *arguments, "--store", email)
+    assert refused.code == code
+    assert complaint in refused.error
