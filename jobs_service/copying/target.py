@@ -288,12 +288,14 @@ class Target:
         """Give a type its settings, and let it be used."""
         flags = await self._flags(transaction, keys)
         settings = settings or TypeSettings()
-        for key, value in (
+        if settings.retention is not None:
+            transaction.set(keys.retention, settings.retention)
+        told = (
             (keys.timeout, settings.timeout),
-            (keys.retention, settings.retention),
             (keys.declared, settings.declared),
             (keys.redaction, settings.redaction),
-        ):
+        )
+        for key, value in told:
             if value is not None:
                 transaction.set(key, value)
         if settings.periodic is not None:
