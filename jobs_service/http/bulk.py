@@ -11,6 +11,7 @@ from jobs_service.http.forms import Filter
 from jobs_service.json_data import same
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import HistoryKind, Job, JobId, JobType
+from jobs_service.redaction import Redaction
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
@@ -69,16 +70,20 @@ async def act_on_all(
         size = min(_PAGE, limit - matched)
         page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
         now = service._context.sources.wall_time()
-        found = [job.id for job in page.jobs if matches(job, filter, now)]
+        # Nobody finds jobs by what they must not see.
+        rules = await service.get_redaction(type)
+        found = [job.id for job in page.jobs if matches(rules.job(job), filter, now)]
         matched += len(found)
         if found and not dry_run:
-            changed += await _changed(service, type, action, filter, found)
+            changed += await _changed(service, type, action, filter, found, rules)
         after = page.next
         if after is None or matched >= limit or time.monotonic() - began > _LONGEST:
             return Done(matched, changed, after)
 
 
-async def _changed(service: JobsService, type: JobType, action: Action, filter: Filter, ids: list[JobId]) -> int:
+async def _changed(
+    service: JobsService, type: JobType, action: Action, filter: Filter, ids: list[JobId], rules: Redaction
+) -> int:
     """Do something with those of these jobs that match still, in one transaction; return how many there were."""
 
     async def change(tx: JobTransaction) -> int:
@@ -86,7 +91,7 @@ async def _changed(service: JobsService, type: JobType, action: Action, filter: 
         now = service._context.sources.wall_time()
         for id in ids:
             try:
-                if not matches(await tx.get(type, id), filter, now):
+                if not matches(rules.job(await tx.get(type, id)), filter, now):
                     continue
             except (JobNotFound, RecordDamaged):
                 continue

@@ -66,7 +66,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
         found = await _added(call, form, None if data is UNSET else data, known)
     if not isinstance(found, Repeated):
         was_there = found.created is False or (found.created is None and form.if_exists not in (None, "error"))
-        return call.state.job_form(found), was_there
+        return await call.state.job_form(found), was_there
     if found.id is None:
         raise Refusal("idempotency-key-reused", "this key came with another request before; take a new one")
     return await _again(call, found), True
@@ -99,7 +99,7 @@ async def _again(call: Call, found: Repeated) -> dict[str, Any]:
 
     assert found.id is not None
     try:
-        return call.state.job_form(await call.service.get(call.type, found.id))
+        return await call.state.job_form(await call.service.get(call.type, found.id))
     except JobNotFound:
         return {"type": json_forms.name(call.type), "id": json_forms.name(found.id), "state": "removed"}
 

@@ -18,6 +18,7 @@ from jobs_service.model import Job, JobType
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
 _CHUNK = 1 << 16
+_LEAST = 200
 
 
 @endpoint(
@@ -44,7 +45,7 @@ async def create(call: Call) -> Response:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
     added = await creation.add_together(call, form.jobs, form.if_exists or "error")
     call.changed("add", type=call.type, jobs=len(added))
-    return answer({"jobs": [call.state.job_form(job) for job in added]}, 201)
+    return answer({"jobs": await call.state.job_forms(added)}, 201)
 
 
 @endpoint(
@@ -70,7 +71,7 @@ async def list_jobs(call: Call) -> Response:
         newest_first=query.newest_first,
         prefix=query.prefix,
     )
-    return answer({"jobs": [call.state.job_form(job) for job in page.jobs], "next": page.next})
+    return answer({"jobs": await call.state.job_forms(page.jobs), "next": page.next})
 
 
 @endpoint(
@@ -90,7 +91,7 @@ async def list_all(call: Call) -> Response:
 @endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: forms.JobForm})
 async def get(call: Call) -> Response:
     job: Job = await call.service.get(call.type, call.id)
-    return answer(call.state.redact(wire.job(job)))
+    return answer(wire.job((await call.service.get_redaction(call.type)).job(job)))
 
 
 @endpoint(
@@ -138,7 +139,7 @@ async def resubmit(call: Call) -> Response:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
     job = await call.service.resubmit(call.type, call.id, **form.given())
     call.changed("resubmit", type=call.type, id=call.id)
-    return answer(call.state.job_form(job))
+    return answer(await call.state.job_form(job))
 
 
 @endpoint(
@@ -169,15 +170,20 @@ def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | No
     """Answer with every job, a line each, as they are read."""
 
     async def lines() -> AsyncIterator[bytes]:
-        chunk = bytearray()
+        page: list[Job] = []
+        size = 0
         found: Any = call.service.list(type, state=state)
         async for job in found:
             if prefix is not None and not (isinstance(job.id, str) and job.id.startswith(prefix)):
                 continue
-            chunk += wire.dumps(call.state.job_form(job)) + b"\n"
-            if len(chunk) > _CHUNK:
-                yield bytes(chunk)
-                chunk.clear()
-        yield bytes(chunk)
+            page.append(job)
+            size += job._record.size() + _LEAST
+            if size > _CHUNK:
+                yield await packed(page)
+                page, size = [], 0
+        yield await packed(page)
+
+    async def packed(page: list[Job]) -> bytes:
+        return b"".join(wire.dumps(form) + b"\n" for form in await call.state.job_forms(page))
 
     return StreamingResponse(lines(), media_type=bodies.NDJSON)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from jobs_service.http.audit import Audit
 from jobs_service.http.limits import Limits, Places
 from jobs_service.http.tokens import Tokens
 from jobs_service.model import Job, JobEvent, RunningJob
+from jobs_service.runner.stats import exact_type
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
@@ -57,7 +58,6 @@ class State:
     Attributes:
         tokens: who may do what.
         audit: who has changed what.
-        redact: takes the JSON form of a job or an event, and returns it without what is secret.
         closing: set when the server is about to end: streams end, and nobody waits for jobs any more.
     """
 
@@ -67,23 +67,30 @@ class State:
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
-        self.redact: Callable[[dict[str, Any]], dict[str, Any]] = lambda form: form
         self.closing = asyncio.Event()
         self.requests = Places("requests", limits.requests)
         self.polls = Places("requests that wait for jobs", limits.polls)
         self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)
 
-    def job_form(self, job: Job) -> dict[str, Any]:
+    async def job_form(self, job: Job) -> dict[str, Any]:
         """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""
-        return self.redact(wire.listed_job(job))
+        return wire.listed_job((await self.service.get_redaction(job.type)).job(job))
+
+    async def job_forms(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+        """Do the same with many jobs, by one read per type."""
+        found = [*jobs]
+        # Read after the jobs: what was secret of each when it was added is known by then.
+        types = dict.fromkeys(exact_type(job.type) for job in found)
+        rules = {type: await self.service.get_redaction(type) for type in types}
+        return [wire.listed_job(rules[exact_type(job.type)].job(job)) for job in found]
 
     def running_form(self, job: RunningJob) -> dict[str, Any]:
         """Return a running job for its worker, who must see everything."""
         return wire.running_job(job)
 
-    def event_form(self, event: JobEvent) -> dict[str, Any]:
+    async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON has it, without what is secret."""
-        return self.redact(wire.event(event))
+        return wire.event((await self.service.get_redaction(event.type)).event(event))
 
     async def close(self) -> None:
         """End all streams and all waiting for jobs; the service is about to be left."""

@@ -149,7 +149,7 @@ async def active(call: Call) -> Response:
 )
 async def oldest(call: Call) -> Response:
     job = await call.service.oldest_ready(call.type)
-    return answer({"job": None if job is None else call.state.job_form(job)})
+    return answer({"job": None if job is None else await call.state.job_form(job)})
 
 
 def counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:

@@ -135,7 +135,7 @@ async def progress(call: Call) -> Response:
 )
 async def finish(call: Call) -> Response:
     call.check_may_run(call.type)
-    return answer(call.state.job_form(await _finished(call, call.id, call.body)))
+    return answer(await call.state.job_form(await _finished(call, call.id, call.body)))
 
 
 async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
@@ -158,7 +158,7 @@ async def finish_several(call: Call) -> Response:
 
     async def one(form: forms.EndedForm) -> dict[str, Any]:
         try:
-            return call.state.job_form(await _finished(call, form.id, form))
+            return await call.state.job_form(await _finished(call, form.id, form))
         except JobsError as error:
             return {"problem": problems.problem(error)}
 
@@ -178,7 +178,7 @@ async def fail(call: Call) -> Response:
     call.check_may_run(call.type)
     error = JobError(form.error.type, form.error.message, form.error.traceback)
     found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=error)
-    return answer(call.state.job_form(found))
+    return answer(await call.state.job_form(found))
 
 
 @endpoint(
@@ -191,4 +191,4 @@ async def fail(call: Call) -> Response:
 )
 async def release(call: Call) -> Response:
     call.check_may_run(call.type)
-    return answer(call.state.job_form(await _held(call).release()))
+    return answer(await call.state.job_form(await _held(call).release()))

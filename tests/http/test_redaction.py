@@ -1,0 +1,72 @@
+"""That no byte which leaves the HTTP interface has what is secret, but for the worker that runs the job."""
+
+from __future__ import annotations
+
+import json
+
+from jobs_service import JobError, Outcome
+from tests.http.support import served
+
+SECRET = "S3cret-4111-1111"
+JOBS = "/v1/types/pay/jobs"
+LINES = {"Accept": "application/x-ndjson"}
+
+
+async def test_no_answer_has_what_is_secret() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("pay", 60)
+        await jobs.set_redaction("pay", ["card.number", "result:token"])
+        seen: list[str] = []
+
+        async def said(method: str, path: str, **more: object) -> None:
+            answer = await client.request(method, path, **more)  # type: ignore[arg-type]
+            assert answer.status_code < 300, answer.text
+            seen.append(answer.text + repr(answer.headers))
+
+        data = {"card": {"number": SECRET, "of": "Ada"}}
+        await said("POST", JOBS, json={"id": "1", "data": data})
+        await said("POST", JOBS, json={"jobs": [{"id": "2", "data": data}]})
+        await said("POST", JOBS, json={"data": data, "unique": "3"}, headers={"Idempotency-Key": "k"})
+        await said("POST", JOBS, json={"data": data, "unique": "3"}, headers={"Idempotency-Key": "k"})
+        line = json.dumps({"id": "4", "data": data}) + "\n"
+        await said("POST", JOBS, content=line, headers={"Content-Type": "application/x-ndjson"})
+        accepted = await client.post("/v1/types/pay/accept", json={"limit": 1})
+        [own] = accepted.json()["jobs"]
+        assert own["data"] == data  # its worker sees everything
+        path = f"{JOBS}/{own['id']}"
+        await client.post(f"{path}/progress", json={"lock": own["lock"], "done": 1, "message": f"charging {SECRET}"})
+        error = {"type": "E", "message": f"{SECRET!r} is refused", "traceback": f"pay({SECRET!r})"}
+        end = {"lock": own["lock"], "outcome": "failed", "result": {"token": SECRET}, "error": error}
+        await said("POST", f"{path}/finish", json=end)
+        await said("GET", path)
+        await said("GET", f"/v1/job?type=pay&id={own['id']}")
+        await said("GET", JOBS)
+        await said("GET", f"{JOBS}?state=failed")
+        await said("GET", JOBS, headers=LINES)
+        await said("GET", "/v1/jobs", headers=LINES)
+        await said("POST", f"{path}/resubmit", json={})
+        for text in seen:
+            assert SECRET[:8] not in text
+            assert SECRET[-8:] not in text
+        assert sum("[redacted]" in text for text in seen) >= 11
+
+
+async def test_nobody_finds_a_job_by_what_is_secret() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("pay", 60)
+        await jobs.set_redaction("pay", ["card"])
+        await jobs.add("pay", "1", {"card": SECRET, "to": "Ada"})
+        job = await jobs.accept("pay")
+        assert job is not None
+        await job.finish(outcome=Outcome.FAILED, error=JobError("E", f"no {SECRET}"))
+
+        async def matched(filter: dict[str, object]) -> int:
+            form = {"action": "resubmit", "filter": filter, "dry_run": True}
+            answer = await client.post("/v1/types/pay/bulk", json=form)
+            assert answer.status_code == 200, answer.text
+            found: int = answer.json()["matched"]
+            return found
+
+        assert await matched({"data": {"to": "Ada"}}) == 1
+        assert await matched({"data": {"card": SECRET}}) == 0
+        assert await matched({"text": SECRET[:6]}) == 0
