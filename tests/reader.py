@@ -204,6 +204,32 @@ def _stamp(raw: bytes) -> bytes:
     return raw
 
 
+def _followed(raw: bytes) -> bytes:
+    return _stamp(raw.removesuffix(b"\x01") if len(raw) > _STAMP_BYTES else raw)
+
+
+def _token(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    if not isinstance(value, dict) or set(value) != {"role", "hash", "created"} or len(value["hash"]) != 64:
+        raise Undocumented(f"no role, hash and time: {raw!r}")
+    _time("created", value["created"])
+    return value
+
+
+def _request(raw: bytes) -> tuple[bytes, Any, float]:
+    fingerprint, id, until = _values("fingerprint, id and time", raw)
+    if fingerprint.__class__ is not bytes:
+        raise Undocumented(f"no fingerprint: {fingerprint!r}")
+    _id("", id)
+    _time("it is kept until", until)
+    return fingerprint, id, until
+
+
+def _text(value: Any) -> None:
+    if value.__class__ is not str or not value:
+        raise Undocumented(f"no text: {value!r}")
+
+
 def _mark(raw: bytes) -> tuple[bytes, int]:
     if len(raw) != _STAMP_BYTES + 1 or raw[-1] > 3:
         raise Undocumented(f"no versionstamp and flags: {raw!r}")
@@ -600,9 +626,12 @@ _FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     16: (("AWAKE", (), _counter), ("AWAKE", (_type,), _nothing)),
     17: (("ASLEEP", (_type,), _packed_time),),
     18: (("ALARM", (), _nothing), ("ALARM", (_time_at, _type), _nothing)),
-    19: (("FOLLOWED", (_type,), _stamp),),
+    19: (("FOLLOWED", (_type,), _followed),),
     20: (("CHANGES", (_type,), _stamp), ("CHANGES", (_type, _seq_at), _packed_ids)),
     25: (("REDACTION", (_type,), _redaction),),
+    40: (("TOKENS", (), _counter), ("TOKENS", (_text,), _token)),
+    41: (("REQUESTS", (_type, _text), _request),),
+    42: (("REQUESTS_BY_TIME", (_time_at, _type, _text), _nothing),),
 }
 
 

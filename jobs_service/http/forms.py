@@ -444,7 +444,7 @@ class EventsQuery(Query):
 class EventsForm(Form):
     """The jobs to tell of, as pairs of type and id."""
 
-    jobs: list[tuple[Name, Name]] = Field(max_length=MOST_AT_ONCE)
+    jobs: list[Annotated[tuple[Name, Name], Field(strict=False)]] = Field(max_length=MOST_AT_ONCE)
 
 
 # Bulk

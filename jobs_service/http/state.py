@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from jobs_service.http import wire
 from jobs_service.http.audit import Audit
 from jobs_service.http.limits import Limits, Places
+from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
+from jobs_service.http.type_feeds import TypeFeeds
 from jobs_service.model import Job, JobEvent, RunningJob
 from jobs_service.runner.stats import exact_type
 
@@ -70,6 +72,9 @@ class State:
         self.closing = asyncio.Event()
         self.requests = Places("requests", limits.requests)
         self.polls = Places("requests that wait for jobs", limits.polls)
+        self.streams: set[Stream] = set()
+        self.frames = Frames(self.event_form)
+        self.type_feeds = TypeFeeds(self)
         self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)
 
     async def job_form(self, job: Job) -> dict[str, Any]:
@@ -95,7 +100,13 @@ class State:
     async def close(self) -> None:
         """End all streams and all waiting for jobs; the service is about to be left."""
         self.closing.set()
+        for stream in [*self.streams]:
+            stream.end()
+        await self.type_feeds.close()
         await self.tokens.close()
 
     def _revoked(self, names: set[str]) -> None:
         """Cut off whoever reads events by a token that is there no more."""
+        for stream in [*self.streams]:
+            if stream.owner in names:
+                stream.end()

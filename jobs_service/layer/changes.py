@@ -8,6 +8,9 @@ A type may have a million subscriptions, and a change of one job must cost what 
   that could be found by its time. While somebody follows a type, a transaction writes the ids of such jobs into a
   row (CHANGES, type, versionstamp), which conflicts with nothing.
 
+Who follows all jobs of a type, not those that it names, wants those that are added as well: then the value of FOLLOWED
+ends with another byte, and their ids are written, too.
+
 Somebody follows a type while it has a row (FOLLOWED, type), whose value is the versionstamp of the transaction that
 made it. Whoever changes a job reads that row, with a conflict, together with the job's record. So a change that a
 follower does not find was committed before the row was made, and the follower reads all its jobs after that.
@@ -32,6 +35,7 @@ _LAST_ORDER: Final = b"\xff\xff"
 _SEQ_BYTES: Final = STAMP_BYTES + 2
 _ROW_BYTES: Final = 50_000
 _NO_STAMP: Final = bytes(STAMP_BYTES)
+_NEW: Final = b"\x01"
 
 
 class Position(NamedTuple):
@@ -75,19 +79,30 @@ def write(packed_ids: Sequence[bytes]) -> Iterator[bytes]:
     yield bytes(row)
 
 
-async def begin(transaction: Snapshot, keys: TypeKeys) -> Position | None:
-    """Return the position of one who reads all its jobs now or later; None if nobody follows the type yet."""
+async def begin(transaction: Snapshot, keys: TypeKeys, *, new: bool = False) -> Position | None:
+    """Return the position of one who reads all its jobs now or later; None if nobody follows the type so yet.
+
+    Args:
+        transaction, keys: of the type.
+        new: whether jobs that are added are wanted as well.
+    """
     generation, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
-    if generation is None:
+    if generation is None or (new and not wants_new(generation)):
         return None
     end = (stamp or _NO_STAMP) + _LAST_ORDER
     return Position(generation, end, end)
 
 
-async def follow(transaction: Transaction, keys: TypeKeys) -> None:
-    """Have changes of the type noted."""
-    if await transaction.get(keys.followed) is None:
-        transaction.stamp_value(keys.followed, b"", b"")
+async def follow(transaction: Transaction, keys: TypeKeys, *, new: bool = False) -> None:
+    """Have changes of the type noted, those of jobs that are added as well if they are wanted."""
+    generation = await transaction.get(keys.followed)
+    if generation is None or (new and not wants_new(generation)):
+        transaction.stamp_value(keys.followed, b"", _NEW if new else b"")
+
+
+def wants_new(generation: bytes) -> bool:
+    """Return whether somebody follows all jobs of a type, given the value of its row FOLLOWED."""
+    return len(generation) > STAMP_BYTES
 
 
 async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit: int) -> Found | None:

@@ -50,7 +50,7 @@ class LoadedJobs:
     _limits: Limits
     _most_written: int
     _read: int
-    _followed: dict[bytes, bool]
+    _followed: dict[bytes, bytes | None]
     _is_followed: bool
 
     async def load(self, place: Place) -> Entry:
@@ -98,8 +98,8 @@ class LoadedJobs:
             self.is_full = True
 
     def _note_followed(self, keys: TypeKeys, followed: bytes | None) -> None:
-        self._followed[keys.followed] = is_followed = followed is not None
-        if is_followed:
+        self._followed[keys.followed] = followed
+        if followed is not None:
             self._is_followed = True
 
     def condemn(self, entry: Entry, error: RecordDamaged) -> None:

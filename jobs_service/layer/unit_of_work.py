@@ -322,24 +322,27 @@ class UnitOfWork(TouchedTypes):
         changed: dict[TypeKeys, list[bytes]] = {}
         latest: TypeKeys | None = None
         ids: list[bytes] | None = None
+        wants_new = False
         for entry in self.entries.values():
-            if not entry.changed or not entry.stored:
-                continue
             record = entry.record
+            if not entry.changed or (record is None and not entry.stored):
+                continue
             if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
                 continue  # it has moved in ACTIVITY
             keys = entry.keys
             if keys is not latest:  # those of one type come together
                 latest = keys
-                ids = changed.setdefault(keys, []) if self._followed.get(keys.followed) else None
-            if ids is not None:
+                followed = self._followed.get(keys.followed)
+                ids = None if followed is None else changed.setdefault(keys, [])
+                wants_new = followed is not None and changes.wants_new(followed)
+            if ids is not None and (entry.stored or wants_new):
                 ids.append(entry.packed_id)
         for keys, packed_id in self._set_aside:
             if self._followed.get(keys.followed):
                 changed.setdefault(keys, []).append(packed_id)
                 self._active[keys.data] = keys  # unless what has met it was taken back
         for keys, packed_ids in changed.items():
-            for value in changes.write(packed_ids):
+            for value in changes.write(packed_ids) if packed_ids else ():
                 # Orders of this transaction, not of this unit alone: the application's may have several blocks.
                 yield keys.changes + STAMP_CODE, self.new_seq().order, value
 

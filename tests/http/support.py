@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 
 from jobs_service import JobsService
 from jobs_service.http.application import Application
+from jobs_service.http.server import Server, bound
 from jobs_service.http.state import Options
 
 BASE = "http://127.0.0.1:8700"
@@ -36,3 +38,44 @@ def problem(response: httpx.Response, status: int, kind: str) -> dict[str, Any]:
     assert found["detail"]
     assert "\n" not in found["detail"]
     return found
+
+
+@asynccontextmanager
+async def listening(
+    store: str = "memory:", options: Options | None = None, **more: Any
+) -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
+    """Yield an open service, and a client that reaches it through a socket."""
+    async with (
+        JobsService(store, **more) as jobs,
+        running(jobs, options) as url,
+        httpx.AsyncClient(base_url=url, timeout=20) as client,
+    ):
+        yield jobs, client
+
+
+@asynccontextmanager
+async def running(jobs: JobsService, options: Options | None = None) -> AsyncIterator[str]:
+    """Serve an open service as long as the block runs, and yield where."""
+    application = Application(jobs, Options(is_open=True) if options is None else options)
+    server = Server(application, bound("127.0.0.1", 0))
+    await server.start()
+    try:
+        yield server.url
+    finally:
+        await server.stop()
+
+
+async def events(response: httpx.Response) -> AsyncGenerator[tuple[str, str, Any]]:
+    """Yield the events of a stream: what kind, its id, its data."""
+    kind, id, data = "", "", ""
+    async for line in response.aiter_lines():
+        name, _, value = line.partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "id":
+            id = value
+        elif name == "data":
+            data = value
+        elif not line and data:
+            yield kind, id, json.loads(data)
+            kind, data = "", ""

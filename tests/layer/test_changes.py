@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from jobs_service import JobsService
 from jobs_service.layer import changes
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.key_parts import STAMP_CODE, pack_id
@@ -82,3 +83,25 @@ def test_the_ids_of_a_row_are_told_apart_whatever_bytes_they_have() -> None:
     packed_ids = [pack_id(id) for id in ("a", "a\x00b", b"\x00", b"\x00\xff", "", "\x00\x00")]
     [row] = changes.write(packed_ids)
     assert [*changes._ids(row)] == packed_ids
+
+
+async def test_who_follows_all_jobs_of_a_type_finds_those_that_are_added_and_others_do_not() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 30)
+        context = jobs._context
+        keys = context.keyspace.of("email")
+
+        async def added(id: str, new: bool) -> list[bytes]:
+            await context.transact(lambda unit: changes.follow(unit.transaction, keys, new=new))
+            position = await context.read(lambda transaction: changes.begin(transaction, keys, new=new))
+            assert position is not None
+            await jobs.add("email", id)
+            found = await context.read(lambda transaction: changes.since(transaction, keys, position, 10))
+            assert found is not None
+            return found.packed_ids
+
+        assert await added("a", False) == []
+        assert await context.read(lambda transaction: changes.begin(transaction, keys, new=True)) is None
+        assert await added("b", True) == [pack_id("b")]
+        # Who follows some jobs only goes on beside.
+        assert await added("c", False) == [pack_id("c")]

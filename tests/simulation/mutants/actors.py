@@ -109,7 +109,7 @@ def only_the_first_batch_is_looked_at() -> Defect:
 
 def what_ends_is_not_noted_for_followers() -> Defect:
     """Who follows a type finds the jobs that run, and those that show that they are alive, but no others."""
-    return changed(UnitOfWork._changes, ("if not entry.changed or not entry.stored:", "if True:"))
+    return changed(UnitOfWork._changes, ("if not entry.changed or (record is None and not entry.stored):", "if True:"))
 
 
 def activity_is_watched_after_it_was_read() -> Defect:

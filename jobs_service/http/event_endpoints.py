@@ -1,0 +1,184 @@
+"""Events of one job, of several jobs, and of all jobs of a type that change, as streams of server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from jobs_service import names
+from jobs_service.http import forms, streams
+from jobs_service.http.endpoint import Call, endpoint
+from jobs_service.http.refusals import Refusal
+from jobs_service.http.roles import Role
+from jobs_service.http.streams import JobTarget, Stream
+from jobs_service.http.waiting import Presence
+from jobs_service.layer.creation import check_id
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.model import JobId, JobType
+
+_MEDIA: Final = {"text/event-stream": "Server-sent events"}
+_FIRST_WITHIN: Final = 5.0
+"""Seconds after which the answer begins, whether there is an event or not."""
+_LONGEST_ID: Final = 500
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/jobs/{id}/events",
+    Role.READ,
+    "The events of a job",
+    answers={204: None},
+    media=_MEDIA,
+    is_long=True,
+)
+async def job_events(call: Call) -> Response:
+    return _of_jobs(call, [(call.type, call.id)], is_alone=True)
+
+
+@endpoint(
+    "GET",
+    "/v1/events",
+    Role.READ,
+    "The events of several jobs",
+    query=forms.EventsQuery,
+    answers={204: None},
+    media=_MEDIA,
+    is_long=True,
+)
+async def events(call: Call) -> Response:
+    return _of_jobs(call, [_pair(each) for each in call.query.job])
+
+
+@endpoint(
+    "POST",
+    "/v1/events",
+    Role.READ,
+    "The events of several jobs",
+    takes=forms.EventsForm,
+    answers={204: None},
+    media=_MEDIA,
+    changes=False,
+    is_long=True,
+)
+async def events_of_body(call: Call) -> Response:
+    return _of_jobs(call, call.body.jobs)
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/events",
+    Role.READ,
+    "What changes among the jobs of a type",
+    media=_MEDIA,
+    is_long=True,
+)
+async def type_events(call: Call) -> Response:
+    stream = Stream(call.who.name, _last_id(call))
+    feeds = call.state.type_feeds
+
+    async def begin() -> None:
+        await feeds.join(call.type, stream)
+
+    return EventsResponse(call, stream, begin, lambda: feeds.leave(call.type, stream))
+
+
+def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: bool = False) -> Response:
+    """Answer with the events of jobs.
+
+    Raises:
+        JobsError: a type or an id that cannot be, or no supervisor tree.
+    """
+    state, hub = call.state, call.remote.hub
+    call.service.subscribe_many([])  # whether there is a tree that tells of jobs
+    stream = Stream(call.who.name, _last_id(call))
+    wanted: dict[tuple[TypeKeys, JobId], None] = {}
+    for type, id in jobs:
+        keys = call.remote.access.keys(type)
+        wanted[keys, check_id(keys, id)] = None
+    if len(wanted) > state.options.limits.jobs_of_stream:
+        raise Refusal("too-many-requests", f"a stream tells of {state.options.limits.jobs_of_stream} jobs at most")
+    targets = [JobTarget(keys, id, stream, state.frames, is_alone=is_alone) for keys, id in wanted]
+
+    async def begin() -> None:
+        stream.expect(len(targets))
+        hub.add(targets)
+
+    def leave() -> None:
+        for target in targets:
+            hub.discard(target)
+
+    return EventsResponse(call, stream, begin, leave)
+
+
+class EventsResponse(Response):
+    """Sends a stream until it ends, or the client goes.
+
+    Args:
+        call: the request.
+        stream: what is to be told.
+        begin: has events put into the stream.
+        leave: has no more put there.
+    """
+
+    def __init__(
+        self, call: Call, stream: Stream, begin: Callable[[], Coroutine[Any, Any, None]], leave: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._call = call
+        self._stream = stream
+        self._begin = begin
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events as they come."""
+        state, stream = self._call.state, self._stream
+        who = self._call.who.name or self._call.client
+        with state.open_streams.one(who):
+            state.streams.add(stream)
+            try:
+                async with Presence(self._call.request) as presence:
+                    assert presence.leaving is not None
+                    presence.leaving.add_done_callback(lambda _: stream.end())
+                    await self._begin()
+                    if state.closing.is_set():
+                        stream.end()
+                    await self._send(scope, receive, send)
+            finally:
+                self._leave()
+                state.streams.discard(stream)
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        stream, heartbeat = self._stream, self._call.state.options.limits.heartbeat
+        part = await stream.next(min(_FIRST_WITHIN, heartbeat))
+        if stream.refusal is not None:
+            raise stream.refusal
+        if part is streams.END and not stream.has_told:
+            # At this a browser stops connecting again and again.
+            return await Response(status_code=204)(scope, receive, send)
+        headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": streams.BEGIN, "more_body": True})
+        while part is not None:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            part = await stream.next(heartbeat)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _last_id(call: Call) -> str:
+    found = call.request.headers.get("last-event-id", "")
+    return found if len(found) <= _LONGEST_ID else ""
+
+
+def _pair(text: str) -> tuple[Any, Any]:
+    """Return type and id of what a query names: each is percent-encoded within it."""
+    type, slash, id = text.partition("/")
+    try:
+        if not slash:
+            raise ValueError("type and id with a slash between them are needed")
+        return names.parsed(unquote(type, errors="strict")), names.parsed(unquote(id, errors="strict"))
+    except (ValueError, RecursionError) as error:
+        raise Refusal("bad-request", f"job={text[:100]!r}: {str(error)[:200]}") from None

@@ -1,0 +1,277 @@
+"""Runs the application on an address of this machine, with limits that an application cannot hold by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from jobs_service.errors import InvalidSettings, in_one_line
+from jobs_service.http.application import Application
+from jobs_service.http.limits import Limits
+from jobs_service.http.refusals import KINDS, Refusal
+
+_GRACE: Final = 5
+"""Seconds that answers which were begun get to end."""
+_KEEP_ALIVE: Final = 75
+"""Seconds that a connection stays open on which nothing is asked."""
+_WRITE_BUFFER: Final = 1 << 16
+"""Bytes for a client that are kept for it before its answer waits."""
+_BACKLOG: Final = 2048
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `[IPV6]:PORT` or `:PORT` (loopback).
+
+    Raises:
+        InvalidSettings: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise InvalidSettings(f"address {in_one_line(text, 60)}: HOST:PORT is needed, as in 127.0.0.1:8700")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, which connections can be made to at once.
+
+    Raises:
+        InvalidSettings: it is taken, or none of this machine.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
+    listening.setblocking(False)
+    return listening
+
+
+class Server:
+    """One application at one socket.
+
+    Args:
+        application: answers.
+        listening: where; closed with the server.
+        certificate, key: files, for TLS; None without.
+
+    Raises:
+        InvalidSettings: the files are no certificate and key.
+    """
+
+    def __init__(
+        self, application: Application, listening: socket.socket, certificate: str | None = None, key: str | None = None
+    ) -> None:
+        self._application = application
+        self._listening = listening
+        limits = application.state.options.limits
+        config = uvicorn.Config(
+            application,
+            http=type("Protocol", (_Protocol,), {"limits": limits}),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=_GRACE,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSettings(f"the TLS files {certificate} and {key}: {error}") from None
+        self._server = _Quiet(config)
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host, port = self._listening.getsockname()[:2]
+        scheme = "https" if self._server.config.is_ssl else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    async def start(self) -> None:
+        """Answer requests from now on."""
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listening]))
+        # Whoever has connected to the socket meanwhile waits in its backlog.
+        await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """Take no more requests, end streams and waiting, and return when all answers have ended."""
+        await self._application.state.close()
+        self._server.should_exit = True
+        if self._serving is not None:
+            await self._serving
+            self._serving = None
+        self._listening.close()
+
+
+class _Quiet(uvicorn.Server):
+    """A server that leaves signals to the program it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Protocol(HttpToolsProtocol):
+    """One connection: what it may send before it says what it wants is bounded in size and time.
+
+    Attributes:
+        limits: of the server.
+    """
+
+    limits = Limits()
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER)
+        self._head = self._head_before = 0
+        self._in_head = True
+        self._is_refused = self._has_asked = False
+        self._stalled: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = self.loop.call_later(self.limits.head_time, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._wait_no_more()
+        if self._stalled is not None:
+            self._stalled.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, unless the connection is being closed already."""
+        if self._is_refused:
+            return
+        if self._in_head and self._patience is None:
+            self._patience = self.loop.call_later(self.limits.head_time, self._too_slow)
+        self._head_before = self._head
+        super().data_received(data)
+        # What is no complete header yet was not counted.
+        if self._in_head:
+            self._head = max(self._head, self._head_before + len(data))
+            self._check_head()
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        self._in_head = True
+        self._head = self._head_before = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Count a part of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header."""
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Have the request answered."""
+        self._in_head = False
+        self._wait_no_more()
+        if not self._is_refused:
+            super().on_headers_complete()
+            self._has_asked = True
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a body."""
+        if not self._is_refused:
+            super().on_message_complete()
+        self._in_head = True
+        self._head = 0
+
+    def pause_writing(self) -> None:
+        """Wait for a client that takes nothing, but not for ever."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.limits.send_time, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on with a client that takes something again."""
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, with a problem."""
+        if not self._is_refused:
+            self._refuse(Refusal("bad-request", "the request is not HTTP"))
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        self._check_head()
+
+    def _check_head(self) -> None:
+        if self._head > self.limits.head and not self._is_refused:
+            self._refuse(
+                Refusal("headers-too-large", f"request line and headers of more than {self.limits.head} bytes")
+            )
+
+    def _too_slow(self) -> None:
+        self._patience = None
+        if not self._in_head or self.transport.is_closing() or self._is_answering():
+            return
+        if self._head:
+            self._refuse(Refusal("too-slow", f"the headers took more than {self.limits.head_time:g} s"))
+        elif not self._has_asked:  # an idle connection on which something was asked before has another limit
+            self._is_refused = True
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return self._has_asked and not self.cycle.response_complete
+
+    def _wait_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer with a problem and close, unless another answer is under way."""
+        self._is_refused = True
+        self._wait_no_more()
+        if not self._is_answering():
+            body = json.dumps(refusal.problem()).encode()
+            status = KINDS[refusal.kind][0]
+            head = (
+                f"HTTP/1.1 {status} {refusal.kind}\r\ncontent-type: application/problem+json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()

@@ -1,0 +1,261 @@
+"""What changes among the jobs of a type, for all clients that follow it: read once, made into bytes once.
+
+Changes are found as notifiers find them (`layer/changes.py`). A position among them is the id of the last event, so
+that a client that comes back is told what happened meanwhile, also by another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from jobs_service import json_forms
+from jobs_service.errors import JobsError, RecordDamaged, StoreError
+from jobs_service.http import wire
+from jobs_service.http.streams import RESET, Stream
+from jobs_service.layer import changes
+from jobs_service.layer.changes import Position
+from jobs_service.layer.key_parts import unpack_id
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import Record
+from jobs_service.log import EventLog
+from jobs_service.model import Job, JobState, JobType
+from jobs_service.store.base import Transaction, Watch
+
+if TYPE_CHECKING:
+    from jobs_service.http.state import State
+
+log = EventLog("jobs_service.http")
+
+_PAGE: Final = 200
+_RECORDS: Final = 50
+"""Records that are read at once: each may be large."""
+_SEEN_FOR: Final = 10.0
+"""Seconds that rows of changes are left for other followers who are slower."""
+_MARK: Final = "mark"
+
+
+class TypeFeeds:
+    """The types that clients follow.
+
+    Args:
+        state: of the server.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._feeds: dict[TypeKeys, TypeFeed] = {}
+
+    async def join(self, type: JobType, stream: Stream) -> None:
+        """Have a client told of a type's changes from now on, or from where it was.
+
+        Raises:
+            JobsError: the store failed.
+        """
+        keys = self._state.service._remote.access.keys(type)
+        feed = self._feeds.get(keys)
+        if feed is None:
+            feed = self._feeds[keys] = TypeFeed(self._state, keys)
+        await feed.join(stream)
+
+    def leave(self, type: JobType, stream: Stream) -> None:
+        """Tell a client nothing any more."""
+        keys = self._state.service._remote.context.keyspace.of(type)
+        feed = self._feeds.get(keys)
+        if feed is not None and feed.leave(stream):
+            del self._feeds[keys]
+
+    async def close(self) -> None:
+        """End all of them."""
+        feeds = [*self._feeds.values()]
+        self._feeds.clear()
+        for feed in feeds:
+            await feed.close()
+
+
+class TypeFeed:
+    """One type that clients follow.
+
+    Args:
+        state: of the server.
+        keys: of the type.
+    """
+
+    def __init__(self, state: State, keys: TypeKeys) -> None:
+        self._state = state
+        self._context = state.service._remote.context
+        self._keys = keys
+        self._streams: dict[Stream, None] = {}
+        self._position: Position | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._removable: tuple[float, Position] | None = None
+
+    async def join(self, stream: Stream) -> None:
+        """Tell a client of changes from now on, or from where it was."""
+        # First it is there, so that nothing is missed between the two.
+        self._streams[stream] = None
+        if self._position is None:
+            self._position = await self._begin()
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._follow())
+        if not stream.last_id:
+            stream.put_last(_MARK, _mark(self._position))
+            return
+        position = _position_of(stream.last_id)
+        while position is not None:
+            frames, found, more = await self._changes(position)
+            for about, frame in frames:
+                stream.put_change(about, frame)
+            if found is not None:
+                stream.put_last(_MARK, _mark(found))
+            if not more and found is not None:
+                return
+            position = found
+        stream.put(RESET, RESET)
+        stream.put_last(_MARK, _mark(self._position))
+
+    def leave(self, stream: Stream) -> bool:
+        """Forget a client; return whether there is none any more."""
+        self._streams.pop(stream, None)
+        if not self._streams and self._following is not None:
+            self._following.cancel()
+        return not self._streams
+
+    async def close(self) -> None:
+        """Follow the type no more."""
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        holdoff = self._context.settings.notify_holdoff
+        try:
+            while True:
+                watch = await self._context.retried(lambda: self._context.read(self._watch))
+                try:
+                    began = loop.time()
+                    await self._look()
+                    await self._remove_seen()
+                    took = loop.time() - began
+                    wait = None if self._removable is None else max(self._removable[0] - loop.time(), 0.0)
+                    with contextlib.suppress(StoreError, TimeoutError):
+                        async with asyncio.timeout(wait):
+                            await watch.wait()
+                finally:
+                    watch.cancel()
+                # A look that takes long is not taken more often than the loop can bear.
+                await asyncio.sleep(max(holdoff, 4 * took))
+        except JobsError as error:
+            log.warning("type_feed_ended", type=self._keys.type, error=str(error))
+            for stream in self._streams:
+                stream.end()
+
+    async def _watch(self, transaction: Transaction) -> Watch:
+        watch: Watch = transaction.watch(self._keys.watch_activity)
+        await transaction.get(self._keys.watch_activity)
+        return watch
+
+    async def _begin(self) -> Position:
+        """Return the position of one who follows the type from now on."""
+        while True:
+            position = await self._context.retried(
+                lambda: self._context.read(lambda transaction: changes.begin(transaction, self._keys, new=True))
+            )
+            if position is not None:
+                return position
+            await self._context.retried(
+                lambda: self._context.transact(lambda unit: changes.follow(unit.transaction, self._keys, new=True))
+            )
+
+    async def _look(self) -> None:
+        """Tell all clients what is new."""
+        more = True
+        while more:
+            assert self._position is not None
+            frames, found, more = await self._changes(self._position)
+            if found is None:
+                self._position = await self._begin()
+                for stream in self._streams:
+                    stream.put(RESET, RESET)
+                    stream.put_last(_MARK, _mark(self._position))
+                return
+            self._position = found
+            if not frames:
+                continue
+            mark = _mark(found)
+            for stream in self._streams:
+                for about, frame in frames:
+                    stream.put_change(about, frame)
+                stream.put_last(_MARK, mark)
+
+    async def _changes(self, position: Position) -> tuple[list[tuple[bytes, bytes]], Position | None, bool]:
+        """Return what has changed behind a position as events, the new position, and whether there is more."""
+        found = await self._context.retried(
+            lambda: self._context.read(lambda transaction: changes.since(transaction, self._keys, position, _PAGE))
+        )
+        if found is None:
+            return [], None, False
+        if found.logged and self._removable is None:
+            self._removable = asyncio.get_running_loop().time() + _SEEN_FOR, found.position
+        frames: list[tuple[bytes, bytes]] = []
+        for start in range(0, len(found.packed_ids), _RECORDS):
+            frames += await self._frames(found.packed_ids[start : start + _RECORDS])
+        return frames, found.position, found.more
+
+    async def _frames(self, packed_ids: list[bytes]) -> list[tuple[bytes, bytes]]:
+        data = self._keys.data
+
+        async def read(transaction: Transaction) -> list[bytes | None]:
+            return [*await transaction.get_many([data + packed_id for packed_id in packed_ids])]
+
+        raws = await self._context.retried(lambda: self._context.read(read))
+        return [
+            (packed_id, b"event: job\ndata: %s\n\n" % wire.dumps(self._form(packed_id, raw)))
+            for packed_id, raw in zip(packed_ids, raws, strict=True)
+        ]
+
+    def _form(self, packed_id: bytes, raw: bytes | None) -> dict[str, Any]:
+        """Return a change as JSON has it: in brief, whoever wants more reads the job."""
+        id = unpack_id(packed_id)
+        brief: dict[str, Any] = {"type": json_forms.name(self._keys.type), "id": json_forms.name(id)}
+        if raw is None:
+            return {**brief, "state": JobState.REMOVED.value}
+        try:
+            form = self._state.job_form(Job(self._keys.type, id, Record.decode(raw, True)))
+        except RecordDamaged:
+            return {**brief, "state": JobState.UNREADABLE.value}
+        error = form["error"]
+        return {
+            **brief,
+            **{name: form[name] for name in ("state", "outcome", "seq", "attempts", "progress", "run_at", "cancel")},
+            "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},
+        }
+
+    async def _remove_seen(self) -> None:
+        """Remove rows of changes that all who follow the type should have seen by now."""
+        if self._removable is None or self._removable[0] > asyncio.get_running_loop().time():
+            return
+        seen = self._removable[1]
+        self._removable = None
+        await self._context.retried(
+            lambda: self._context.transact(lambda unit: changes.remove_seen(unit.transaction, self._keys, seen))
+        )
+        if self._position is not None and self._position.changed > seen.changed:
+            self._removable = asyncio.get_running_loop().time() + _SEEN_FOR, self._position
+
+
+def _mark(position: Position) -> bytes:
+    """Return an event without data: where a client is that has got all before it."""
+    return b"id: %s\n\n" % ".".join(part.hex() for part in position).encode()
+
+
+def _position_of(last_id: str) -> Position | None:
+    """Return the position that an id tells; None if it tells none."""
+    try:
+        generation, changed, active = (bytes.fromhex(part) for part in last_id.split("."))
+    except ValueError:
+        return None
+    return Position(generation, changed, active) if len(changed) == len(active) == 12 else None

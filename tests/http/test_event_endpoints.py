@@ -1,0 +1,154 @@
+"""Events over HTTP: of a job, of several, of a type."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, aclosing
+
+import httpx
+
+from jobs_service import JobsService
+from jobs_service.http.application import Application
+from jobs_service.http.limits import Limits
+from jobs_service.http.server import Server, bound
+from jobs_service.http.state import Options
+from tests.http.support import events, listening, problem
+
+EVENTS = "/v1/types/email/jobs/a/events"
+
+
+async def test_a_job_is_followed_to_its_end() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a", {"n": 1})
+        async with client.stream("GET", EVENTS) as response, aclosing(events(response)) as told:
+            assert response.headers["content-type"] == "text/event-stream"
+            assert response.headers["x-accel-buffering"] == "no"
+            kind, _, first = await anext(told)
+            assert (kind, first["state"], first["data"]) == ("job", "pending", {"n": 1})
+            job = await jobs.accept("email")
+            assert job is not None
+            assert (await anext(told))[2]["state"] == "running"
+            await job.progress(1, 2)
+            assert (await anext(told))[2]["progress"]["done"] == 1
+            await job.finish(result="sent")
+            _, last_id, last = await anext(told)
+            assert (last["state"], last["result"]) == ("finished", "sent")
+            assert [kind async for kind, _, _ in told] == ["end"]
+        # A browser that comes back is told that there is no more.
+        again = await client.get(EVENTS, headers={"Last-Event-ID": last_id})
+        assert (again.status_code, again.content) == (204, b"")
+
+
+async def test_a_client_that_comes_back_is_told_what_is_new_alone() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        async with client.stream("GET", EVENTS) as response, aclosing(events(response)) as told:
+            _, id, _ = await anext(told)
+        async with (
+            client.stream("GET", EVENTS, headers={"Last-Event-ID": id}) as response,
+            aclosing(events(response)) as told,
+        ):
+            assert (await jobs.accept("email")) is not None
+            assert (await anext(told))[2]["state"] == "running"
+
+
+async def test_a_job_that_is_not_there_is_not_found_or_removed() -> None:
+    async with listening() as (_, client):
+        problem(await client.get(EVENTS), 404, "job-not-found")
+        response = await client.get(EVENTS, headers={"Last-Event-ID": "00.11"})
+        assert '"state":"removed"' in response.text
+
+
+async def test_several_jobs_are_followed_and_one_that_is_missing_is_a_problem() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a/1")
+        await jobs.add("email", "b")
+        query = {"job": ["email/a%2F1", "email/b", "email/missing"]}
+        async with client.stream("GET", "/v1/events", params=query) as response, aclosing(events(response)) as told:
+            first = [await anext(told) for _ in range(3)]
+            assert sorted(kind for kind, _, _ in first) == ["job", "job", "problem"]
+            [missing] = [data for kind, _, data in first if kind == "problem"]
+            assert (missing["type"], missing["job_id"]) == ("/problems/job-not-found", "missing")
+            await jobs.remove("email", "a/1")
+            await jobs.remove("email", "b")
+            rest = [(kind, data.get("state")) async for kind, _, data in told]
+            assert rest == [("job", "removed"), ("job", "removed"), ("end", None)]
+        body = {"jobs": [["email", "a/1"]]}
+        posted = await client.post("/v1/events", json=body)
+        assert "event: problem" in posted.text
+        problem(await client.get("/v1/events?job=email"), 400, "bad-request")
+
+
+async def test_a_type_is_followed_and_a_client_that_comes_back_misses_nothing() -> None:
+    path = "/v1/types/email/events"
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "before")
+        async with client.stream("GET", path) as response:
+            mark = await _mark(response)
+        await jobs.add("email", "a")
+        await jobs.remove("email", "before")
+        headers = {"Last-Event-ID": mark}
+        async with client.stream("GET", path, headers=headers) as response, aclosing(events(response)) as told:
+            found = {data["id"]: data["state"] for _, _, data in [await anext(told), await anext(told)]}
+            assert found == {"before": "removed", "a": "pending"}
+            job = await jobs.accept("email")
+            assert job is not None
+            assert (await anext(told))[2]["state"] == "running"
+            await job.finish()
+            _, _, last = await anext(told)
+            assert (last["state"], last["outcome"]) == ("finished", "succeeded")
+            assert "data" not in last
+        unknown = {"Last-Event-ID": "aa.bb.cc"}
+        async with client.stream("GET", path, headers=unknown) as response, aclosing(events(response)) as told:
+            assert (await anext(told))[0] == "reset"
+
+
+async def _mark(response: httpx.Response) -> str:
+    async for line in response.aiter_lines():
+        if line.startswith("id: "):
+            return line[4:]
+    raise AssertionError("the stream ended")
+
+
+async def test_a_stream_says_that_it_lives() -> None:
+    options = Options(is_open=True, limits=Limits(heartbeat=0.02))
+    async with listening(options=options) as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        async with client.stream("GET", EVENTS) as response:
+            async for line in response.aiter_lines():
+                if line == ": alive":
+                    break
+
+
+async def test_events_are_made_into_bytes_once_for_all_and_streams_end_with_the_server() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        application = Application(jobs, Options(is_open=True))
+        server = Server(application, bound("127.0.0.1", 0))
+        await server.start()
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client, AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(client.stream("GET", EVENTS)) for _ in range(30)]
+            told = [events(each) for each in streams]
+            assert {(await anext(each))[2]["state"] for each in told} == {"pending"}
+            assert application.state.frames.made == 1
+            assert await jobs.accept("email") is not None
+            assert {(await anext(each))[2]["state"] for each in told} == {"running"}
+            assert application.state.frames.made == 2
+            await server.stop()
+            assert [[kind async for kind, _, _ in each] for each in told] == [[]] * 30
+        assert application.state.open_streams.taken == 0
+
+
+async def test_a_client_has_so_many_streams_at_most() -> None:
+    options = Options(is_open=True, limits=Limits(streams_of_client=1))
+    async with listening(options=options) as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        async with client.stream("GET", EVENTS) as response:
+            assert response.status_code == 200
+            problem(await client.get(EVENTS), 429, "too-many-requests")
