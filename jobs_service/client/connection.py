@@ -32,6 +32,7 @@ _CONNECT: Final = 5.0
 _KEPT: Final = 3.0
 """Seconds that a connection is kept for the next request: less than servers do, so that none ends as it is used."""
 _MOST_KEPT: Final = 20
+_NDJSON: Final = "application/x-ndjson"
 _SILENCE: Final = 45.0
 """Seconds without any byte after which a stream counts as lost: three signs of life of the server are missing."""
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
@@ -142,7 +143,7 @@ class Connection:
 
         Args:
             method, path, params: of the request.
-            body: JSON, None for none.
+            body: JSON, lines of JSON, or None.
             key: its idempotency key.
             again: when it is sent again.
             wait: seconds that the server takes its time, beside those that are allowed for an answer.
@@ -153,7 +154,7 @@ class Connection:
             JobsError: what it answered.
         """
         self.check_open()
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers = {} if body is None else {"Content-Type": _NDJSON if body.endswith(b"\n") else "application/json"}
         if key is not None:
             headers["Idempotency-Key"] = key
         backoff = Backoff(self._sources)
@@ -196,6 +197,8 @@ class Connection:
     def _answer(self, response: httpx.Response) -> Any:
         if response.status_code < 400:
             try:
+                if response.headers.get("content-type", "").startswith(_NDJSON):
+                    return [wire.loads(line) for line in response.content.splitlines()]
                 return wire.loads(response.content) if response.content else None
             except ValueError:
                 raise self._foreign(response) from None

@@ -60,7 +60,15 @@ class RemoteCreatorOperations:
                 id = place_of(keys, job.id)[1]
                 yield _body({"id": json_forms.name(id), **_described(spec)}, spec)
 
-        return await self._add_in_parts(type, bodies(), rule)
+        path = self._access.of_type(type, "/jobs")
+        # With any other rule what was added when an answer was lost could not be told from what was there before.
+        again = Again.ALWAYS if rule == "ignore" else Again.UNSENT
+        end = b'],"if_exists":' + wire.dumps(rule) + b"}"
+        added: list[Job] = []
+        for part in _parts(bodies()):
+            answer = await self._access.call("POST", path, b'{"jobs":[' + b",".join(part) + end, again=again)
+            added += self._access.read(lambda form: [*map(_uncounted, form["jobs"])], answer)
+        return added
 
     @as_enqueue
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
@@ -77,12 +85,17 @@ class RemoteCreatorOperations:
 
     @as_enqueue_many
     async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> list[Job]:
-        """Add a job for a handler for each of many arguments; see JobsService.enqueue_many."""
+        """Add a job for a handler for each of many arguments; see JobsService.enqueue_many.
+
+        One that is refused is raised, and does not hold up the others of the same request.
+        """
         self._access.connection.check_open()
         resolved = handler_of(handler, {})
         wants = (wanted(resolved, args, {}, how, self._access.sources) for args in check_iterable("jobs", jobs))
-        bodies = (_enqueued(each, how) for each in wants)
-        return await self._add_in_parts(resolved.type, bodies, None, resolved)
+        added: list[Job] = []
+        for part in _parts(_enqueued(each, how) for each in wants):
+            added += await self._enqueue_lines(resolved, part)
+        return added
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job, or ask the worker of a running one to finish it; see JobsService.remove."""
@@ -133,27 +146,17 @@ class RemoteCreatorOperations:
             await self.set_type_timeout(handler.type, handler.timeout)  # type: ignore[attr-defined]
             return await ask()
 
-    async def _add_in_parts(
-        self,
-        type: JobType,
-        bodies: Iterator[bytes],
-        rule: IfExists | None,
-        handler: Enqueueable[Any, Any] | None = None,
-    ) -> list[Job]:
-        """Return the jobs that were added, in as many requests as it takes."""
-        path = self._access.of_type(type, "/jobs")
-        end = b"]}" if rule is None else b'],"if_exists":' + wire.dumps(rule) + b"}"
-        read = wire.job_of if rule is None else _uncounted
-        added: list[Job] = []
-        for part in _parts(bodies):
-            body, key = b'{"jobs":[' + b",".join(part) + end, self._access.new_key()
+    async def _enqueue_lines(self, handler: Enqueueable[Any, Any], lines: list[bytes]) -> list[Job]:
+        """Enqueue what one request asks for, each line by itself; raise why the first one is refused that is."""
+        path = self._access.of_type(handler.type, "/jobs")
+        body, key = b"".join(line + b"\n" for line in lines), self._access.new_key()
 
-            async def ask(body: bytes = body, key: str = key) -> Any:
-                return await self._access.call("POST", path, body, key=key)
+        async def ask() -> Any:
+            answers = await self._access.call("POST", path, body, key=key)
+            return self._access.read(lambda forms: [wire.job_of(_unless_problem(form)) for form in forms], answers)
 
-            answer = await (ask() if handler is None else self._with_type(handler, ask))
-            added += self._access.read(lambda form: [read(_unless_problem(each)) for each in form["jobs"]], answer)
-        return added
+        found: list[Job] = await self._with_type(handler, ask)
+        return found
 
 
 def changes_body(form: dict[str, Any], spec: Spec) -> bytes:
