@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service.actors.subscriptions import FINAL, Mailbox, Target
 from jobs_service.errors import JobNotFound, JobsError, ServiceClosed, SupervisorFailed
@@ -18,7 +18,7 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobEvent, JobId, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable
 
 HEARTBEAT: Final = b": alive\n\n"
 END: Final = b"event: end\ndata: {}\n\n"
@@ -58,19 +58,18 @@ class Stream:
         self.refusal: JobsError | None = None
         self.has_told = False
         # What is to be told by what it is about; the number of jobs of which more may come, None for a type.
-        self._pending: dict[Hashable, bytes] = {}
+        self._pending: dict[Hashable, bytes | JobEvent] = {}
         self._open: int | None = None
-        self._arrival: asyncio.Future[None] | None = None
+        self._arrival: asyncio.Future[bool] | None = None
         self._is_over = False
 
     def expect(self, jobs: int) -> None:
         """Say of how many jobs is to be told."""
         self._open = jobs
 
-    def put(self, about: Hashable, frame: bytes) -> None:
+    def put(self, about: Hashable, frame: bytes | JobEvent) -> None:
         """Have something told, in place of what was to be told about the same before."""
         self._pending[about] = frame
-        self.has_told = True
         self._wake()
 
     def put_last(self, about: Hashable, frame: bytes) -> None:
@@ -85,14 +84,6 @@ class Stream:
             self._pending.clear()
             self.put(RESET, RESET)
 
-    def waits(self, about: Hashable) -> bool:
-        """Whether something is to be told about this."""
-        return about in self._pending
-
-    def withdraw(self, about: Hashable) -> None:
-        """Tell nothing about this."""
-        self._pending.pop(about, None)
-
     def ended(self, jobs: int = 1) -> None:
         """Say that nothing more comes of so many jobs."""
         assert self._open is not None
@@ -106,39 +97,66 @@ class Stream:
 
     async def next(self, seconds: float) -> bytes | None:
         """Return what is to be told next, a sign of life after so many seconds, None when it is over."""
-        if not self._pending and not self._is_over and self._open != 0:
-            loop = asyncio.get_running_loop()
-            self._arrival = loop.create_future()
-            alarm = loop.call_later(seconds, self._wake)
-            try:
-                await self._arrival
-            finally:
-                alarm.cancel()
-                self._arrival = None
-        if self._is_over:
-            return None
-        if self._pending:
-            return self._taken()
-        if self._open == 0:
-            self._is_over = True
-            return END
-        return HEARTBEAT
+        while not self._is_over:
+            if self._pending:
+                if part := await self._taken():
+                    self.has_told = True
+                    return part
+                if self._open and not self._pending:
+                    return HEARTBEAT  # that the client knows everything is news as well
+            elif self._open == 0:
+                self._is_over = True
+                return END
+            elif not await self._something(seconds):
+                return HEARTBEAT
+        return None
 
-    def _taken(self) -> bytes:
+    async def _something(self, seconds: float) -> bool:
+        """Return whether something came within so many seconds."""
+        loop = asyncio.get_running_loop()
+        arrival: asyncio.Future[bool] = loop.create_future()
+        self._arrival = arrival
+        alarm = loop.call_later(seconds, _give_up, arrival)
+        try:
+            return await arrival
+        finally:
+            alarm.cancel()
+            self._arrival = None
+
+    async def _taken(self) -> bytes:
+        """Return what is to be told, but no more than a part of it that is large."""
         parts: list[bytes] = []
         size = 0
-        while self._pending and size < _MOST_AT_ONCE:
+        while self._pending and size < _MOST_AT_ONCE and not self._is_over:
             about = next(iter(self._pending))
             frame = self._pending.pop(about)
+            if isinstance(about, JobTarget):
+                frame = await about.taken_by_client(frame)
+            assert isinstance(frame, bytes)
             parts.append(frame)
             size += len(frame)
-            if isinstance(about, JobTarget):
-                about.taken_by_client()
         return b"".join(parts)
 
     def _wake(self) -> None:
         if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+            self._arrival.set_result(True)
+
+
+def _give_up(arrival: asyncio.Future[bool]) -> None:
+    if not arrival.done():
+        arrival.set_result(False)
+
+
+class Frame(NamedTuple):
+    """An event as it is sent.
+
+    Attributes:
+        data: its bytes.
+        digest: the same for events that tell the same.
+    """
+
+    data: bytes
+    digest: str
 
 
 class Frames:
@@ -146,75 +164,76 @@ class Frames:
 
     Args:
         form: returns an event as JSON has it.
+
+    Attributes:
+        made: how many were made.
     """
 
-    def __init__(self, form: Callable[[JobEvent], dict[str, Any]]) -> None:
+    def __init__(self, form: Callable[[JobEvent], Awaitable[dict[str, Any]]]) -> None:
         self._form = form
-        self._made: OrderedDict[bytes, tuple[bytes, bytes, str]] = OrderedDict()
+        self._made: OrderedDict[bytes, tuple[bytes, asyncio.Task[Frame]]] = OrderedDict()
         self._bytes = 0
         self.made = 0
 
-    def of(self, data_key: bytes, raw: bytes | None, event: JobEvent) -> tuple[bytes | None, bytes, str]:
-        """Return a job's record as kept here, its event's bytes, and what tells it from others.
+    async def of(self, data_key: bytes, raw: bytes | None, event: JobEvent) -> Frame:
+        """Return an event's bytes, and what tells it from others.
 
         Args:
             data_key: of the job.
             raw: its record, from which the event was made; None for one that is gone.
             event: is made into bytes unless that was done before.
         """
-        found = self._made.get(data_key)
-        if found is not None and raw is not None and found[0] == raw:
-            return found
-        frame, digest = self._frame(event)
         if raw is None:
-            return None, frame, digest
-        if found is not None:
-            self._bytes -= len(found[0]) + len(found[1])
-            self._made.pop(data_key)
-        self._made[data_key] = (raw, frame, digest)
-        self._bytes += len(raw) + len(frame)
-        while self._bytes > _MOST_FRAME_BYTES or len(self._made) > _MOST_FRAMES:
-            _, (old, made, _) = self._made.popitem(last=False)
-            self._bytes -= len(old) + len(made)
-        return raw, frame, digest
+            return await self._frame(event)
+        found = self._made.get(data_key)
+        if found is None or found[0] != raw:
+            if found is not None:
+                self._forget(data_key)
+            found = self._made[data_key] = raw, asyncio.create_task(self._frame(event))
+            self._bytes += len(raw)
+            while self._bytes > _MOST_FRAME_BYTES or len(self._made) > _MOST_FRAMES:
+                self._forget(next(iter(self._made)))
+        try:
+            return await asyncio.shield(found[1])
+        except JobsError:
+            # The store could not be asked what is secret: whoever wants it next asks again.
+            if self._made.get(data_key) is found:
+                self._forget(data_key)
+            raise
 
-    def _frame(self, event: JobEvent) -> tuple[bytes, str]:
+    def _forget(self, data_key: bytes) -> None:
+        raw, _ = self._made.pop(data_key)
+        self._bytes -= len(raw)
+
+    async def _frame(self, event: JobEvent) -> Frame:
         self.made += 1
-        form = self._form(event)
+        form = await self._form(event)
         # A heartbeat makes another seq of the same news.
         digest = blake2b(wire.dumps({**form, "seq": None}), digest_size=8).hexdigest()
         id = f"{form['seq'] or 'removed'}.{digest}"
-        return b"id: %s\nevent: job\ndata: %s\n\n" % (id.encode(), wire.dumps(form)), digest
+        return Frame(b"id: %s\nevent: job\ndata: %s\n\n" % (id.encode(), wire.dumps(form)), digest)
 
 
 class JobTarget(Target):
     """One job that a client waits for."""
 
-    __slots__ = ("_frames", "_is_alone", "_said", "_stream", "_waiting")
+    __slots__ = ("_frames", "_is_alone", "_said", "_stream")
 
     def __init__(self, keys: TypeKeys, id: JobId, stream: Stream, frames: Frames, *, is_alone: bool) -> None:
         super().__init__(keys, id, _NO_MAILBOX)
         self._stream = stream
         self._frames = frames
         self._is_alone = is_alone
-        # What the client knows of the job, and what is on the way to it.
+        # What the client knows of the job.
         self._said = stream.last_id.rpartition(".")[2]
-        self._waiting = ""
 
     def tell(self, event: JobEvent) -> None:
         """Put the event where its client finds it, in place of one that it has not been sent yet."""
         self.told = _TOLD
-        raw = None if event.state is JobState.REMOVED else self.raw
-        self.raw, frame, digest = self._frames.of(self.data_key, raw, event)
         self.ended = event.state in FINAL
-        if digest == self._said:
-            # It knows that already, or will not know that there was anything in between.
-            self._stream.withdraw(self)
-            if self.ended:
-                self._stream.ended()
-            return
-        self._waiting = digest
-        self._stream.put(self, frame)
+        if event.state is JobState.REMOVED:
+            self.raw = None
+        self._stream.put(self, event)
 
     def fail(self, error: JobsError) -> None:
         """End with an error; when the server ends, the client connects again, to the next one."""
@@ -231,8 +250,18 @@ class JobTarget(Target):
             return
         self._stream.put(self, b"event: problem\ndata: %s\n\n" % wire.dumps(problems.problem(error)))
 
-    def taken_by_client(self) -> None:
-        """Note that the client is being sent what was put last."""
-        self._said = self._waiting
-        if self.ended:
+    async def taken_by_client(self, event: JobEvent | bytes) -> bytes:
+        """Return the bytes of what was put last; nothing if the client knows that already."""
+        is_last = self.ended
+        frame = b""
+        if isinstance(event, bytes):
+            frame = event
+        else:
+            frame, digest = await self._frames.of(self.data_key, self.raw, event)
+            if digest == self._said:
+                # It will not know that there was anything in between.
+                frame = b""
+            self._said = digest
+        if is_last:
             self._stream.ended()
+        return frame

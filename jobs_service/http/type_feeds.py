@@ -16,7 +16,7 @@ from jobs_service.http import wire
 from jobs_service.http.streams import RESET, Stream
 from jobs_service.layer import changes
 from jobs_service.layer.changes import Position
-from jobs_service.layer.key_parts import unpack_id
+from jobs_service.layer.key_parts import pack_id, unpack_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.log import EventLog
@@ -212,27 +212,22 @@ class TypeFeed:
             return [*await transaction.get_many([data + packed_id for packed_id in packed_ids])]
 
         raws = await self._context.retried(lambda: self._context.read(read))
-        return [
-            (packed_id, b"event: job\ndata: %s\n\n" % wire.dumps(self._form(packed_id, raw)))
-            for packed_id, raw in zip(packed_ids, raws, strict=True)
+        jobs: list[Job] = []
+        gone: list[tuple[bytes, dict[str, Any]]] = []
+        for packed_id, raw in zip(packed_ids, raws, strict=True):
+            id = unpack_id(packed_id)
+            brief = {"type": json_forms.name(self._keys.type), "id": json_forms.name(id)}
+            try:
+                if raw is None:
+                    gone.append((packed_id, {**brief, "state": JobState.REMOVED.value}))
+                else:
+                    jobs.append(Job(self._keys.type, id, Record.decode(raw, True)))
+            except RecordDamaged:
+                gone.append((packed_id, {**brief, "state": JobState.UNREADABLE.value}))
+        changed = [
+            (pack_id(job.id), _brief(form)) for job, form in zip(jobs, await self._state.job_forms(jobs), strict=True)
         ]
-
-    def _form(self, packed_id: bytes, raw: bytes | None) -> dict[str, Any]:
-        """Return a change as JSON has it: in brief, whoever wants more reads the job."""
-        id = unpack_id(packed_id)
-        brief: dict[str, Any] = {"type": json_forms.name(self._keys.type), "id": json_forms.name(id)}
-        if raw is None:
-            return {**brief, "state": JobState.REMOVED.value}
-        try:
-            form = self._state.job_form(Job(self._keys.type, id, Record.decode(raw, True)))
-        except RecordDamaged:
-            return {**brief, "state": JobState.UNREADABLE.value}
-        error = form["error"]
-        return {
-            **brief,
-            **{name: form[name] for name in ("state", "outcome", "seq", "attempts", "progress", "run_at", "cancel")},
-            "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},
-        }
+        return [(about, b"event: job\ndata: %s\n\n" % wire.dumps(form)) for about, form in changed + gone]
 
     async def _remove_seen(self) -> None:
         """Remove rows of changes that all who follow the type should have seen by now."""
@@ -245,6 +240,16 @@ class TypeFeed:
         )
         if self._position is not None and self._position.changed > seen.changed:
             self._removable = asyncio.get_running_loop().time() + _SEEN_FOR, self._position
+
+
+def _brief(form: dict[str, Any]) -> dict[str, Any]:
+    """Return a change as JSON has it: whoever wants more reads the job."""
+    error = form["error"]
+    names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "cancel")
+    return {
+        **{name: form[name] for name in names},
+        "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},
+    }
 
 
 def _mark(position: Position) -> bytes:
