@@ -44,6 +44,7 @@ class ActiveRuns:
         handler: as given.
         log: for events about its jobs.
         busy: how many slots are taken.
+        heartbeats_missed: how many heartbeats came so late that another was due, or have failed.
         draining: whether the runner is ending: nothing more is begun.
         room: set when a slot may be free.
         some: set while there are runs.
@@ -54,6 +55,7 @@ class ActiveRuns:
         self.handler = handler
         self.log = log.bind(type=handler.type, handler=handler.name)
         self.busy = 0
+        self.heartbeats_missed = 0
         self.draining = False
         self.room = asyncio.Event()
         self.room.set()

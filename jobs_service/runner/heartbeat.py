@@ -63,7 +63,10 @@ class Heartbeat(Actor):
         await self._renew(self._active_runs.all())
         while True:
             period = self._timeout / BEATS
-            on_time = not await self._is_changed_before(self._loop.time() + period)
+            due = self._loop.time() + period
+            on_time = not await self._is_changed_before(due)
+            if on_time:
+                self._active_runs.heartbeats_missed += int((self._loop.time() - due) / period)
             # Jobs accepted in the second half of the period are still in time with the next heartbeat.
             before = self._loop.time() - period / 2 if on_time else self._loop.time()
             await self._renew([run for run in self._active_runs.all() if run.at <= before])
@@ -97,8 +100,10 @@ class Heartbeat(Actor):
         try:
             await self._pace.through(alive, lambda run: run.size, lambda part: self._renew_part(part, failed))
         except Exception as error:
+            self._active_runs.heartbeats_missed += 1
             self._active_runs.log.error("heartbeat_failed", count=len(alive), exc_info=error)
         if failed:
+            self._active_runs.heartbeats_missed += 1
             ids = [id for id, _ in failed[:_SHOWN_IDS]]
             self._active_runs.log.error("heartbeat_failed", count=len(failed), ids=ids, exc_info=failed[0][1])
 

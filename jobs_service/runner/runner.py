@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jobs_service.actors.context import log
+from jobs_service.model import JobType
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.slot_sharing import SlotSharing
+from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree, through_cancellation
@@ -26,6 +28,20 @@ _LONGEST_PAUSE: Final = 10.0
 
 _LONGEST_PAUSE_OF_HEARTBEATS: Final = 0.2
 """The same for a heartbeat: during its pause, running jobs may come to count as lost."""
+
+
+class SlotUse(NamedTuple):
+    """What one handler does in this process.
+
+    Attributes:
+        slots: jobs that it may run at the same time.
+        busy: how many it runs.
+        heartbeats_missed: heartbeats that came so late that another was due, or have failed, since `run` began.
+    """
+
+    slots: int
+    busy: int
+    heartbeats_missed: int
 
 
 class Runner:
@@ -83,6 +99,13 @@ class Runner:
             with contextlib.suppress(asyncio.CancelledError):
                 await through_cancellation(self._end(task))
         task.result()
+
+    def slot_uses(self) -> dict[JobType, SlotUse]:
+        """Return how many slots each handler has, and how many are taken, by type."""
+        return {
+            exact_type(runs.handler.type): SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
+            for runs in self._runs.values()
+        }
 
     def options_changed(self, handler: Handler[Any, Any]) -> None:
         """Go on with the options that a handler has now."""

@@ -10,6 +10,7 @@ from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import KEEP_TICKS, Changes, Options, handler_options
 from jobs_service.runner.registration import Registration, registration
+from jobs_service.runner.runner import SlotUse
 from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
 from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic
@@ -118,6 +119,11 @@ class HandlerOperations:
     def handlers(self) -> dict[JobType, Handler[Any, Any]]:
         """The handlers by type."""
         return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
+
+    def slot_uses(self) -> dict[JobType, SlotUse]:
+        """Return what the handlers that `run` runs in this process do: slots, and how many are taken, by type."""
+        runner = self._registry.runner
+        return {} if runner is None else runner.slot_uses()
 
     def configure(self, type: JobType, **changes: Unpack[Changes]) -> None:
         """Change options of a handler, also while it runs.

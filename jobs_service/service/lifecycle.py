@@ -31,6 +31,7 @@ class Lifecycle:
 
     Attributes:
         is_entered: whether somebody has opened the service and not left it yet.
+        loop: on which it was opened last.
         supervised: see above.
         tree: the supervisor tree.
     """
@@ -47,6 +48,7 @@ class Lifecycle:
         supervised: bool,
     ) -> None:
         self.is_entered = False
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.supervised = supervised
         self.tree = ServiceTree(context, hub, self._fail)
         self._context = context
@@ -78,6 +80,7 @@ class Lifecycle:
         if self.is_entered:
             raise JobsError("this service is open already; make another JobsService for a second one")
         self.is_entered = True
+        self.loop = asyncio.get_running_loop()
         self._owns_store = not self._store.is_open
         tell_of_unknown_variables()
         try:

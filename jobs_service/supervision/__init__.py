@@ -10,6 +10,7 @@ from jobs_service.supervision.errors import ActorStopped, Killed, UnknownMessage
 from jobs_service.supervision.patient import PatientSupervisor
 from jobs_service.supervision.process import Process
 from jobs_service.supervision.root import run_tree
+from jobs_service.supervision.supervising import Supervising
 from jobs_service.supervision.supervisor import Strategy, Supervisor
 from jobs_service.supervision.tree import Node
 from jobs_service.supervision.uncancelable import through_cancellation
@@ -27,6 +28,7 @@ __all__ = [
     "Process",
     "Restart",
     "Strategy",
+    "Supervising",
     "Supervisor",
     "UnknownMessage",
     "run_tree",

@@ -27,6 +27,8 @@ class Supervising(Process):
         restart_period: seconds of the loop's clock.
     """
 
+    total_restarts: ClassVar[int] = 0
+    """How often children were started again, in this process, whoever they were."""
     shutdown: ClassVar[float | None] = None  # it takes as long as its children take, and these have limits of their own
 
     def __init__(self, name: str, *, max_restarts: int, restart_period: float) -> None:
@@ -119,6 +121,7 @@ class Supervising(Process):
             self._child_ended(child, life, error)
             return False
         child.restarts += 1
+        Supervising.total_restarts += 1
         return True
 
     def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:

@@ -1,0 +1,58 @@
+"""Metrics for Prometheus: what a service counts of its jobs, its runners and its store.
+
+`await text(jobs)` is what a scrape is answered with; `collector(jobs)` is for a registry of the application's own.
+docs/metrics.md names every metric. This needs the extra `metrics`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from jobs_service.errors import JobsError
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+except ImportError:
+    raise JobsError("metrics need prometheus-client: pip install 'jobs-service[metrics]'") from None
+
+from jobs_service.metrics.collector import Collector
+from jobs_service.metrics.type_labels import MOST_TYPES
+from jobs_service.service import JobsService
+
+__all__ = ["CONTENT_TYPE", "Collector", "collector", "text"]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of `text`."""
+
+
+async def text(jobs: JobsService) -> bytes:
+    """Return all metrics of a service in Prometheus' text format.
+
+    Args:
+        jobs: open. What its store does not answer is left out, and `jobs_service_up` is 0.
+    """
+    found = _collectors.get(jobs)
+    if found is None:
+        found = _collectors[jobs] = collector(jobs)
+    await found.refresh()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(found)
+    return generate_latest(registry)
+
+
+def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
+    """Return what a prometheus_client registry takes: `registry.register(metrics.collector(jobs))`.
+
+    A scrape that is answered on another thread than that of the service's event loop, as by `start_http_server`, reads
+    the store by itself. On the loop nothing can wait: `await collector.refresh()` before `generate_latest`.
+
+    Args:
+        jobs: the service; it need not be open yet.
+        most_types: how many types have series of their own; all others share those of "(other types)".
+    """
+    return Collector(jobs, most_types)
+
+
+# Which types have series of their own must stay the same from scrape to scrape.
+_collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()

@@ -1,0 +1,59 @@
+"""Types as labels: a text for each, and a bound on how many have series of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final, TypeVar
+
+from jobs_service import names
+from jobs_service.model import JobType
+
+T = TypeVar("T")
+
+MOST_TYPES: Final = 200
+"""Types that have series of their own, unless somebody says otherwise: each has about a hundred."""
+
+OTHERS: Final = "(other types)"
+"""The label of all types together that have no series of their own."""
+
+_LONGEST: Final = 120
+_DIGEST_BYTES: Final = 8
+
+
+class TypeLabels:
+    """Which types have series of their own: the same ones as long as they exist, so that counters never jump.
+
+    Args:
+        most: how many types.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._labels: dict[JobType, str] = {}
+
+    def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
+        """Return the label of each type.
+
+        Args:
+            types: that exist now. Those that have series of their own keep them; as long as there is room, others get
+                some: those of greatest weight first, then by name.
+            weights: of the types; 0 for others.
+        """
+        present = [*types]
+        there = set(present)
+        self._labels = {type: label for type, label in self._labels.items() if type in there}
+        fresh = [type for type in present if type not in self._labels]
+        room = self._most - len(self._labels)
+        if room < len(fresh):
+            fresh.sort(key=lambda type: (-weights.get(type, 0), label_of(type)))
+        self._labels |= {type: label_of(type) for type in fresh[: max(room, 0)] if label_of(type) != OTHERS}
+        return {type: self._labels.get(type, OTHERS) for type in present}
+
+
+def label_of(type: JobType) -> str:
+    """Return a type as a label: as the command line writes it; a long one cut, with a digest of the whole."""
+    text = names.shown(type).encode(errors="replace").decode()
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}...{blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
