@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 
 from jobs_service import JobError, Outcome
-from tests.http.support import served
+from tests.http.support import events, listening, served
 
 SECRET = "S3cret-4111-1111"
 JOBS = "/v1/types/pay/jobs"
@@ -70,3 +71,32 @@ async def test_nobody_finds_a_job_by_what_is_secret() -> None:
         assert await matched({"data": {"to": "Ada"}}) == 1
         assert await matched({"data": {"card": SECRET}}) == 0
         assert await matched({"text": SECRET[:6]}) == 0
+
+
+async def test_no_event_has_what_is_secret_and_a_change_of_the_rules_counts_at_once() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("pay", 60)
+        await jobs.set_redaction("pay", ["card"])
+        data = {"card": SECRET, "pin": SECRET, "to": "Ada"}
+        await jobs.add("pay", "1", data)
+        path = "/v1/types/pay/jobs/1/events"
+        async with client.stream("GET", path) as one, aclosing(events(one)) as told:
+            first = (await anext(told))[2]
+            assert first["data"] == {"card": "[redacted]", "pin": SECRET, "to": "Ada"}
+            await jobs.set_redaction("pay", ["card", "pin"])
+            job = await jobs.accept("pay")
+            assert job is not None
+            assert SECRET not in repr((await anext(told))[2])
+            async with client.stream("GET", path) as other, aclosing(events(other)) as anew:
+                assert SECRET not in repr((await anext(anew))[2])
+            async with client.stream("GET", "/v1/types/pay/events") as changes, aclosing(events(changes)) as all_told:
+                await job.progress(1, 2, f"charging {SECRET}")
+                said = (await anext(told))[2]
+                assert said["progress"]["message"] == "charging [redacted]"
+                await job.finish(outcome=Outcome.FAILED, error=JobError("E", SECRET), result=SECRET)
+                last = (await anext(told))[2]
+                assert last["error"]["message"] == "[redacted]"
+                async for _, _, change in all_told:
+                    assert SECRET not in repr(change)
+                    if change.get("state") == "finished":
+                        break
