@@ -32,6 +32,8 @@ _MOST_CHANGES: Final = 1000
 """Changes of a type's jobs that wait for a client; one that is further behind is told to look anew."""
 _MOST_FRAMES: Final = 2000
 _MOST_FRAME_BYTES: Final = 8 << 20
+_KEPT: Final = 1.0
+"""Seconds for which bytes that were made are of use: then it may be something else that is secret."""
 
 _NO_MAILBOX: Final = Mailbox()
 _TOLD: Final = JobEvent("", "", JobState.PENDING, None, None, None)
@@ -171,7 +173,7 @@ class Frames:
 
     def __init__(self, form: Callable[[JobEvent], Awaitable[dict[str, Any]]]) -> None:
         self._form = form
-        self._made: OrderedDict[bytes, tuple[bytes, asyncio.Task[Frame]]] = OrderedDict()
+        self._made: OrderedDict[bytes, tuple[bytes, asyncio.Task[Frame], float]] = OrderedDict()
         self._bytes = 0
         self.made = 0
 
@@ -186,10 +188,11 @@ class Frames:
         if raw is None:
             return await self._frame(event)
         found = self._made.get(data_key)
-        if found is None or found[0] != raw:
+        now = asyncio.get_running_loop().time()
+        if found is None or found[0] != raw or now - found[2] > _KEPT:
             if found is not None:
                 self._forget(data_key)
-            found = self._made[data_key] = raw, asyncio.create_task(self._frame(event))
+            found = self._made[data_key] = raw, asyncio.create_task(self._frame(event)), now
             self._bytes += len(raw)
             while self._bytes > _MOST_FRAME_BYTES or len(self._made) > _MOST_FRAMES:
                 self._forget(next(iter(self._made)))
@@ -202,7 +205,7 @@ class Frames:
             raise
 
     def _forget(self, data_key: bytes) -> None:
-        raw, _ = self._made.pop(data_key)
+        raw, *_ = self._made.pop(data_key)
         self._bytes -= len(raw)
 
     async def _frame(self, event: JobEvent) -> Frame:
