@@ -32,6 +32,7 @@ from jobs_service.cli.verbs.serve import serve
 from jobs_service.cli.verbs.show import show
 from jobs_service.cli.verbs.stats import stats
 from jobs_service.cli.verbs.submit import submit
+from jobs_service.cli.verbs.token import token_app
 from jobs_service.cli.verbs.top import top
 from jobs_service.cli.verbs.types import types_app
 from jobs_service.cli.verbs.watch import watch
@@ -110,6 +111,7 @@ def application() -> typer.Typer:
     app.command("replicate", cls=Verb)(replicate)
     app.command("replications", cls=Verb)(replications)
     app.command("serve", cls=Verb)(serve)
+    app.add_typer(token_app(), name="token")
     app.command("quickstart", cls=Verb)(quickstart)
     app.command("backup", cls=Verb)(backup)
     app.command("copy", cls=Verb)(copy)

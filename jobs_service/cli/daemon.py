@@ -8,14 +8,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import exits, signals
 from jobs_service.cli.names import shown
+
+if TYPE_CHECKING:
+    from jobs_service.http.server import Server
+    from jobs_service.http.serving import Address
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Jobs make and drop thousands of objects. With Python's own threshold of 700, collecting took a fifth of the time."""
@@ -31,7 +36,9 @@ NO_HANDLERS: Final = (
 log = structlog.get_logger("jobs_service.cli")
 
 
-def serve(service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None) -> int:
+def serve(
+    service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None, http: Address | None = None
+) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
     On SIGHUP the settings are read again. Logs `serving` (store, pid, types) when everything is ready, `draining`
@@ -41,13 +48,14 @@ def serve(service: JobsService, types: Sequence[JobType] | None, max_jobs: int |
         service: not open yet.
         types: whose handlers run; None for all.
         max_jobs: that run at the same time; None for as many as the handlers have slots.
+        http: where it is served over HTTP; None for nowhere.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs)
+    daemon = Daemon(service, types, max_jobs, http)
     runner = asyncio.Runner()
     loop = runner.get_loop()
     asked: list[signal.Signals] = []
@@ -74,13 +82,17 @@ class Daemon:
 
     Args:
         service: not open yet.
-        types, max_jobs: see `serve`.
+        types, max_jobs, http: see `serve`.
     """
 
-    def __init__(self, service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None) -> None:
+    def __init__(
+        self, service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None, http: Address | None = None
+    ) -> None:
         self._service = service
         self._served = types
         self._max_jobs = max_jobs
+        self._http = http
+        self._server: Server | None = None
         self._stop = asyncio.Event()
         self._on_terminal = sys.stderr.isatty()
 
@@ -91,9 +103,10 @@ class Daemon:
             StoreError: the store cannot be opened.
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
-        async with self._service as jobs:
+        async with self._service as jobs, self._served_over_http():
             if not jobs.handlers:
-                log.warning("no_handlers", hint=NO_HANDLERS)
+                if self._http is None:
+                    log.warning("no_handlers", hint=NO_HANDLERS)
                 self._ready()
                 await self._stop.wait()
             else:
@@ -102,8 +115,26 @@ class Daemon:
                         jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready)
                     )
                     await self._stop.wait()
+                    # Who waits over HTTP is told at once, not when the last handler has ended.
+                    await self._leave_http()
                     running.cancel()
         log.info("stopped")
+
+    @asynccontextmanager
+    async def _served_over_http(self) -> AsyncIterator[None]:
+        """Serve over HTTP as long as the block runs, if that is wanted."""
+        if self._http is None:
+            yield
+            return
+        from jobs_service.http.serving import serving
+
+        async with serving(self._service, self._http) as server:
+            self._server = server
+            yield
+
+    async def _leave_http(self) -> None:
+        if self._server is not None:
+            await self._server.end_waiting()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import fields
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Router
 
-from jobs_service.errors import JobsError, StoreError
+from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import bodies, gate, problems, wire
 from jobs_service.http.endpoint import Call, Endpoint
 from jobs_service.http.refusals import Refusal
@@ -154,6 +155,22 @@ class Application:
 def application(service: JobsService, options: Options | None = None) -> Application:
     """Return a service as an ASGI application."""
     return Application(service, options)
+
+
+def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
+    """Return what `JobsService.asgi` returns.
+
+    Raises:
+        InvalidSettings: an option that there is not.
+    """
+    known = [field.name for field in fields(Options) if field.name != "limits"]
+    for name in options:
+        if name not in known:
+            raise InvalidSettings(f"asgi has no option {in_one_line(name, 40)}{meant(name, known)}")
+    chosen: dict[str, Any] = {
+        name: tuple(value) if name in ("allowed_hosts", "proxies") else value for name, value in options.items()
+    }
+    return Application(service, Options(**chosen))
 
 
 def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:

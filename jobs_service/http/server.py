@@ -124,9 +124,13 @@ class Server:
         # Whoever has connected to the socket meanwhile waits in its backlog.
         await asyncio.sleep(0)
 
+    async def end_waiting(self) -> None:
+        """End streams of events, and answer who waits for jobs; everything else goes on."""
+        await self._application.state.close()
+
     async def stop(self) -> None:
         """Take no more requests, end streams and waiting, and return when all answers have ended."""
-        await self._application.state.close()
+        await self.end_waiting()
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving

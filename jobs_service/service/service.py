@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -138,6 +140,31 @@ class JobsService(
             tree = self._tree.root.tree()
             return replace(tree, children=[*tree.children, *nodes]).as_dict()
         return nodes[0].as_dict() if nodes else {}
+
+    def asgi(self, **options: Any) -> Any:
+        """Return the HTTP interface of this service as an ASGI application, to be mounted in another one.
+
+        The service is opened by the other application, in its lifespan.
+
+        Args:
+            allowed_hosts: names that requests may call this host, beside IP addresses and localhost; "*" for all.
+            authenticate: takes the ASGI scope and returns a role ("read", "work", "write", "admin"), (name, role), or
+                None for nobody; may be a coroutine function. Left out, the store's tokens count.
+            proxies: addresses whose forwarded headers are believed.
+            read_only: whether all that changes something is refused.
+            commands: whether admins may run commands.
+            environment, colour: what the pages call this environment, and in which colour.
+            audit_log: path of a file that gets a line for each change.
+            is_open: whether everybody has every role as long as the store has no tokens.
+
+        Raises:
+            InvalidSettings: starlette is not installed.
+        """
+        if find_spec("starlette") is None:
+            raise InvalidSettings("HTTP needs starlette: pip install 'jobs-service[http]'")
+        # From a floor above: the service has no part in what is made of it.
+        mounted = import_module("jobs_service.http.application")
+        return mounted.mounted(self, options)
 
     async def run(
         self,

@@ -38,6 +38,32 @@ MaxJobsOption = Annotated[
 ]
 
 
+HttpOption = Annotated[
+    str | None,
+    typer.Option("--http", metavar="HOST:PORT", help="Answer over HTTP there; needs the extra `http`."),
+]
+ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Over HTTP: change nothing.")]
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="A host name that requests may name; several times for several."),
+]
+ProxyOption = Annotated[
+    list[str] | None,
+    typer.Option("--proxy", metavar="ADDRESS", help="A proxy whose forwarded headers are believed."),
+]
+CertificateOption = Annotated[
+    str | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this chain of certificates.")
+]
+KeyOption = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")]
+AuditOption = Annotated[
+    str | None, typer.Option("--audit-log", metavar="FILE", help="Append who changed what over HTTP.")
+]
+EnvironmentOption = Annotated[
+    str, typer.Option("--environment", metavar="NAME", help="What the pages call this environment.")
+]
+ColourOption = Annotated[str, typer.Option("--colour", metavar="CSS", help="The colour of that name.")]
+
+
 def serve(
     context: typer.Context,
     application: ApplicationArgument = None,
@@ -45,6 +71,15 @@ def serve(
     replications: ReplicationsOption = False,
     types: TypesOption = None,
     max_jobs: MaxJobsOption = None,
+    http: HttpOption = None,
+    read_only: ReadOnlyOption = False,
+    allow_host: AllowHostOption = None,
+    proxy: ProxyOption = None,
+    tls_certificate: CertificateOption = None,
+    tls_key: KeyOption = None,
+    audit_log: AuditOption = None,
+    environment: EnvironmentOption = "",
+    colour: ColourOption = "",
     log_level: LevelOption = "info",
     store: StoreOption = None,
 ) -> None:
@@ -52,6 +87,8 @@ def serve(
 
     It runs the handlers of the application, with --types only some of them. Jobs of all types whose workers are lost
     are put back, and scheduled jobs are made ready; without handlers, that is all it does.
+
+    With --http it answers programs and browsers; on other addresses than loopback everybody needs a token, see `token`.
 
     After the first signal, running handlers and transactions may end; the jobs of those that do not are given back, and
     the exit code is 0. A second signal exits at once. On SIGHUP the handlers' options are read again from the file that
@@ -71,7 +108,25 @@ def serve(
         service.commands()
     if replications:
         _run_replications(service)
-    raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs))
+    address = None
+    if http is not None:
+        _require_http()
+        from jobs_service.http.serving import Address
+        from jobs_service.http.state import Options
+
+        options = Options(
+            allowed_hosts=tuple(allow_host or ()),
+            proxies=tuple(proxy or ()),
+            read_only=read_only,
+            commands=commands,
+            environment=environment,
+            colour=colour,
+            audit_log=audit_log,
+        )
+        address = Address(http, options, tls_certificate, tls_key)
+    elif read_only or allow_host or proxy or tls_certificate or tls_key or audit_log or environment or colour:
+        raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
+    raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs, address))
 
 
 def _handled(service: JobsService, names: list[str] | None) -> list[Any] | None:
@@ -98,6 +153,20 @@ def _runs_commands(service: JobsService) -> bool:
 
     handler = service.handlers.get(COMMAND_TYPE)
     return handler is not None and handler.kind == "command"
+
+
+def _require_http() -> None:
+    """Check that what HTTP needs is installed.
+
+    Raises:
+        typer.BadParameter: it is not.
+    """
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "jinja2")):
+        raise typer.BadParameter(
+            "it needs starlette and uvicorn: pip install 'jobs-service[http]'", param_hint="--http"
+        )
 
 
 def _run_replications(service: JobsService) -> None:

@@ -1,0 +1,65 @@
+"""`token`: adds, lists and removes the tokens by which programs and people reach a service over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.options import JsonOption, StoreOption, Verb
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
+    from jobs_service.layer.http_rows import TokenRow
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: letters, digits, - _ . @")]
+RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help="read, work, write or admin.")]
+
+
+def token_app() -> typer.Typer:
+    """Return the verbs about tokens."""
+    app = typer.Typer(help="Tokens for HTTP: who may do what.", no_args_is_help=True)
+    app.command("add", cls=Verb)(add)
+    app.command("list", cls=Verb)(list_tokens)
+    app.command("remove", cls=Verb)(remove)
+    return app
+
+
+def add(context: typer.Context, name: NameArgument, role: RoleOption, store: StoreOption = None) -> None:
+    """Add a token and print it: only its hash is kept, so nobody can read it later.
+
+    Roles: read looks, work also takes and ends jobs, write also adds, changes and removes them, admin also takes types
+    away and may run commands. From the first token on every request needs one, also on loopback.
+    """
+    from jobs_service.http.tokens import add_token
+
+    async def body(jobs: JobsService) -> str:
+        return await add_token(jobs, name, role)
+
+    output.line(session.run(context, store, body, rehearsal=body))
+
+
+def list_tokens(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List names and roles of tokens, and since when they hold; the tokens themselves nobody knows."""
+
+    async def body(jobs: JobsService) -> list[TokenRow]:
+        return await jobs._remote.tokens()
+
+    for row in session.run(context, store, body):
+        created = datetime.fromtimestamp(row.created, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        if as_json:
+            output.json_line({"name": row.name, "role": row.role, "created": created})
+        else:
+            output.line(f"{row.name}: {row.role}, since {created}")
+
+
+def remove(context: typer.Context, name: NameArgument, store: StoreOption = None) -> None:
+    """Take a token away: that holds at once, also for open streams of events and for those who have logged in."""
+
+    async def body(jobs: JobsService) -> None:
+        await jobs._remote.remove_token(name)
+
+    session.run(context, store, body)
+    output.line(f"the token {name} holds no longer")

@@ -1,0 +1,78 @@
+"""The HTTP interface beside a service that runs already: what `serve --http` and tests start."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jobs_service.errors import InvalidSettings
+from jobs_service.http.application import Application
+from jobs_service.http.server import Server, bound, is_loopback, parse_address
+from jobs_service.http.state import Options
+from jobs_service.log import EventLog
+
+if TYPE_CHECKING:
+    from jobs_service.service import JobsService
+
+log = EventLog("jobs_service.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where and how a service is served.
+
+    Attributes:
+        address: HOST:PORT.
+        options: see there; whether it is open is found out by the address.
+        certificate, key: files for TLS; None without.
+    """
+
+    address: str
+    options: Options
+    certificate: str | None = None
+    key: str | None = None
+
+
+@asynccontextmanager
+async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
+    """Serve an open service as long as the block runs; at its end streams are closed and who waits is answered.
+
+    Raises:
+        InvalidSettings: the address cannot be used, or everybody on the network could do everything.
+    """
+    host, port = parse_address(where.address)
+    is_local = is_loopback(host)
+    application = Application(service, replace(where.options, is_open=is_local))
+    tokens = await application.state.tokens.known()
+    if not is_local and not tokens and where.options.authenticate is None:
+        raise InvalidSettings(
+            f"address {where.address}: others than this machine reach it, and there are no tokens; "
+            "add one first: jobs-service token add NAME --role admin"
+        )
+    listening = bound(host, port)
+    try:
+        server = Server(application, listening, where.certificate, where.key)
+    except BaseException:
+        listening.close()
+        raise
+    files = _raised_limit()
+    await server.start()
+    log.info("http_serving", url=server.url, tokens=len(tokens), read_only=where.options.read_only, files=files)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def _raised_limit() -> int:
+    """Allow this process as many open files as it may have, each connection being one; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS names more than it allows
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return soft

@@ -1,0 +1,85 @@
+"""`serve --http` and `token`, as real processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from subprocess import Popen
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.cli.support import HANG, event_named, process, started
+
+EVERY = """
+from jobs_service import JobsService
+
+jobs = JobsService("memory:")
+
+@jobs.handler("email")
+async def email(job): ...
+"""
+
+
+@contextmanager
+def serving_http(*arguments: str, cwd: Path, application: str = "app:jobs") -> Iterator[tuple[Popen[str], str]]:
+    """Run the daemon at a free port for the block's time, and yield it and its address."""
+    (cwd / "app.py").write_text(EVERY)
+    with started("serve", application, "--http", "127.0.0.1:0", *arguments, cwd=cwd) as daemon:
+        try:
+            url = event_named(daemon, "http_serving")["url"]
+            event_named(daemon, "serving")
+            yield daemon, url
+        finally:
+            daemon.kill()
+
+
+def test_it_answers_and_ends_what_waits_when_it_is_to_end(tmp_path: Path) -> None:
+    with serving_http(cwd=tmp_path) as (daemon, url), httpx.Client(base_url=url, timeout=HANG) as client:
+        client.put("/v1/types/other", json={"timeout": 30}).raise_for_status()
+        waiting = HTTPConnection("127.0.0.1", httpx.URL(url).port, timeout=HANG)
+        waiting.request("POST", "/v1/types/other/accept", b'{"timeout": 30}', {"Content-Type": "application/json"})
+        with client.stream("GET", "/v1/types/other/events") as response:
+            lines = response.iter_lines()
+            assert next(lines) == "retry: 1000"
+            daemon.send_signal(signal.SIGTERM)
+            assert [line for line in lines if line.startswith("event:")] == []
+        with closing(waiting):
+            assert waiting.getresponse().read() == b'{"jobs":[]}'
+        assert daemon.wait(HANG) == 0
+
+
+def test_others_than_this_machine_need_a_token(store: str, tmp_path: Path, invoke: Invoke) -> None:
+    refused = process("--store", store, "serve", "--http", "0.0.0.0:0", cwd=tmp_path)
+    assert refused.code == 2
+    assert "jobs-service token add" in refused.err
+
+
+def test_tokens_are_added_listed_and_removed(store: str, invoke: Invoke) -> None:
+    token = invoke("--store", store, "token", "add", "grafana", "--role", "read").out.strip()
+    assert token.startswith("jst_")
+    assert invoke("--store", store, "token", "add", "grafana", "--role", "read").code == 1
+    assert invoke("--store", store, "token", "add", "x", "--role", "king").code == 2
+    assert invoke("--store", store, "token", "add", "a b", "--role", "read").code == 2
+    listed = invoke("--store", store, "token", "list", "--json")
+    assert (listed.json["name"], listed.json["role"]) == ("grafana", "read")
+    assert token not in listed.out
+    assert invoke("--store", store, "token", "remove", "grafana").code == 0
+    assert invoke("--store", store, "token", "remove", "grafana").code == 1
+
+
+@pytest.mark.parametrize("arguments", [["--read-only"], ["--audit-log", "x"], ["--allow-host", "x"]])
+def test_options_about_http_need_it(tmp_path: Path, arguments: list[str]) -> None:
+    refused = process("serve", *arguments, cwd=tmp_path)
+    assert (refused.code, "--http" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:70000", "256.1.1.1:80", "127.0.0.1:"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, address: str) -> None:
+    refused = process("--store", "memory:", "serve", "--http", address, cwd=tmp_path)
+    assert refused.code == 2
+    assert address.partition(":")[0] in refused.err
