@@ -1,0 +1,192 @@
+"""What somebody has asked for with a button: done, noted, and answered with the page that shows what became of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.responses import RedirectResponse, Response
+
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, JobExists, JobTooLarge, NoTypeTimeout
+from jobs_service.http import bodies
+from jobs_service.http.dashboard import texts
+from jobs_service.http.dashboard.access import note, refuse_commands
+from jobs_service.http.dashboard.errors import problem_page
+from jobs_service.http.dashboard.job_page import clone_page
+from jobs_service.http.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
+from jobs_service.http.refusals import Refusal
+from jobs_service.model import Removal
+from jobs_service.names import PREFIX, parsed, shown
+from jobs_service.redaction import is_marked
+
+YEAR: Final = 366 * 86_400
+_FORM: Final = "application/x-www-form-urlencoded"
+_MOST_FIELDS: Final = 200
+
+
+async def form_of(visit: Visit) -> dict[str, str]:
+    """Return the fields of a form that was sent; of several of one name the last."""
+    return dict(await fields_of(visit))
+
+
+async def fields_of(visit: Visit) -> list[tuple[str, str]]:
+    """Return the fields of a form that was sent, in their order.
+
+    Raises:
+        Refusal: it is too large, does not come, or is no form.
+    """
+    if visit.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Refusal("unsupported-media-type", f"this takes a form, {_FORM}")
+    body = await bodies.whole(visit.request, visit.state.options.limits)
+    try:
+        text = body.decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:  # of UTF-8 as well
+        raise Refusal("bad-request", "the form is not UTF-8, percent-encoded, or has very many fields") from None
+
+
+def go(visit: Visit, where: str) -> Response:
+    """Return an answer that leads to a page of ours; anything else leads to the overview."""
+    parts = urlsplit(where)
+    ours = where.startswith("/") and not where.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
+    safe = where if ours and where.isprintable() and "\\" not in where else visit.url("/")
+    return RedirectResponse(safe, 303, headers={"Cache-Control": "no-store"})
+
+
+async def preferences(visit: Visit) -> Response:
+    """Keep how somebody wants to see times and colours, in cookies."""
+    form = await form_of(visit)
+    answer = go(visit, form.get("back", ""))
+    for name, cookie, allowed in (("theme", THEME_COOKIE, THEMES), ("times", ZONE_COOKIE, ZONES)):
+        if name in form:
+            answer.set_cookie(
+                cookie, choice(form[name], allowed), max_age=YEAR, path=visit.url("/"), httponly=True, samesite="strict"
+            )
+    return answer
+
+
+async def act_on_job(visit: Visit) -> Response:
+    """Retry, cancel, remove a job, or have it run now."""
+    form = await form_of(visit)
+    type, id, action = visit.type(form), visit.id(form), form.get("action", "")
+    service = visit.service
+    refuse_commands(visit.state, visit.role, type)
+    if action in ("resubmit", "now"):
+        if action == "now":
+            await service.resubmit(type, id, run_at=time.time())
+        else:
+            await service.resubmit(type, id)
+        said = "resubmitted"
+    elif action in ("cancel", "remove"):
+        removal = await service.remove(type, id)
+        said = removal.value
+        if removal is Removal.REMOVED:
+            note(visit, action, type, id)
+            return go(visit, visit.url("/type", type_=type, said=said))
+    else:
+        return problem_page(
+            visit, 422, "There is no such action", f"{action!r} is none of cancel, remove and resubmit."
+        )
+    note(visit, action, type, id)
+    return go(visit, visit.url("/job", type_=type, id_=id, said=said))
+
+
+async def act_on_type(visit: Visit) -> Response:
+    """Pause, resume or change a type."""
+    form = await form_of(visit)
+    type, action, service = visit.type(form), form.get("action", ""), visit.service
+    refuse_commands(visit.state, visit.role, type)
+    if action == "pause":
+        await service.pause(type)
+    elif action == "resume":
+        await service.resume(type)
+    elif action == "change":
+        try:
+            timeout, keep, keep_failed = (_seconds(form.get(name, "")) for name in ("timeout", "keep", "keep_failed"))
+            if timeout is None:
+                raise ValueError("the activity timeout is missing")
+        except ValueError as error:
+            return problem_page(visit, 422, "That cannot be", str(error), "Go back, and correct it.")
+        await service.set_type_timeout(type, timeout)
+        await service.set_retention(type, keep=keep, keep_failed=keep_failed)
+    else:
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and change.")
+    note(visit, action, type)
+    said = {"pause": "paused", "resume": "resumed", "change": "changed"}[action]
+    where = (
+        visit.url("/periodic", said=said)
+        if form.get("from") == "periodic"
+        else visit.url("/type", type_=type, said=said)
+    )
+    return go(visit, where)
+
+
+async def add(visit: Visit) -> Response:
+    """Add the job that a form describes; what is wrong with it is said above the same form."""
+    form = await form_of(visit)
+    type = visit.type(form)
+    refuse_commands(visit.state, visit.role, type)
+    try:
+        id, data, priority, delay = _new_job(form)
+        run_at = None if delay is None else time.time() + delay
+        job = await visit.service.add(type, id, data, priority=priority, run_at=run_at)
+    except (ValueError, InvalidJob, JobExists, JobTooLarge, NoTypeTimeout) as error:
+        return await clone_page(visit, str(error), form)
+    note(visit, "add", type, job.id)
+    return go(visit, visit.url("/job", type_=type, id_=job.id, said="added"))
+
+
+def _new_job(form: Mapping[str, str]) -> tuple[Any, Any, Any, float | None]:
+    """Return id, data, priority and delay of a form.
+
+    Raises:
+        ValueError: one of them is none; the message says which.
+    """
+    id = parsed(form["id"]) if form.get("id") else secrets.token_hex(16)
+    text = form.get("data", "").strip()
+    try:
+        data = json.loads(text, parse_constant=_no_constant) if text else None
+    except RecursionError:
+        raise ValueError("data: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"data is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    if is_marked(data):
+        raise ValueError("data: [redacted] stands for something secret; write what it is to be")
+    json_data.encode(data)
+    priority = form.get("priority", "").strip() or "0"
+    try:
+        chosen = parsed(priority) if priority.startswith(PREFIX) else int(priority)
+    except ValueError:
+        raise ValueError(f"priority {texts.brief(priority, 40)} is no integer") from None
+    return id, data, chosen, _seconds(form.get("delay", ""))
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"data is not JSON: {name} is no number of JSON")
+
+
+def _seconds(text: str) -> float | None:
+    return texts.seconds_of(text.strip()) if text.strip() else None
+
+
+async def tick(visit: Visit) -> Response:
+    """Add a job of a periodic type now, beside those of its schedule."""
+    form = await form_of(visit)
+    type = visit.type(form)
+    periodic = visit.service.periodic.get(type)
+    if periodic is None:
+        return problem_page(
+            visit,
+            404,
+            "This server does not know the schedule",
+            f"Type {shown(type)} is no periodic type of the application that this server runs.",
+            "Start the server with the application: jobs-service serve MODULE:ATTR --http ADDRESS.",
+        )
+    job = await visit.service.enqueue(type, id=f"by-hand-{secrets.token_hex(6)}")
+    note(visit, "tick", type, job.id)
+    return go(visit, visit.url("/periodic", said="ticked"))

@@ -1,0 +1,64 @@
+"""Pages that say why there is nothing to show, and what to do next."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from jobs_service.errors import (
+    InvalidJob,
+    JobExists,
+    JobNotFound,
+    JobsError,
+    JobTooLarge,
+    NoTypeTimeout,
+    RecordDamaged,
+    ServiceClosed,
+    StoreFull,
+    StoreUnavailable,
+)
+from jobs_service.http.dashboard import texts
+from jobs_service.http.dashboard.rendering import page
+from jobs_service.http.dashboard.visit import Visit
+
+_TITLES = (
+    (
+        JobNotFound,
+        404,
+        "There is no such job",
+        "It may have been removed, or kept long enough. Look at its type's jobs.",
+    ),
+    (NoTypeTimeout, 404, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
+    (JobExists, 409, "There is such a job already", "Go back, and give it another id."),
+    (JobTooLarge, 413, "The job is too large", "Go back, and give it less data."),
+    (InvalidJob, 422, "That cannot be", "Go back, and correct it."),
+    (
+        RecordDamaged,
+        500,
+        "The job cannot be read",
+        "It can be removed all the same: jobs-service remove TYPE ID --force.",
+    ),
+    (StoreFull, 507, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
+    (StoreUnavailable, 503, "The store cannot be reached", "Try it again; the page of health says more."),
+    (ServiceClosed, 503, "The server is ending", "Try it again when it is back."),
+)
+
+
+def problem_page(visit: Visit, status: int, title: str, text: str, hint: str = "") -> Response:
+    """Return a page that says in one line what is wrong, and what to do next.
+
+    Args:
+        visit: the request.
+        status: of the answer.
+        title, text: what is wrong.
+        hint: what to do.
+    """
+    context = {"title": title, "text": texts.brief(text, 2000), "hint": hint}
+    return page(visit, "problem.html", context, status=status)
+
+
+def error_page(visit: Visit, error: JobsError) -> Response:
+    """Return the page of an error of the service."""
+    for kind, status, title, hint in _TITLES:
+        if isinstance(error, kind):
+            return problem_page(visit, status, title, str(error), hint)
+    return problem_page(visit, 500, "That did not work", str(error), "The log of the server says more.")

@@ -1,0 +1,86 @@
+"""All jobs that match, as a file: streamed, however many there are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.responses import Response, StreamingResponse
+
+from jobs_service.http.dashboard import jobs
+from jobs_service.http.dashboard.errors import problem_page
+from jobs_service.http.dashboard.filters import Filter
+from jobs_service.http.dashboard.rendering import SECURITY
+from jobs_service.http.dashboard.visit import Visit
+from jobs_service.model import Job, JobType
+from jobs_service.names import shown
+
+COLUMNS: Final = (
+    "type",
+    "id",
+    "state",
+    "outcome",
+    "priority",
+    "run_at",
+    "attempts",
+    "data",
+    "result",
+    "error",
+    "history",
+)
+_STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_MEDIA: Final = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+
+
+async def export(visit: Visit) -> Response:
+    """Return the jobs that match the address's filter as NDJSON or CSV."""
+    type, form = visit.type(), visit.query.get("format", "ndjson")
+    if form not in _MEDIA:
+        return problem_page(visit, 422, "There is no such format", "There are ndjson and csv.")
+    wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
+    lines = _ndjson(visit, type, wanted) if form == "ndjson" else _csv(visit, type, wanted)
+    name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]
+    headers = {
+        **SECURITY,
+        "Content-Disposition": f'attachment; filename="{name}.{form}"',
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
+    return StreamingResponse(lines, media_type=_MEDIA[form], headers=headers)
+
+
+async def _ndjson(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[str]:
+    async for job in jobs.each(visit.service, type, wanted):
+        yield jobs.json_line(job)
+
+
+async def _csv(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[str]:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    async for job in jobs.each(visit.service, type, wanted):
+        writer.writerow(_cells(job))
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
+
+
+def _cells(job: Job) -> list[Any]:
+    fields = jobs.plain(job)
+    fields["type"], fields["id"] = shown(job.type), shown(job.id)
+    return [_cell(fields.get(name)) for name in COLUMNS]
+
+
+def _cell(value: Any) -> str:
+    """Return a value for a table: what a spreadsheet would run as a formula is marked as text."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f"'{text}" if isinstance(value, str) and text.startswith(_STARTS_A_FORMULA) else text

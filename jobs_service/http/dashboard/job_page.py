@@ -1,0 +1,235 @@
+"""A job: everything that is known of it, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from jobs_service.errors import NoTypeTimeout, RecordDamaged
+from jobs_service.http.dashboard import jobs, texts
+from jobs_service.http.dashboard.errors import problem_page
+from jobs_service.http.dashboard.filters import worker_of
+from jobs_service.http.dashboard.rendering import SECURITY, page
+from jobs_service.http.dashboard.visit import Visit
+from jobs_service.model import HistoryEvent, HistoryKind, Job
+from jobs_service.names import compact, shown
+from jobs_service.redaction import is_marked
+from jobs_service.status import Status, status_of
+
+FOLDED: Final = 4000
+"""Characters of data that are shown at once; more is folded, and the page has the first so many of it."""
+MOST_SHOWN: Final = 100_000
+
+_COLOURS: Final = {
+    HistoryKind.ADDED: "ready",
+    HistoryKind.STARTED: "running",
+    HistoryKind.STOPPED: "scheduled",
+    HistoryKind.CRASHED: "failed",
+    HistoryKind.LOST: "failed",
+    HistoryKind.FINISHED: "succeeded",
+    HistoryKind.CANCELED: "canceled",
+}
+_WORDS: Final = {
+    HistoryKind.ADDED: "added, or asked to run again",
+    HistoryKind.STARTED: "started",
+    HistoryKind.STOPPED: "given back unfinished",
+    HistoryKind.CRASHED: "crashed",
+    HistoryKind.LOST: "lost: its worker fell silent",
+    HistoryKind.FINISHED: "finished",
+    HistoryKind.CANCELED: "canceled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A JSON value as a page shows it.
+
+    Attributes:
+        text: of it, the first MOST_SHOWN characters.
+        folded: whether it is shown only when asked for.
+        size: characters of the whole text.
+        cut: whether the text is not the whole.
+    """
+
+    text: str
+    folded: bool
+    size: int
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event of a job's history as a page shows it.
+
+    Attributes:
+        at: seconds since the epoch.
+        what: in words.
+        colour: of a state.
+        detail: who, or why.
+        after: seconds since the event before.
+        run: which run began, since the history's first event; None where none did.
+    """
+
+    at: float
+    what: str
+    colour: str
+    detail: str
+    after: float | None
+    run: int | None
+
+
+def value(given: Any) -> Value | None:
+    """Return a JSON value as it is shown; None for None."""
+    if given is None:
+        return None
+    text = texts.json_text(given)
+    return Value(text[:MOST_SHOWN], len(text) > FOLDED, len(text), len(text) > MOST_SHOWN)
+
+
+async def job_page(visit: Visit) -> Response:
+    """Return the page."""
+    type, id, service = visit.type(), visit.id(), visit.service
+    try:
+        job = await jobs.one(service, type, id)
+        job.history, job.data, job.result, job.error, job.progress  # noqa: B018 - a damaged part raises
+    except RecordDamaged as error:
+        return problem_page(
+            visit,
+            500,
+            f"Job {shown(id)} cannot be read",
+            str(error),
+            "It can be removed all the same: jobs-service remove TYPE ID --force.",
+        )
+    state = status_of(job, visit.now)
+    queue = await service.queue_state(type)
+    try:
+        timeout: float | None = await service.get_type_timeout(type)
+    except NoTypeTimeout:
+        timeout = None
+    progress = job.progress
+    worker = worker_of(job)
+    context = {
+        "job": job,
+        "type": type,
+        "id": id,
+        "state": state.value,
+        "says": _says(job, state, queue.paused, timeout),
+        "worker": worker,
+        "data": value(job.data),
+        "result": value(job.result),
+        "traceback": "" if job.error is None else texts.lines(job.error.traceback),
+        "error_message": "" if job.error is None else texts.lines(job.error.message),
+        "progress": progress,
+        "progress_line": "" if progress is None else texts.progress_line(progress),
+        "share": None if progress is None else texts.share(progress),
+        "steps": steps(job.history),
+        "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
+        "priority": job.priority if isinstance(job.priority, int) else shown(job.priority),
+        "cli": command_line(job),
+        "curl": curl(job, str(visit.request.base_url).rstrip("/")),
+        "clonable": not is_marked(job.data),
+        "now": visit.now,
+    }
+    return page(visit, "job.html", context, live={"of": "job", "type_": type, "id_": id})
+
+
+def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
+    """Return what the job waits for, or what became of it, in a sentence."""
+    crashed = bool(job.history) and job.history[0].kind is HistoryKind.CRASHED
+    if state is Status.SCHEDULED:
+        why = "The run before has failed; it is tried again" if crashed else "It waits until it is due; it runs"
+        return why + " at the earliest" + (", once its type is resumed" if paused else "")
+    if state is Status.READY:
+        if paused:
+            return "It could run now, but its type is paused: resume the type."
+        return "It could run now, and waits for a free slot of a worker of its type."
+    if state is Status.RUNNING:
+        if job.cancel:
+            return "Its worker was asked to end it."
+        return "It runs again afterwards: somebody has asked for that." if job.resubmit else "A worker has it."
+    return {
+        Status.SUCCEEDED: "It is done.",
+        Status.FAILED: "It failed, and is not tried again by itself.",
+        Status.CANCELED: "Somebody removed it while it ran.",
+    }.get(state, "")
+
+
+def steps(history: tuple[HistoryEvent, ...]) -> list[Step]:
+    """Return a history, oldest first."""
+    found: list[Step] = []
+    before: float | None = None
+    runs = 0
+    for event in reversed(history):
+        run = None
+        if event.kind is HistoryKind.STARTED:
+            runs += 1
+            run = runs
+        after = None if before is None else max(event.at - before, 0.0)
+        found.append(Step(event.at, _WORDS[event.kind], _COLOURS[event.kind], texts.lines(event.detail), after, run))
+        before = event.at
+    return found
+
+
+def command_line(job: Job) -> str:
+    """Return what adds such a job from a shell."""
+    parts = ["jobs-service", "add", shown(job.type), shown(job.id)]
+    if job.data is not None:
+        parts += ["--data", compact(job.data)]
+    if job.priority != 0:
+        parts += ["--priority", str(job.priority) if isinstance(job.priority, int) else shown(job.priority)]
+    return shlex.join(parts)
+
+
+def curl(job: Job, base: str) -> str:
+    """Return what adds such a job over HTTP."""
+    from jobs_service import json_forms
+
+    body = {"id": json_forms.name(job.id), "data": job.data, "priority": json_forms.name(job.priority)}
+    parts = [
+        "curl",
+        "-X",
+        "POST",
+        f"{base}/v1/types/{quote(shown(job.type), safe='')}/jobs",
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        compact(body),
+    ]
+    return shlex.join(parts) + ' -H "Authorization: Bearer $JOBS_SERVICE_TOKEN"'
+
+
+async def download(visit: Visit) -> Response:
+    """Return a part of a job as a file: data, result or error."""
+    type, id = visit.type(), visit.id()
+    part = visit.query.get("part", "data")
+    if part not in ("data", "result", "error"):
+        return problem_page(visit, 404, "There is no such part", "A job has data, result and error.")
+    job = await jobs.one(visit.service, type, id)
+    content = job.to_dict()[part]
+    name = quote(f"{shown(type)}-{shown(id)}-{part}.json"[-120:], safe="")
+    headers = {**SECURITY, "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Cache-Control": "no-store"}
+    return Response(json.dumps(content, ensure_ascii=False, indent=2), media_type="application/json", headers=headers)
+
+
+async def clone_page(visit: Visit, problem: str = "", given: Any = None) -> Response:
+    """Return the form that adds a job like this one, or one of a type from nothing."""
+    type, service = visit.type(given), visit.service
+    source = {"id": "", "data": "null", "priority": "0", "delay": ""}
+    id = (given or visit.query).get("id") or ""
+    from_id = (given or visit.query).get("from") or ""
+    if given is not None:
+        source = {name: str(given.get(name, "")) for name in source}
+    elif from_id:
+        job = await jobs.one(service, type, visit.id({"id": from_id}))
+        if is_marked(job.data):
+            problem = "Parts of this job's data are secret and not shown: put them in where it says [redacted]."
+        source["data"] = json.dumps(job.data, ensure_ascii=False, indent=2)
+        source["priority"] = str(job.priority) if isinstance(job.priority, int) else shown(job.priority)
+        id = ""
+    context = {"type": type, "source": {**source, "id": id}, "from_id": from_id, "problem": problem}
+    return page(visit, "clone.html", context, status=422 if given is not None else 200)

@@ -1,0 +1,173 @@
+"""Jobs as rows and pages of them: bounded reads, without what is secret."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from jobs_service.errors import RecordDamaged
+from jobs_service.http.dashboard import texts
+from jobs_service.http.dashboard.filters import Filter
+from jobs_service.model import HistoryEvent, Job
+from jobs_service.status import Status, status_of
+
+if TYPE_CHECKING:
+    from jobs_service import JobId, JobsService, JobType
+
+ON_A_PAGE: Final = 30
+"""Jobs that one page shows at most."""
+MOST_READ: Final = 500
+"""Jobs that one page reads at most to find those: where more would have to be read, it shows where to go on."""
+_READ_AT_ONCE: Final = 100
+_FILTERED_AT_ONCE: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in a table.
+
+    Attributes:
+        type, id: the job.
+        state: a word of Status.
+        attempts: how many runs have begun.
+        last: its newest event; None where none is known.
+        due: when it is to run, of a scheduled one.
+        note: progress, error or data, on one line.
+        note_is_error: whether the note is an error.
+    """
+
+    type: JobType
+    id: JobId
+    state: str
+    attempts: int
+    last: HistoryEvent | None
+    due: datetime | None
+    note: str
+    note_is_error: bool
+
+
+def row(job: Job, now: float) -> Row:
+    """Return a job, without what is secret, as a row."""
+    try:
+        state = status_of(job, now)
+        last = next(iter(job.history), None)
+        note, is_error = _note(job, state)
+        due = job.run_at if state is Status.SCHEDULED else None
+        return Row(job.type, job.id, state.value, job.attempts, last, due, note, is_error)
+    except RecordDamaged as error:
+        return Row(job.type, job.id, Status.UNREADABLE.value, 0, None, None, texts.brief(str(error), 200), True)
+
+
+def _note(job: Job, state: Status) -> tuple[str, bool]:
+    error, progress = job.error, job.progress
+    if error is not None and state is not Status.SUCCEEDED:
+        return texts.error_line(error), True
+    if progress is not None and state is Status.RUNNING:
+        return texts.progress_line(progress), False
+    if state is Status.SUCCEEDED and job.result is not None:
+        return texts.on_one_line(job.result), False
+    return texts.on_one_line(job.data), False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a page of a filter has found.
+
+    Attributes:
+        jobs: those that match, without what is secret.
+        next: where to go on; None when that were all.
+        read: how many jobs were read for them.
+    """
+
+    jobs: list[Job]
+    next: str | None
+    read: int
+
+
+async def find(
+    service: JobsService,
+    type: JobType,
+    wanted: Filter,
+    *,
+    after: str | None = None,
+    newest_first: bool = False,
+    most: int = ON_A_PAGE,
+    most_read: int = MOST_READ,
+) -> Found:
+    """Return jobs that match, reading no more than so many.
+
+    Args:
+        service: of the jobs.
+        type: of the jobs.
+        wanted: which of them.
+        after: where a page before has ended.
+        newest_first: from the other end.
+        most: jobs that are returned.
+        most_read: jobs that are read.
+    """
+    jobs: list[Job] = []
+    read = 0
+    now = time.time()
+    while True:
+        # One page of the store, and no more, where the store itself knows which jobs match.
+        limit = min(most - len(jobs), most_read - read) if not wanted.needs_reading else _FILTERED_AT_ONCE
+        page = await service.page(
+            type,
+            state=wanted.state or None,
+            prefix=wanted.prefix or None,
+            limit=max(limit, 1),
+            after=after,
+            newest_first=newest_first,
+        )
+        hidden = await service.get_redaction(type)  # after the jobs, so that it is not older than they are
+        read += len(page.jobs)
+        jobs += [job for job in map(hidden.job, page.jobs) if wanted.holds(job, now)]
+        after = page.next
+        if after is None or len(jobs) >= most or read >= most_read:
+            return Found(jobs, after, read)
+
+
+async def one(service: JobsService, type: JobType, id: JobId) -> Job:
+    """Return a job without what is secret; raises as JobsService.get."""
+    job = await service.get(type, id)
+    return (await service.get_redaction(type)).job(job)
+
+
+async def each(service: JobsService, type: JobType, wanted: Filter) -> AsyncGenerator[Job, None]:
+    """Yield all jobs that match, however many, without what is secret; one page of them at a time is in memory."""
+    after: str | None = None
+    while True:
+        page = await service.page(
+            type, state=wanted.state or None, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after
+        )
+        hidden, now = await service.get_redaction(type), time.time()
+        for job in map(hidden.job, page.jobs):
+            if wanted.holds(job, now):
+                yield job
+        after = page.next
+        if after is None:
+            return
+
+
+def plain(job: Job) -> dict[str, Any]:
+    """Return a job as plain data for JSON; of one that cannot be read what is known of it."""
+    try:
+        return job.to_dict()
+    except RecordDamaged as error:
+        from jobs_service import json_forms
+
+        return {
+            "type": json_forms.name(job.type),
+            "id": json_forms.name(job.id),
+            "state": "unreadable",
+            "error": str(error),
+        }
+
+
+def json_line(job: Job) -> str:
+    """Return a job as a line of JSON."""
+    return json.dumps(plain(job), ensure_ascii=False, separators=(",", ":")) + "\n"

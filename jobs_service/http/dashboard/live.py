@@ -1,0 +1,191 @@
+"""Tells open pages that something has changed: one read of the counts a second for all of them together.
+
+A page is told no more than that; the browser then asks for the page again, with the rights that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, Final
+
+from starlette.responses import Response, StreamingResponse
+
+from jobs_service.errors import JobNotFound, JobsError
+from jobs_service.http.dashboard.visit import Visit
+from jobs_service.http.refusals import Refusal
+from jobs_service.model import JobState
+from jobs_service.names import shown
+
+HEARTBEAT: Final = 15.0
+"""Seconds between two signs of life on a stream on which nothing happens."""
+LEAST: Final = 1.0
+"""Seconds between two looks at the store, and between two news to one page."""
+_SHARE: Final = 20
+"""Looking takes at most one part in so many of the time, however many types there are."""
+
+CHANGED: Final = b"event: changed\ndata: \n\n"
+ALIVE: Final = b": alive\n\n"
+
+
+class Pulse:
+    """Looks at the store as long as a page is open, and knows when which type has changed.
+
+    Args:
+        service: of the store.
+    """
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+        self._seen: dict[str, bytes] = {}
+        self._listeners = 0
+        self._task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Look at the store as long as the block runs."""
+        self._listeners += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._look_on())
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            if not self._listeners and self._task is not None:
+                task, self._task = self._task, None
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def of(self, name: str | None) -> bytes:
+        """Return a mark of a type's state, or of all of them, that is another one after each change."""
+        if name is not None:
+            return self._seen.get(name, b"")
+        return hashlib.blake2b(b"".join(self._seen.values()), digest_size=8).digest()
+
+    async def looked(self) -> None:
+        """Return when the store was looked at again."""
+        await self._turn.wait()
+
+    async def _look_on(self) -> None:
+        while True:
+            begun = time.monotonic()
+            with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
+                counts = await self._service.counts()
+                self._seen = {
+                    shown(type): hashlib.blake2b(repr(each).encode(), digest_size=8).digest()
+                    for type, each in counts.items()
+                }
+            turn, self._turn = self._turn, asyncio.Event()
+            turn.set()
+            await asyncio.sleep(max(LEAST, (time.monotonic() - begun) * _SHARE))
+
+
+async def live(visit: Visit, pulse: Pulse) -> Response:
+    """Return a stream of server-sent events: "changed" whenever the page that is open shows something old."""
+    of = visit.query.get("of", "types")
+    if of == "job":
+        type, id = visit.type(), visit.id()
+        news = _of_job(visit.service, type, id)
+    else:
+        name = shown(visit.type()) if of == "type" else None
+        tree = visit.service.supervision if of == "tree" else None
+        news = _of_types(pulse, name, tree)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    told = _told(news, visit.state.closing)
+    return StreamingResponse(_counted(visit, told), media_type="text/event-stream", headers=headers)
+
+
+async def _counted(visit: Visit, told: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    """Yield what is told, as one of the streams that the server and this client may have open."""
+    try:
+        with visit.state.open_streams.one(visit.request.state.client):
+            async with contextlib.aclosing(told):
+                async for each in told:
+                    yield each
+    except Refusal:  # too many are open: the page asks by itself
+        return
+
+
+async def _told(news: AsyncGenerator[bytes, None], closing: asyncio.Event) -> AsyncGenerator[bytes, None]:
+    """Yield news and signs of life, until the server ends."""
+    yield b"retry: 2000\n\n"
+    ending = asyncio.ensure_future(closing.wait())
+    coming: asyncio.Task[bytes] | None = None
+    try:
+        while not ending.done():
+            coming = coming or asyncio.ensure_future(_next(news))
+            waited: list[asyncio.Task[Any]] = [coming, ending]
+            await asyncio.wait(waited, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                return
+            if not coming.done():
+                yield ALIVE
+                continue
+            told, coming = coming.result(), None
+            if not told:
+                return
+            yield told
+    finally:
+        for task in (ending, coming):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, JobsError):
+                    await task
+        await news.aclose()
+
+
+async def _next(news: AsyncGenerator[bytes, None]) -> bytes:
+    """Return the next news; nothing where there will be none."""
+    return await anext(news, b"")
+
+
+async def _of_types(pulse: Pulse, name: str | None, tree: Callable[[], Any] | None) -> AsyncGenerator[bytes, None]:
+    def mark() -> bytes:
+        return pulse.of(name) + (b"" if tree is None else _shape(tree()))
+
+    async with pulse.listening():
+        await pulse.looked()
+        known = mark()
+        while True:
+            await pulse.looked()
+            if (now := mark()) != known:
+                known = now
+                yield CHANGED
+
+
+def _shape(node: dict[str, Any]) -> bytes:
+    """Return a mark of a supervisor tree, without how long its parts have run."""
+
+    def parts(node: dict[str, Any]) -> Any:
+        return (node.get("name"), node.get("state"), node.get("restarts"), [*map(parts, node.get("children", ()))])
+
+    return hashlib.blake2b(repr(parts(node)).encode(), digest_size=8).digest()
+
+
+async def _of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:
+    """Yield whenever a job has changed; one that has ended may be run again, so it is looked at from time to time."""
+    before: Any = None
+    while True:
+        try:
+            async with service.subscribe(type, id) as events:
+                async for event in events:
+                    now = (event.seq, event.state)
+                    # The first event of a subscription is the present state, which the page may have shown already.
+                    if (before is not None and now != before) or event.progress is not None:
+                        yield CHANGED
+                        await asyncio.sleep(LEAST / 2)
+                    before = now
+                    if event.state is JobState.REMOVED:
+                        return
+        except JobNotFound:
+            if before is not None:
+                yield CHANGED
+            return
+        except JobsError:  # no supervisor tree, or a store that cannot be reached now: the page asks by itself
+            return
+        await asyncio.sleep(2 * LEAST)

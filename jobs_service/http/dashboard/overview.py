@@ -1,0 +1,90 @@
+"""The first page: all types with their jobs by state, what happened to them lately, and what needs a look."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from jobs_service.http.dashboard import figures
+from jobs_service.http.dashboard.filters import STATES
+from jobs_service.http.dashboard.rendering import page
+from jobs_service.http.dashboard.visit import Visit, choice
+from jobs_service.model import JobType
+from jobs_service.model.counts import TypeCounts
+from jobs_service.names import shown
+
+TYPES_ON_A_PAGE: Final = 25
+
+
+async def overview(visit: Visit) -> Response:
+    """Return the page."""
+    window = choice(visit.query.get("window"), figures.WINDOWS)
+    sort = choice(visit.query.get("sort"), ("name", *STATES))
+    counts = await visit.service.counts()
+    wanted = visit.query.get("q", "").strip().lower()
+    found = [(type, each) for type, each in counts.items() if not wanted or wanted in shown(type).lower()]
+    found.sort(key=lambda item: shown(item[0]))
+    if sort != "name":
+        found.sort(key=lambda item: -getattr(item[1], sort))
+    number = _number(visit.query.get("page"))
+    begin = min((number - 1) * TYPES_ON_A_PAGE, max(len(found) - 1, 0) // TYPES_ON_A_PAGE * TYPES_ON_A_PAGE)
+    some = found[begin : begin + TYPES_ON_A_PAGE]
+    rows = await asyncio.gather(*(_row(visit, type, each, window) for type, each in some))
+    span = figures.SPANS[window]
+    attention = [
+        {
+            "state": state,
+            "word": word,
+            "type": row["name"],
+            "says": says,
+            "href": visit.url("/type", type_=row["type"], **query),
+        }
+        for row in rows
+        for state, word, says, query in figures.complaints(row["name"], row, span)
+    ]
+    context = {
+        "window": window,
+        "span": span,
+        "sort": sort,
+        "total_types": len(counts),
+        "figures": [(state, sum(getattr(each, state) for each in counts.values())) for state in STATES],
+        "figure_words": STATES,
+        "attention": attention[:12],
+        "rows": rows,
+        "found": len(found),
+        "first": begin + 1,
+        "last": begin + len(some),
+        "page": begin // TYPES_ON_A_PAGE + 1,
+        "more": begin + len(some) < len(found),
+    }
+    return page(visit, "overview.html", context, live={"of": "types"})
+
+
+async def _row(visit: Visit, type: JobType, counts: TypeCounts, window: str) -> dict[str, Any]:
+    service, name, span = visit.service, shown(type), figures.SPANS[window]
+    happened = await figures.lately(service, type, window, visit.now)
+    queue = await service.queue_state(type)
+    oldest = None
+    if queue.id is not None:
+        age = None if queue.ready_since is None else max(visit.now - queue.ready_since, 0.0)
+        oldest = {"id": queue.id, "age": age}
+    return {
+        "type": type,
+        "name": name,
+        "paused": queue.paused,
+        "counts": [(state, getattr(counts, state)) for state in STATES],
+        "ready": counts.ready,
+        "waiting": counts.ready + counts.scheduled,
+        "lately": happened,
+        "ended": figures.ended_chart(happened, name, span),
+        "waited": figures.waited_chart(happened, name, span),
+        "waited_text": figures.within(happened.waited, 95),
+        "oldest": oldest,
+        "oldest_age": None if oldest is None else oldest["age"],
+    }
+
+
+def _number(text: str | None) -> int:
+    return max(int(text), 1) if text and text.isdecimal() and text.isascii() and len(text) < 9 else 1

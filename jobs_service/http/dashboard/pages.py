@@ -1,0 +1,122 @@
+"""All pages with who may see them, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from jobs_service.errors import JobsError
+from jobs_service.http.dashboard import actions, bulk_pages, login, small_pages
+from jobs_service.http.dashboard.access import Refused
+from jobs_service.http.dashboard.bulk_actions import BulkActions
+from jobs_service.http.dashboard.errors import error_page, problem_page
+from jobs_service.http.dashboard.export import export
+from jobs_service.http.dashboard.failures import failures
+from jobs_service.http.dashboard.filters import BadFilter
+from jobs_service.http.dashboard.job_page import clone_page, download, job_page
+from jobs_service.http.dashboard.live import Pulse, live
+from jobs_service.http.dashboard.overview import overview
+from jobs_service.http.dashboard.processes import processes
+from jobs_service.http.dashboard.rendering import HERE, SECURITY
+from jobs_service.http.dashboard.type_page import type_page
+from jobs_service.http.dashboard.visit import BadAddress, Visit
+from jobs_service.http.refusals import Refusal
+
+Handle = Callable[[Visit], Awaitable[Response]]
+
+_STATIC: Final = {
+    "style.css": "text/css; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+
+class Dashboard:
+    """The pages of one server.
+
+    Args:
+        state: what the handlers of requests share.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._pulse = Pulse(state.service)
+        self._bulk = BulkActions(state.service)
+        state.service._lifecycle.before_leaving.append(self._bulk.close)
+
+    def routes(self) -> list[Route]:
+        """Return the routes of all pages."""
+        see, do = partial(self._route, "GET", "read"), partial(self._route, "POST", "write")
+        return [
+            see("/", overview),
+            see("/type", type_page),
+            see("/job", job_page),
+            see("/download", download),
+            see("/export", export),
+            see("/failures", failures),
+            see("/processes", processes),
+            see("/periodic", small_pages.periodic),
+            see("/supervision", small_pages.supervision),
+            see("/health", small_pages.health),
+            see("/bulk", bulk_pages.bulk_list),
+            see("/bulk/show", bulk_pages.bulk_show),
+            see("/live", lambda visit: live(visit, self._pulse)),
+            self._route("GET", "write", "/bulk/new", bulk_pages.bulk_new),
+            self._route("GET", "write", "/job/new", clone_page),
+            do("/bulk", lambda visit: bulk_pages.bulk_start(visit, self._bulk)),
+            do("/bulk/cancel", bulk_pages.bulk_cancel),
+            do("/job/act", actions.act_on_job),
+            do("/job/new", actions.add),
+            do("/type/act", actions.act_on_type),
+            do("/periodic/act", actions.tick),
+            self._route("POST", "nobody", "/preferences", actions.preferences),
+            self._route("GET", "nobody", "/login", login.login_page),
+            self._route("POST", "nobody", "/login", login.log_in),
+            self._route("POST", "nobody", "/logout", login.log_out),
+            self._route("GET", "nobody", "/static/environment.css", _environment),
+            self._route("GET", "nobody", "/static/{name}", _static),
+        ]
+
+    def _route(self, method: str, role: str, path: str, handle: Handle) -> Route:
+        async def answer(request: Request) -> Response:
+            visit = Visit(request, self._state)
+            try:
+                if not visit.role.has(role):
+                    if visit.role.role == "nobody" and method == "GET" and path != "/live":
+                        return RedirectResponse(visit.url("/login", next=visit.here), 303)
+                    raise Refused(f"this needs the role {role}; yours is {visit.role.role}")
+                if not visit.may(role) and role not in ("nobody", "read"):
+                    raise Refused("this server changes nothing: it was started with --read-only")
+                if not self._state.options.read_only:
+                    self._bulk.start()  # those that another process has left
+                return await handle(visit)
+            except Refusal as refusal:
+                return problem_page(visit, refusal.status, "That is not possible", refusal.detail)
+            except Refused as refused:
+                return problem_page(visit, 403, "That is not allowed", str(refused))
+            except BadAddress as error:
+                return problem_page(visit, 400, "The address is not complete", str(error))
+            except BadFilter as error:
+                return problem_page(visit, 422, "That cannot be looked for", str(error))
+            except JobsError as error:
+                return error_page(visit, error)
+
+        return Route(path, answer, methods=[method])
+
+
+async def _static(visit: Visit) -> Response:
+    name = visit.request.path_params["name"]
+    if name not in _STATIC:
+        return problem_page(visit, 404, "There is no such file", "The pages of this server need none of that name.")
+    headers = {**SECURITY, "Cache-Control": "public, max-age=86400"}
+    return FileResponse(HERE / "static" / name, media_type=_STATIC[name], headers=headers)
+
+
+async def _environment(visit: Visit) -> Response:
+    headers = {**SECURITY, "Cache-Control": "public, max-age=86400"}
+    return Response(visit.environment.css(), media_type="text/css; charset=utf-8", headers=headers)

@@ -1,0 +1,122 @@
+"""Times, durations, numbers and JSON as people read them. All of it is text; nothing here makes HTML."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from jobs_service.names import compact, printable
+from jobs_service.run_values import JobError, Progress
+
+_UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+
+
+def count(number: int) -> str:
+    """Return a number with a thin space between thousands."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def many(number: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in its two greatest units: 1 d 3 h, 12 min 5 s, 3.2 s, 40 ms; "" for None."""
+    if seconds is None:
+        return ""
+    seconds = max(seconds, 0.0)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{count(days)} d {hours} h" if hours else f"{count(days)} d"
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def period(seconds: float) -> str:
+    """Return a duration as it is typed: 1d, 1h30m, 2.5s."""
+    text = ""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        number, seconds = divmod(seconds, size)
+        text += f"{number:.0f}{unit}" if number else ""
+    return text + f"{seconds:g}s" if seconds or not text else text
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration that somebody typed: 90, 30s, 10m, 1h30m, 2d.
+
+    Raises:
+        ValueError: it is none; the message says what to write.
+    """
+    match = _DURATION.fullmatch(text)
+    seconds = math.inf
+    if _NUMBER.fullmatch(text):
+        seconds = float(text)
+    elif text and match is not None:
+        given = zip(match.groups(), _UNITS.values(), strict=True)
+        seconds = sum(float(number) * unit for number, unit in given if number)
+    if math.isinf(seconds):
+        raise ValueError(f"{brief(text, 40)} is no duration; write 90, 30s, 10m, 1h30m or 2d")
+    return seconds
+
+
+def at(seconds: float | None) -> datetime | None:
+    """Return a time of seconds since the epoch; None for None, and for what no calendar has."""
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def brief(text: str, most: int = 120) -> str:
+    """Return a text on one line, in at most so many characters."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def lines(text: str) -> str:
+    """Return a text of several lines without characters that a screen would act on."""
+    return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON value on several lines; integers stay exact, however long they are."""
+    return lines(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def on_one_line(value: Any, most: int = 160) -> str:
+    """Return a JSON value on one line, in at most so many characters; "" for None."""
+    return "" if value is None else brief(compact(value), most)
+
+
+def error_line(error: JobError, most: int = 200) -> str:
+    """Return how a run failed, on one line."""
+    return brief(f"{error.type}: {error.message}" if error.message else error.type, most)
+
+
+def progress_line(progress: Progress) -> str:
+    """Return how far a job has come, on one line."""
+    total = "" if progress.total is None else f" of {progress.total:g}"
+    message = f", {brief(progress.message, 80)}" if progress.message else ""
+    return f"{progress.done:g}{total}{message}"
+
+
+def share(progress: Progress) -> float | None:
+    """Return which part of its work a job has done, 0 to 1; None when nobody knows."""
+    if not progress.total or progress.total < 0:
+        return None
+    return min(max(progress.done / progress.total, 0.0), 1.0)

@@ -1,0 +1,98 @@
+"""A type: its jobs by state, the jobs that match a filter, how long they wait and run, and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from jobs_service.errors import NoTypeTimeout
+from jobs_service.http.dashboard import figures, jobs
+from jobs_service.http.dashboard.errors import problem_page
+from jobs_service.http.dashboard.filters import FIELDS, STATES, BadFilter, Filter
+from jobs_service.http.dashboard.rendering import page
+from jobs_service.http.dashboard.visit import Visit, choice
+from jobs_service.model.counts import TypeCounts
+from jobs_service.names import shown
+
+CHART: Final = {"width": 720.0, "height": 148.0}
+
+
+async def type_page(visit: Visit) -> Response:
+    """Return the page."""
+    type, service = visit.type(), visit.service
+    window = choice(visit.query.get("window"), figures.WINDOWS)
+    newest_first = visit.query.get("order", "newest") == "newest"
+    problem = ""
+    try:
+        wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
+    except BadFilter as error:
+        wanted, problem = Filter(), str(error)
+    try:
+        timeout: float | None = await service.get_type_timeout(type)
+    except NoTypeTimeout:
+        timeout = None
+    counted, happened, queue, retention, found = await asyncio.gather(
+        service.counts(type),
+        figures.lately(service, type, window, visit.now),
+        service.queue_state(type),
+        service.get_retention(type),
+        jobs.find(service, type, wanted, after=visit.query.get("after") or None, newest_first=newest_first),
+    )
+    counts = next(iter(counted.values()), TypeCounts())
+    if timeout is None and not counts.jobs and not any(_values(counts)):
+        return problem_page(
+            visit,
+            404,
+            "There is no such type",
+            f"Nothing is known of a type {shown(type)}. It may have been removed, or its name is written another way.",
+        )
+    name, span = shown(type), figures.SPANS[window]
+    query = wanted.to_dict()
+    context = {
+        "type": type,
+        "name": name,
+        "timeout": timeout,
+        "paused": queue.paused,
+        "retention": retention,
+        "window": window,
+        "span": span,
+        "figures": [(state, getattr(counts, state)) for state in STATES],
+        "counts": counts,
+        "lately": happened,
+        "ended": figures.ended_chart(happened, name, span, **CHART),
+        "waited": figures.waited_chart(happened, name, span, **CHART),
+        "added": figures.added_chart(happened, name, span, **CHART),
+        "times": _times(counts, happened),
+        "queue": queue,
+        "filter": wanted,
+        "filters": {each: visit.query.get(each, "") for each in FIELDS if each != "data"},
+        "data_tests": [*wanted.data, ""],
+        "problem": problem,
+        "is_filtered": bool(query) and set(query) != {"state"},
+        "rows": [jobs.row(job, visit.now) for job in found.jobs],
+        "found": found,
+        "newest_first": newest_first,
+        "matching": {"type_": type, **query},
+        "now": visit.now,
+        "state_names": STATES,
+    }
+    return page(visit, "type.html", context, live={"of": "type", "type_": type})
+
+
+def _values(counts: TypeCounts) -> list[int]:
+    return [getattr(counts.totals, name) for name in counts.totals.__slots__]
+
+
+def _times(counts: TypeCounts, happened: figures.Lately) -> list[dict[str, Any]]:
+    """Return percentiles of waiting and running: lately, and since the type was made."""
+    rows = []
+    for what, recent, ever in (
+        ("Waited for a slot", happened.waited, counts.waited),
+        ("Ran", happened.ran, counts.ran),
+    ):
+        rows.append(
+            {"what": what, "recent": dict(figures.percentiles(recent)), "ever": dict(figures.percentiles(ever))}
+        )
+    return rows

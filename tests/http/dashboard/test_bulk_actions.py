@@ -1,0 +1,185 @@
+"""Bulk actions: counted, confirmed, run on the server, canceled, and gone on with after their process has died."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs_service import Job, JobError, JobsService, Outcome
+from jobs_service.http.dashboard import bulk_actions
+from jobs_service.http.dashboard.bulk_actions import BulkActions, count
+from jobs_service.http.dashboard.filters import Filter
+from tests.http.dashboard.support import text
+from tests.http.support import served
+
+
+async def fail(jobs: JobsService, number: int, type: Any = "email") -> None:
+    """Add jobs that have failed, every second one with another error."""
+    await jobs.set_type_timeout(type, 60)
+    for at in range(number):
+        await jobs.add(type, f"{at:04}", {"n": at})
+        job = await jobs.accept(type)
+        assert job is not None
+        error = JobError("TimeoutError" if at % 2 else "KeyError", f"number {at}")
+        await job.finish(outcome=Outcome.FAILED, error=error)
+
+
+async def ended(jobs: JobsService, id: Any) -> Job:
+    await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=30)
+    return await jobs.get(bulk_actions.TYPE, id)
+
+
+def id_of(answer: httpx.Response) -> str:
+    assert answer.status_code == 303, answer.text
+    return str(httpx.URL(answer.headers["location"]).params["id"])
+
+
+async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 10)
+        await jobs.add("email", "waits", None)
+        page = await client.get("/bulk/new?type=email&action=resubmit&state=failed&error=TimeoutError")
+        assert "Retry 5 jobs?" in text(page.text)
+        assert (await jobs.counts("email"))["email"].failed == 10
+        form = {"type": "email", "action": "resubmit", "state": "failed", "error": "TimeoutError"}
+        id = id_of(await client.post("/bulk", data=form))
+        job = await ended(jobs, id)
+        assert job.result == {"read": 10, "matched": 5, "changed": 5}
+        counts = (await jobs.counts("email"))["email"]
+        assert (counts.failed, counts.ready) == (5, 6)
+        said = text((await client.get(f"/bulk/show?id={id}")).text)
+        assert "changed 5" in said
+        assert "failed with a TimeoutError" in said
+        assert "Retry succeeded email" in text((await client.get("/bulk")).text)
+
+
+async def test_a_number_that_the_store_knows_is_read_nowhere() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 3)
+        assert await count(jobs, "email", Filter(state="failed")) == bulk_actions.Counted(3, 0, True)
+        page = text((await client.get("/bulk/new?type=email&action=remove")).text)
+        assert "Remove 3 jobs?" in page
+
+
+async def test_without_a_state_a_retry_is_about_failed_jobs() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 2)
+        await jobs.add("email", "waits")
+        page = text((await client.get("/bulk/new?type=email&action=resubmit")).text)
+        assert "Retry 2 jobs?" in page
+        assert "this is about failed jobs" in page
+
+
+async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_actions, "MOST_COUNTED", 20)
+    monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 10)
+    async with served() as (jobs, client):
+        await fail(jobs, 30)
+        page = text((await client.get("/bulk/new?type=email&action=remove&error=KeyError")).text)
+        assert "Remove more than 10 jobs?" in page
+        assert "Count them first" in page
+        id = id_of(await client.post("/bulk", data={"type": "email", "action": "count", "error": "KeyError"}))
+        assert (await ended(jobs, id)).result == {"read": 30, "matched": 15, "changed": 0}
+        assert (await jobs.counts("email"))["email"].failed == 30
+
+
+async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 4)
+        bulk = BulkActions(jobs)
+        monkeypatch.setattr(bulk, "start", lambda: None)
+        id = await bulk.add("remove", "email", Filter(state="failed"), "ada")
+        await jobs.resubmit("email", "0001")
+        job = await jobs.accept("email")
+        assert job is not None
+        await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "again"))
+        await jobs.resubmit("email", "0002")
+        monkeypatch.undo()
+        bulk.start()
+        assert (await ended(jobs, id)).result["changed"] == 2
+        await bulk.close()
+        assert {job.id async for job in jobs.list("email")} == {"0001", "0002"}
+
+
+async def test_canceled_it_ends_and_what_it_has_done_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
+    async with served() as (jobs, client):
+        await fail(jobs, 20)
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        page = jobs.page
+
+        async def slow(type: Any, **more: Any) -> Any:
+            if type == "email" and more.get("after"):
+                begun.set()
+                await go_on.wait()
+            return await page(type, **more)
+
+        monkeypatch.setattr(jobs, "page", slow)
+        id = id_of(await client.post("/bulk", data={"type": "email", "action": "remove", "state": "failed"}))
+        await begun.wait()
+        answer = await client.post("/bulk/cancel", data={"id": id})
+        assert answer.headers["location"].endswith("said=stopping")
+        go_on.set()
+        job = await ended(jobs, id)
+        assert job.outcome is Outcome.CANCELED
+        assert 5 <= job.result["changed"] < 20
+        assert (await jobs.counts("email"))["email"].failed == 20 - job.result["changed"]
+
+
+async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 20)
+        first = BulkActions(jobs)
+        reads = 0
+        page = jobs.page
+        stuck = asyncio.Event()
+
+        async def stops(type: Any, **more: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            if reads == 3:
+                stuck.set()
+                await asyncio.Event().wait()
+            return await page(type, **more)
+
+        monkeypatch.setattr(jobs, "page", stops)
+        id = await first.add("remove", "email", Filter(state="failed"), "")
+        await stuck.wait()
+        await first.close()
+        monkeypatch.undo()
+        monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
+        second = BulkActions(jobs)
+        second.start()
+        job = await ended(jobs, id)
+        await second.close()
+        assert job.result == {"read": 20, "matched": 20, "changed": 20}
+        assert (await jobs.counts("email"))["email"].jobs == 0
+
+
+async def test_running_jobs_are_asked_to_end_and_finished_ones_are_left_when_all_are_canceled() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 1)
+        await jobs.add("email", "runs")
+        running = await jobs.accept("email")
+        assert running is not None
+        await jobs.add("email", "waits")
+        id = id_of(await client.post("/bulk", data={"type": "email", "action": "cancel"}))
+        assert (await ended(jobs, id)).result["changed"] == 2
+        assert (await jobs.get("email", "runs")).cancel
+        assert {job.id async for job in jobs.list("email")} == {"0000", "runs"}
+
+
+async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 1)
+        bulk = BulkActions(jobs)
+        id = await bulk.add("remove", "email", Filter(state="failed"), "")
+        await ended(jobs, id)
+        await jobs.add(bulk_actions.TYPE, "odd", {"action": "remove", "type": "json:[", "filter": {}, "asked": 0})
+        job = await ended(jobs, "odd")
+        assert job.outcome is Outcome.FAILED
+        await jobs.add(bulk_actions.TYPE, "none", None)
+        assert (await ended(jobs, "none")).outcome is Outcome.FAILED
+        await bulk.close()

@@ -1,0 +1,63 @@
+"""Which jobs a filter means."""
+
+from typing import Any
+
+import pytest
+
+from jobs_service import Job, JobError, JobsService, Outcome
+from jobs_service.http.dashboard.filters import BadFilter, Filter
+
+
+async def a_failed_job(data: Any) -> Job:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "welcome-7", data)
+        running = await jobs.accept("email")
+        assert running is not None
+        return await running.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "No answer within 3 s"))
+
+
+@pytest.mark.parametrize(
+    ("given", "holds"),
+    [
+        ({}, True),
+        ({"state": "failed"}, True),
+        ({"state": "ready"}, False),
+        ({"prefix": "welcome-"}, True),
+        ({"prefix": "elcome"}, False),
+        ({"error": "TimeoutError"}, True),
+        ({"error": "Timeout"}, False),
+        ({"text": "no ANSWER"}, True),
+        ({"text": "mailbox"}, False),
+        ({"worker": ":"}, True),
+        ({"worker": "elsewhere:1"}, False),
+        ({"older": "1h"}, False),
+        ({"younger": "1h"}, True),
+        ({"attempts": "1"}, True),
+        ({"attempts": "2"}, False),
+        ({"data": ["to.name=ada"]}, True),
+        ({"data": ["to.name=bob"]}, False),
+        ({"data": ["to.name~AD"]}, True),
+        ({"data": ["n=9007199254740993"]}, True),
+        ({"data": ["n=9007199254740992"]}, False),
+        ({"data": ["list.1=b"]}, True),
+        ({"data": ["list.9=b"]}, False),
+        ({"data": ["nothing=null"]}, True),
+        ({"data": ["missing=null"]}, False),
+        ({"state": "failed", "text": "answer", "data": ["to.name=ada", "list.0=a"]}, True),
+    ],
+)
+async def test_all_that_is_given_has_to_hold(given: dict[str, Any], holds: bool) -> None:
+    data = {"to": {"name": "ada"}, "n": 2**53 + 1, "list": ["a", "b"], "nothing": None}
+    job = await a_failed_job(data)
+    found = Filter.from_dict(given)
+    assert found.holds(job, job.history[0].at + 60) is holds
+    assert Filter.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    "given", [{"state": "odd"}, {"older": "soon"}, {"attempts": "many"}, {"attempts": "-1"}, {"data": ["nosign"]}]
+)
+def test_what_is_no_filter_says_so(given: dict[str, Any]) -> None:
+    with pytest.raises(BadFilter):
+        Filter.from_dict(given)

@@ -1,0 +1,134 @@
+"""Open pages are told when what they show has changed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from jobs_service import JobsService
+from jobs_service.http.dashboard import live
+from jobs_service.http.dashboard.live import CHANGED, Pulse
+from jobs_service.http.dashboard.visit import Visit
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LEAST", 0.01)
+    monkeypatch.setattr(live, "_SHARE", 0)
+
+
+async def changes(jobs: JobsService, pulse: Pulse, **query: str) -> AsyncIterator[bytes]:
+    """Return the stream of a page."""
+    from starlette.requests import Request
+
+    from jobs_service.http.state import State
+
+    state = State(jobs)
+    text = "&".join(f"{name}={value}" for name, value in query.items()).encode()
+    scope = {"type": "http", "method": "GET", "path": "/live", "query_string": text, "headers": []}
+    scope["state"] = cast(Any, {"who": None, "client": "127.0.0.1"})
+    response = await live.live(Visit(Request(scope), state), pulse)
+    return cast(AsyncIterator[bytes], cast(Any, response).body_iterator)
+
+
+async def until_changed(stream: AsyncIterator[bytes]) -> None:
+    async with asyncio.timeout(20):
+        async for told in stream:
+            if told == CHANGED:
+                return
+    raise AssertionError("the stream has ended")
+
+
+async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 60)
+        pulse = Pulse(jobs)
+        stream = await changes(jobs, pulse, of="types")
+        told = asyncio.create_task(until_changed(stream))
+        await pulse_has_looked(pulse)
+        await jobs.add("email", "one")
+        await told
+        await cast(Any, stream).aclose()
+        assert pulse._task is None
+
+
+async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_type_timeout("other", 60)
+        pulse = Pulse(jobs)
+        stream = await changes(jobs, pulse, of="type", type="email")
+        told = asyncio.create_task(until_changed(stream))
+        await pulse_has_looked(pulse)
+        await jobs.add("other", "one")
+        await pulse_has_looked(pulse)
+        await pulse_has_looked(pulse)
+        assert not told.done()
+        await jobs.pause("email")
+        await jobs.add("email", "one")
+        await told
+        await cast(Any, stream).aclose()
+
+
+async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "one")
+        stream = await changes(jobs, Pulse(jobs), of="job", type="email", id="one")
+        told = asyncio.create_task(until_changed(stream))
+        job = await jobs.accept("email")
+        assert job is not None
+        await job.progress(1, 2)
+        await told
+        told = asyncio.create_task(until_changed(stream))
+        await job.finish()
+        await told
+        await cast(Any, stream).aclose()
+
+
+async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 60)
+        pulse = Pulse(jobs)
+        looks = 0
+        counts = jobs.counts
+
+        async def counted(*args: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return await counts(*args)
+
+        monkeypatch.setattr(jobs, "counts", counted)
+        streams = [await changes(jobs, pulse, of="types") for _ in range(50)]
+        told = [asyncio.create_task(until_changed(stream)) for stream in streams]
+        await pulse_has_looked(pulse)
+        before = looks
+        await jobs.add("email", "one")
+        await asyncio.gather(*told)
+        assert looks - before < 50
+        for stream in streams:
+            await cast(Any, stream).aclose()
+
+
+async def test_a_server_that_ends_ends_the_stream() -> None:
+    async with JobsService("memory:") as jobs:
+        told = [each async for each in live._told(_never(), cast(Any, SimpleNamespace(wait=_at_once)))]
+        assert told == [b"retry: 2000\n\n"]
+        assert jobs.store.is_open
+
+
+async def _never() -> Any:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def _at_once() -> None:
+    return
+
+
+async def pulse_has_looked(pulse: Pulse) -> None:
+    """Return when the store has been looked at from now on."""
+    for _ in range(2):
+        await pulse.looked()
