@@ -9,8 +9,10 @@ from starlette.responses import Response
 from jobs_service.errors import JobsError
 from jobs_service.http import forms, gate
 from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Identity, Role
 
+_PROMETHEUS = "text/plain"
 _READY_WITHIN = 1.0
 """Seconds in which the store must answer."""
 
@@ -54,3 +56,12 @@ async def me(call: Call) -> Response:
 @endpoint("GET", "/v1/supervision", Role.READ, "The supervisor tree", answers={200: forms.TreeForm})
 async def supervision(call: Call) -> Response:
     return answer(call.service.supervision())
+
+
+@endpoint("GET", "/metrics", Role.READ, "Metrics for Prometheus", media={_PROMETHEUS: "Prometheus' text format"})
+async def metrics(call: Call) -> Response:
+    try:
+        from jobs_service.metrics import CONTENT_TYPE, text
+    except JobsError as error:  # the extra is not installed
+        raise Refusal("not-found", str(error)) from None
+    return Response(await text(call.service), media_type=CONTENT_TYPE)
