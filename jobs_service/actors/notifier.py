@@ -2,8 +2,8 @@
 
 It is told that the type had activity (by its type monitor) or that there are new subscriptions (by the hub), and then
 looks: reads which jobs have changed since its last look (see `layer/changes.py`), and the records of those that are
-subscribed to; at first, and when it is too far behind, the records of all subscribed jobs. Looks follow each other, so
-that no subscriber is told something older after something newer.
+subscribed to; at first, when it is too far behind, and while they are few, the records of all subscribed jobs. Looks
+follow each other, so that no subscriber is told something older after something newer.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from jobs_service.supervision import Actor
 T = TypeVar("T")
 
 _LOOK: Final = "look"
+_FEW: Final = 8
+"""Subscribed jobs that are read at every look: that costs less than asking which of them have changed (0.1 of 0.4 ms
+from a finish to its event on the embedded store), and less for those who change them: nothing is written for it."""
+
 _CHANGES_PAGE: Final = 1000
 _FIRST_BATCH: Final = 100
 _LARGEST_READ: Final = 4_000_000
@@ -89,9 +93,11 @@ class Notifier(Actor):
         self._asked = False
         began = self._time()
         fresh = self._hub.take_fresh(self._keys)
-        if not self._hub.targets(self._keys):
-            # Whoever subscribes next begins anew: what happens until then concerns nobody.
+        wanted = self._hub.targets(self._keys)
+        if len(wanted) <= _FEW:
+            # Whoever follows changes after that begins anew: all that is subscribed to by then is read.
             self._position = None
+            await self._look_at([*wanted])
         elif self._position is None or not await self._look_at_changes():
             await self._look_at_all()
         else:
