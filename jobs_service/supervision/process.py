@@ -1,4 +1,4 @@
-"""The life of one task under supervision: started, running, asked to stop, ended; and who is told.
+"""The life of one task under supervision: started, running, asked to stop, ended; and callbacks for its end.
 
 Actors and supervisors are both processes, in Erlang's sense of the word.
 """
@@ -18,9 +18,9 @@ log = EventLog("jobs_service.supervision")
 
 
 class Process(ABC):
-    """One task with a name and a state, which begins once, ends once and tells whoever asked why it ended.
+    """One task with a name and a state, which begins once, ends once and calls back with the cause of its end.
 
-    Whoever starts a process owns it and must see it end, also when canceled: supervisors and `run_tree` do.
+    The code that starts a process owns it and must wait for its end, also when canceled: supervisors and `run_tree` do.
 
     Attributes:
         name: for people, and unique among the children of one supervisor.

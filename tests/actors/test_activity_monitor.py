@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import StoreUnavailable
-from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
+from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor
 from jobs_service.actors.context import Context
 from jobs_service.actors.sampler import Sampler
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
@@ -519,7 +519,7 @@ async def test_a_changed_timeout_that_it_is_told_of_counts_at_once() -> None:
             async with monitored(context) as monitor:
                 await asyncio.sleep(1)
                 await set_timeout(context, "t", 1)
-                monitor.cast(LOOK_AGAIN)
+                monitor.cast(CHECK_TIMEOUT)
                 await asyncio.sleep(0.99)
                 assert not named(events, "jobs_lost")
                 await asyncio.sleep(1.51)
