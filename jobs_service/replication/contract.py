@@ -143,8 +143,12 @@ class Database(Protocol):
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
         """Which of these revisions, by the id of their document, the database lacks."""
 
-    async def bulk_get(self, wanted: Sequence[tuple[str, str, Sequence[str]]]) -> list[list[Document | Refusal]]:
-        """Documents by (id, revision, ancestors at the target), without the bytes of attachments (stubs), in order.
+    async def bulk_get(
+        self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
+    ) -> list[list[Document | Refusal]]:
+        """Documents by (id, revision, ancestors at the target), in order.
+
+        Attachments are stubs; if `inline`, those that are in none of the ancestors have their bytes as `data`.
 
         Raises `NotSupported` where the server has no such request, `TooLarge` when the answer is beyond the bound in
         bytes that this database was made with: ask for fewer.

@@ -157,10 +157,14 @@ class HttpDatabase:
             found[id] = Missing(tuple(form.get("missing", ())), tuple(form.get("possible_ancestors", ())))
         return found
 
-    async def bulk_get(self, wanted: Sequence[tuple[str, str, Sequence[str]]]) -> list[list[Document | Refusal]]:
+    async def bulk_get(
+        self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
+    ) -> list[list[Document | Refusal]]:
         """Documents in one answer."""
         docs = [{"id": id, "rev": rev} | ({"atts_since": list(since)} if since else {}) for id, rev, since in wanted]
-        query = [("revs", "true"), ("latest", "true"), ("attachments", "false")]
+        query = [("revs", "true"), ("latest", "true"), ("attachments", "true" if inline else "false")]
+        if not inline:
+            query.append(("att_encoding_info", "true"))
         answer = await self._post("/_bulk_get", encoded({"docs": docs}), query, most=self._most_answer)
         if answer.status in (400, 404, 405, 415, 501):
             if self._is_gone(answer):

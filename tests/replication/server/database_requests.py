@@ -198,7 +198,8 @@ async def bulk_get(asked: "Asked", database: StoredDatabase) -> Result:
                 docs.append({"error": {"id": id, "rev": each, "error": error, "reason": "as the test wants it"}})
             elif there:
                 since = wanted.get("atts_since", ())
-                form = document_form(document, each, revs=query.get("revs") == "true", inline=inline, since=since)
+                with_revs, told = query.get("revs") == "true", "att_encoding_info" in query
+                form = document_form(document, each, revs=with_revs, inline=inline, since=since, encoding_info=told)
                 docs.append({"ok": form})
             elif oddities.bulk_get_missing_form:
                 docs.append({"missing": each})
@@ -244,6 +245,10 @@ def check(asked: "Asked", form: dict[str, Any]) -> None:
         plain = {key: value for key, value in form.items() if key not in ("_attachments", "_revisions")}
         if len(json.dumps(plain)) > limit:
             raise Refused(413, "document_too_large", id)
+    most = asked.server.oddities.max_attachment
+    for name, attachment in form.get("_attachments", {}).items():
+        if most is not None and len(base64.b64decode(attachment.get("data", ""))) > most:
+            raise Refused(413, "attachment_too_large", name)
 
 
 def forbidden(asked: "Asked", form: dict[str, Any]) -> str | None:
