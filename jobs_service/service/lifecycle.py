@@ -16,7 +16,7 @@ from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.service.tree import ServiceTree
 from jobs_service.service.waiting_workers import WaitingWorkers
 from jobs_service.settings import log_unknown_variables
-from jobs_service.supervision import through_cancellation
+from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from jobs_service.log import EventLog
 from jobs_service.supervision.errors import ActorStopped, Killed
 from jobs_service.supervision.tree import Kind, Node, State
+from jobs_service.uncancelable import wait_until
 
 log = EventLog("jobs_service.supervision")
 
@@ -214,10 +215,10 @@ async def stop_in_order(processes: Iterable[Process]) -> asyncio.CancelledError 
     """
     canceled = None
     for process in processes:
-        process.request_stop()
-        while process.is_alive:
-            try:
-                await process.ended()
-            except asyncio.CancelledError as error:
-                canceled = error
+        canceled = await _stop(process) or canceled
     return canceled
+
+
+async def _stop(process: Process) -> asyncio.CancelledError | None:
+    process.request_stop()
+    return await wait_until(lambda: not process.is_alive, process.ended)

@@ -28,7 +28,7 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
 )
-from jobs_service.store.calls import open_loop, outlast
+from jobs_service.store.calls import open_loop
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import copy_environment
 from jobs_service.store.lmdb.process_locks import ProcessLocks
@@ -37,6 +37,7 @@ from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.thread_calls import Deadlines, Request
 from jobs_service.store.lmdb.watches import Watches
 from jobs_service.store.lmdb.writer import Writer
+from jobs_service.uncancelable import outlast
 
 T = TypeVar("T")
 
@@ -134,15 +135,15 @@ class LmdbStore(Writer, Reader, Store):
         canceled = await outlast(self._copying, seconds)
         self._reads.put(None)
         self._writes.put(None)
-        canceled |= await outlast([self._ended], seconds)
+        canceled = await outlast([self._ended], seconds) or canceled
         if self._ended.done():
             self._writer.join()
         self._write_deadlines.stop()
         self._read_deadlines.stop()
         for watch in self._watches.take_all():
             watch.fire(StoreError(f"store {self.address} was closed"))
-        if canceled:
-            raise asyncio.CancelledError
+        if canceled is not None:
+            raise canceled
 
     async def prefix(self) -> bytes:
         packed: bytes = fdb.tuple.pack(("jobs_service",))
