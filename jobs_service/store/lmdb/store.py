@@ -16,7 +16,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-import fdb.tuple
 import lmdb
 
 from jobs_service.errors import StoreError, StoreUnavailable
@@ -144,10 +143,6 @@ class LmdbStore(Writer, Reader, Store):
             watch.fire(StoreError(f"store {self.address} was closed"))
         if canceled is not None:
             raise canceled
-
-    async def prefix(self) -> bytes:
-        packed: bytes = fdb.tuple.pack(("jobs_service",))
-        return packed
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         loop = self._usable()

@@ -8,8 +8,6 @@ from contextvars import Context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-import fdb.tuple
-
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -99,10 +97,6 @@ class SimulatedStore(Store):
         self.cluster.drop_watches(self, f"store {self.address} was closed")
         if canceled is not None:
             raise canceled
-
-    async def prefix(self) -> bytes:
-        packed: bytes = fdb.tuple.pack(("jobs_service",))
-        return packed
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         return await self._call(self._transact(function, abandoned))
