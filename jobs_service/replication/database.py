@@ -1,5 +1,6 @@
 """A database behind CouchDB's HTTP protocol: what the pipeline asks of it, as requests."""
 
+import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -9,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from jobs_service.replication.bulk_answers import assigned, refusal_of
-from jobs_service.replication.changes_feed import PAGE, feed_request, lines_of, page_of
+from jobs_service.replication.changes_feed import PAGE, feed_request, lines_of, page_of, rows_of
 from jobs_service.replication.contract import (
     Change,
     ChangesFeed,
@@ -121,14 +122,19 @@ class HttpDatabase:
 
     async def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
         """The rows after `since`."""
-        if feed.continuous:
-            method, query, body = feed_request(since, feed, feed.limit)
+        if feed.limit is None and feed.until is None:
+            method, query, body = feed_request(since, feed, None)
             silent = _SILENT_BEATS * feed.heartbeat
-            async with self._http.stream(method, "/_changes", query=query, body=body, read_timeout=silent) as stream:
-                await self._expect(stream, method, "/_changes")
-                async for row in lines_of(stream.chunks):
-                    yield row
-            return
+            with contextlib.suppress(
+                TooLarge
+            ):  # a server that writes the whole feed as one line must be asked for parts
+                async with self._http.stream(
+                    method, "/_changes", query=query, body=body, read_timeout=silent
+                ) as stream:
+                    await self._expect(stream, method, "/_changes")
+                    async for row in (lines_of if feed.continuous else rows_of)(stream.chunks):
+                        yield row
+                return
         left = feed.limit
         while True:
             count = PAGE if left is None else min(PAGE, left)
@@ -140,7 +146,8 @@ class HttpDatabase:
             for row in rows:
                 yield row
             left = None if left is None else left - len(rows)
-            if len(rows) < count or left == 0:
+            is_there = feed.until is not None and type(end.last_seq) is int and end.last_seq >= feed.until
+            if len(rows) < count or left == 0 or is_there:
                 yield end
                 return
             since = end.last_seq

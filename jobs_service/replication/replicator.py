@@ -94,8 +94,10 @@ class Replicator:
             _QUEUED_BYTES * options.worker_processes,
             fills_batches=not options.continuous,
         )
-        reader = ChangesReader(self._source, queue, options, self._tally, through.seq)
+        assert self._source_info is not None
         assert self._target_info is not None
+        newest = self._source_info.update_seq
+        reader = ChangesReader(self._source, queue, options, self._tally, through.seq, newest)
         encoded = takes_encoded(self._target_info)
         pipeline = Pipeline(self._source, self._target, queue, through, options, self._tally, takes_encoded=encoded)
         try:

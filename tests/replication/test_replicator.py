@@ -62,6 +62,25 @@ class TestAfterwards:
         assert summary["no_changes"]
         assert target.databases["db"].documents == {}
 
+    @pytest.mark.parametrize("opaque", [True, False])
+    async def test_it_ends_however_fast_its_source_grows(self, opaque: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("jobs_service.replication.database.PAGE", 5)
+        async with Server(Oddities(opaque_sequences=opaque)) as source, Server() as target:
+            fill(source.database("db"), 30)
+            there = {*source.databases["db"].documents}
+
+            class Growing(list[str]):
+                def append(self, each: str) -> None:
+                    if "_changes" in each:
+                        for number in range(10):
+                            write_branch(source.database("db"), f"later {len(self)} {number}", 1, "x")
+                    super().append(each)
+
+            source.requests = Growing()
+            target.database("db")
+            await between(source, target).run()
+            assert there <= {*target.databases["db"].documents}
+
     async def test_a_second_run_reads_nothing_but_the_logs(self, source: Server, target: Server) -> None:
         fill(source.database("db"), 30, attachments=3)
         await between(source, target).run()

@@ -5,6 +5,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.replication.server.databases import Refused, StoredDatabase, StoredDocument
@@ -66,8 +67,11 @@ async def changes(asked: "Asked", database: StoredDatabase) -> Result:
     if feed == "continuous":
         return 200, _continuous(asked, database, since, limit, wanted), {"Content-Type": "application/json"}
     if feed == "longpoll":
-        while not any(wanted(document) for document in database.rows(since)) and not asked.server.closing.is_set():
-            await database.changed.wait()
+        seconds = int(query["timeout"]) / 1000 if "timeout" in query else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not any(map(wanted, database.rows(since))) and not asked.server.closing.is_set():
+                    await database.changed.wait()
     rows, last = _rows(asked, database, since, limit, wanted)
     end: dict[str, Any] = {"last_seq": shown(asked, last)}
     if asked.server.oddities.pending:
