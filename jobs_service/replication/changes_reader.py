@@ -7,11 +7,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
+from jobs_service.log import EventLog
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, EndOfChanges, Refusal, Seq
 from jobs_service.replication.errors import MaxBackoff, ReplicationError
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.tally import Tally
+
+log = EventLog("jobs_service.replication")
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before the feed is asked for again after an error; they double with each that follows."""
@@ -68,6 +71,7 @@ class ChangesReader:
             except ReplicationError as error:
                 if not error.transient or isinstance(error, MaxBackoff):
                     raise
+                log.info("feed_broken", source=self._source.masked, error=str(error))
                 if self._since != since:
                     pause, left = FIRST_PAUSE, self._options.retries_per_request
                     continue
@@ -77,6 +81,7 @@ class ChangesReader:
                     left -= 1
                     if self._options.continuous:
                         # Something in between may hold back what does not end.
+                        log.warning("feed_held_back", source=self._source.masked)
                         self._feed = replace(self._feed, continuous=False, longpoll=True)
             else:
                 if has_ended and not self._options.continuous:

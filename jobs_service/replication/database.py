@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from jobs_service.replication import revisions
 from jobs_service.replication.bulk_answers import assigned, refusal_of
 from jobs_service.replication.changes_feed import PAGE, feed_request, lines_of, page_of, rows_of
 from jobs_service.replication.contract import (
@@ -299,15 +300,19 @@ class HttpDatabase:
                 async for each in documents:
                     yield each
             return
-        body = b"".join([chunk async for chunk in stream.chunks])
-        answer = Answer(stream.status, stream.headers, body)
+        body = bytearray()
+        async for chunk in stream.chunks:
+            body += chunk
+            if len(body) > revisions.MOST_DOCUMENT:
+                raise TooLarge(f"the answer about document {id!r} has more than {revisions.MOST_DOCUMENT} bytes")
+        answer = Answer(stream.status, stream.headers, bytes(body))
         if stream.status == 404 and not self._is_gone(answer):
             for rev in revs:
                 yield Refusal(id, rev, "not_found", self._reason(answer), 404)
             return
         if stream.status != 200:
             raise self._error("GET", _path(id), answer)
-        for each in of_json(id, decoded(body), ancestors, partial(self._attachment, id)):
+        for each in of_json(id, decoded(answer.body), ancestors, partial(self._attachment, id)):
             yield each
 
     async def _attachment(self, id: str, name: str, rev: str, encoding: str | None) -> AsyncGenerator[bytes, None]:

@@ -52,6 +52,8 @@ class Pipeline:
         options: of the replication.
         tally: counts.
         takes_encoded: whether the target takes attachments as they are compressed.
+        leaves_missing: whether what the source tells of and does not give is skipped; otherwise it is an error, so
+            that it is asked for again another time.
     """
 
     def __init__(
@@ -64,10 +66,12 @@ class Pipeline:
         tally: Tally,
         *,
         takes_encoded: bool = True,
+        leaves_missing: bool = False,
     ) -> None:
         self._source = source
         self._target = target
         self._takes_encoded = takes_encoded
+        self._leaves_missing = leaves_missing
         self._queue = queue
         self._through = through
         self._options = options
@@ -227,7 +231,8 @@ class Pipeline:
                 if not missing:
                     return
                 if was_missing:
-                    raise RevisionMissing(f"the source has no revision {missing[0]} of document {id!r}")
+                    self._miss(id, missing)
+                    return
                 was_missing, ancestors = True, ()
                 await asyncio.sleep(MISSING_PAUSE)
             except MissingStub:
@@ -235,12 +240,29 @@ class Pipeline:
                     raise
                 ancestors = ()
                 await asyncio.sleep(MISSING_PAUSE)
+            except TooLarge as error:
+                await self._copy_apart(id, sorted(left), error, writer)
+                return
             except ReplicationError as error:
                 if not error.transient or not tries or isinstance(error, RevisionMissing | MaxBackoff):
                     raise
                 tries -= 1
                 await asyncio.sleep(pause)
                 pause *= 2
+
+    async def _copy_apart(self, id: str, revs: list[str], error: TooLarge, writer: DocumentWriter) -> None:
+        """Copy each revision alone of a document that is larger than what can be held, to find out which of them is."""
+        if len(revs) == 1:
+            self._tally.skip(Refusal(id, revs[0], "document_too_large", str(error)))
+            return
+        for rev in revs:
+            await self._copy_document(id, [Wanted(id, rev, ())], writer)
+
+    def _miss(self, id: str, revs: list[str]) -> None:
+        if not self._leaves_missing:
+            raise RevisionMissing(f"the source has no revision {revs[0]} of document {id!r}")
+        for rev in revs:
+            self._tally.skip(Refusal(id, rev, "not_found", "the source tells of it, and does not give it"))
 
     async def _read_document(
         self, id: str, left: set[str], ancestors: tuple[str, ...], writer: DocumentWriter
