@@ -246,6 +246,9 @@ async def wait_for_more(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | 
         unit, keys: of the type.
         max_priority: the largest priority that the caller takes, packed; None for any.
     """
+    if await unit.is_paused(keys):
+        # Jobs may be ready in any number: none is to be looked for before the type is resumed, which fires the watch.
+        return EmptyQueue(unit.transaction.watch(keys.watch_pending), None)
     now = unit.now
     run_at = await next_scheduled(unit.transaction.snapshot, keys)
     # A due job that was not taken has too large a priority: the caller would wake for it at once, for ever.
