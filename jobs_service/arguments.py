@@ -1,4 +1,4 @@
-"""What callers give as arguments, checked: numbers, times, rules and words. Each refusal says what is allowed.
+"""Checks of callers' arguments: numbers, times, rules and words. The message of each refusal says what is allowed.
 
 Objects of subclasses, such as members of an IntEnum, are taken as the plain values that they are. Types, ids and
 priorities are checked where they are encoded (`layer/key_parts.py`), and so is data (`json_data.py`).
@@ -163,7 +163,7 @@ def check_force(force: Any) -> bool:
 
 
 def check_if_exists(if_exists: Any) -> IfExists:
-    """Return what is to be done with a job that exists already."""
+    """Return the rule for a job that exists already."""
     for rule in IF_EXISTS:
         if isinstance(if_exists, str) and rule == if_exists:
             return rule

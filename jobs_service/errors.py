@@ -224,7 +224,7 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
     brief.maxtuple = brief.maxlist = brief.maxdict = brief.maxset = brief.maxfrozenset = 20
     brief.maxstring = brief.maxlong = brief.maxother = most
     try:
-        # Of what may be long only the beginning is looked at.
+        # Of a long value only the beginning is converted to text.
         text = brief.repr(value[: most + 1] if isinstance(value, bytes) else value)
         return in_one_line(text, most)
     except Exception:  # an integer of too many digits, nesting too deep, a __repr__ that fails
@@ -255,7 +255,7 @@ def in_one_line(text: str, most: int) -> str:
 
 
 def meant(name: Any, known: Iterable[str]) -> str:
-    """Return what may have been meant by a name that there is not, as the end of a message."""
+    """Return the known names nearest to an unknown one, as the end of a message."""
     names = [*known]
     close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     if close:
@@ -264,14 +264,14 @@ def meant(name: Any, known: Iterable[str]) -> str:
 
 
 def _seconds(what: str, value: object) -> float:
-    """Return seconds to wait if one can wait so long."""
+    """Return a wait in seconds, checked."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_WAIT:
         raise InvalidJob(f"{what}={shown(value)}): allowed are seconds from 0 to {_LONGEST_WAIT:.0f}")
     return float(value)
 
 
 def _text(what: str, value: object) -> str:
-    """Return what an exception is to say if it is a text."""
+    """Return the text of an exception, checked."""
     if not isinstance(value, str):
         raise InvalidJob(f"{what}={shown(value)}): {a_kind_of(value)}; allowed is str")
     return value

@@ -1,4 +1,4 @@
-"""Types, ids, times and what is told of runs as data that every JSON encoder takes."""
+"""Types, ids, times, errors and progress as plain data that every JSON encoder takes."""
 
 from __future__ import annotations
 

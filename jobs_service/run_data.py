@@ -63,7 +63,7 @@ _ENDS_ROW: Final = frozenset({HistoryKind.ADDED, HistoryKind.STOPPED, HistoryKin
 
 _CRASHED: Final = HistoryKind.CRASHED
 _KINDS: Final = tuple(HistoryKind)
-"""What an event's kind is packed as: its place here."""
+"""The kinds by their packed number, which is their index here."""
 
 
 # Changing the packed form
@@ -95,7 +95,7 @@ def with_event(
         kind: what happened.
         now: seconds since the epoch.
         detail: cut to 255 bytes.
-        attempts: to be added to the number of attempts, which stays within 0 and 65,535.
+        attempts: added to the number of attempts, which stays within 0 and 65,535.
         most: events that are kept; None for as many as there are, and MAX_HISTORY at least.
         crashes: how many runs have crashed in a row, when one has; None for one more than before.
 
@@ -149,7 +149,7 @@ def with_details(run_data: bytes, change: Callable[[str], str]) -> bytes:
 
 
 def without_history(run_data: bytes) -> bytes:
-    """Return the run data with an empty history: what gives way when a record grows too large."""
+    """Return the run data with an empty history, which is dropped first when a record grows too large."""
     bits, attempts, _, size, expires = _head(run_data)
     return _HEAD.pack(bits, attempts, 0, 0, expires) + run_data[HEAD_BYTES + size :]
 
@@ -161,7 +161,7 @@ def of_values(attempts: int, crashes: int, history: Sequence[HistoryEvent], expi
     return _HEAD.pack(crashes << _CRASHES_SHIFT, attempts, len(history), len(packed), at) + packed
 
 
-# Looking into it
+# Reading the packed form
 
 
 def attempts_of(run_data: bytes) -> int:
@@ -186,7 +186,7 @@ def expires_at(run_data: bytes) -> float | None:
 
 
 def size_of_history(run_data: bytes) -> int:
-    """Return the bytes that the history takes."""
+    """Return the bytes of the history."""
     return int.from_bytes(run_data[4:6], "big")
 
 
@@ -214,7 +214,7 @@ def history_of(run_data: bytes) -> tuple[HistoryEvent, ...]:
 
 
 def result_of(run_data: bytes) -> Any:
-    """Return what the last run left as its result, None for nothing. Raises like `history_of`."""
+    """Return the result of the last run that had one; None if there is none. Raises like `history_of`."""
     return json_data.decode(_parts(run_data).get(RESULT, b""))
 
 
@@ -231,9 +231,9 @@ def progress_of(run_data: bytes) -> Progress | None:
 
 
 def limits_of(run_data: bytes) -> tuple[int | None, float | None]:
-    """Return the most attempts and the time limit in seconds that hold for this job; None for what is its handler's.
+    """Return the most attempts and the time limit in seconds of this job; None where its handler's applies.
 
-    Damaged limits count as none, so that whoever runs jobs goes on.
+    Damaged limits count as none, so that the job still runs.
     """
     if not run_data or not run_data[0] & LIMITS:
         return None, None
@@ -255,7 +255,7 @@ def _limits(run_data: bytes) -> tuple[int | None, float | None]:
 
 
 def limits_json(max_attempts: int | None, time_limit: float | None) -> bytes:
-    """Return limits as run data have them."""
+    """Return limits as they are packed in run data."""
     return json_data.encode([max_attempts, time_limit])
 
 
@@ -265,12 +265,12 @@ def parts_of(run_data: bytes) -> bytes:
 
 
 def error_json(error: JobError) -> bytes:
-    """Return an error as run data have it."""
+    """Return an error as it is packed in run data."""
     return json_data.encode([error.type, error.message, error.traceback])
 
 
 def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None = None) -> Progress:
-    """Return progress of what an application gave.
+    """Return the progress that an application reports, checked.
 
     Raises:
         InvalidJob: no numbers, or no text.
@@ -285,7 +285,7 @@ def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None 
 
 
 def progress_json(progress: Progress) -> bytes:
-    """Return progress as run data have it.
+    """Return progress as it is packed in run data.
 
     Raises:
         InvalidJob: it has a number that JSON cannot carry.
@@ -342,7 +342,7 @@ def _packed(
     return _HEAD.pack(bits, attempts, count + 1, size + len(event), _NAN) + event + rest
 
 
-@functools.lru_cache(maxsize=16)  # those of many jobs that one transaction moves are the same
+@functools.lru_cache(maxsize=16)  # jobs that move in one transaction get the same event
 def _event(kind: HistoryKind, now: float, detail: str) -> bytes:
     text = detail.encode(errors="replace")
     if len(text) > _MOST_DETAIL:
@@ -376,7 +376,7 @@ def _history(run_data: bytes) -> tuple[bytes, int]:
 
 
 def _parts(run_data: bytes) -> dict[int, bytes]:
-    """Return the JSON of result, error and progress, as far as they are there."""
+    """Return the JSON of those of result, error and progress that are there."""
     bits, _, _, size, _ = _head(run_data)
     position = HEAD_BYTES + size
     parts: dict[int, bytes] = {}

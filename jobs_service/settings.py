@@ -1,4 +1,4 @@
-"""Every knob with its default, unit and range, from arguments, environment or a TOML file."""
+"""All settings with their defaults, units and ranges; their values come from arguments, environment or a TOML file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ STORE_VARIABLE = PREFIX + "STORE"
 _LONGEST = 300
 _MOST_NAMED = 10
 _HANDLERS = "handlers"
-# Of the tests, and what Kubernetes sets for a service of this name.
+# Variables of the tests, and those that Kubernetes sets for a service of this name.
 _OF_OTHERS = tuple(PREFIX + name for name in ("TEST_", "SERVICE_HOST", "SERVICE_PORT", "PORT"))
-_told: set[str] = set()
+_logged: set[str] = set()
 
 log = EventLog("jobs_service")
 
 
 class HandlerSettings(BaseModel):
-    """What of a handler's options comes from the configuration; None leaves an option as it was registered."""
+    """A handler's options that the configuration may set; None leaves an option as it was registered."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -58,38 +58,38 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
 
     type_check_period: float = Field(15.0, gt=0, le=86_400)
-    """Between two looks for types with running jobs that nobody has told of."""
+    """Time between two searches for types that have running jobs but are not marked as awake."""
     type_check_max_jitter: float = Field(5.0, ge=0, le=86_400)
-    """Added at random to that, so that many processes do not beat in step."""
+    """Most random time added to that, so that many processes do not search at the same moment."""
     type_idle_after: float = Field(10.0, gt=0, le=86_400)
-    """Without activity before a type is taken for idle, if none of its jobs runs, or comes due or expires soon; idle
-    types take neither memory nor time."""
+    """Time without activity after which a type counts as idle, if none of its jobs runs, or comes due or expires soon.
+    Idle types take neither memory nor time."""
     activity_samples: int = Field(8, ge=4, le=1000)
     """Samples of a type's activity per activity timeout."""
     activity_max_jitter: float = Field(10.0, ge=0, le=86_400)
-    """Upper bound of the jitter between two samples; the timeout's own bound holds as well."""
+    """Most random time between two samples; a shorter timeout sets a smaller bound."""
     notify_holdoff: float = Field(0.05, ge=0, le=3600)
-    """Least time between two looks for what changed, per type."""
+    """Least time between two reads of what has changed, per subscribed type."""
     activity_batch: int = Field(1000, ge=1, le=100_000)
     """Lost jobs re-enqueued per transaction, at first."""
     activity_batch_factor: float = Field(0.75, gt=0, lt=1)
-    """What a batch shrinks by when its transaction was too large or too slow."""
+    """Factor by which that batch shrinks when its transaction was too large or too slow."""
     activity_batch_increment: int = Field(100, ge=0, le=100_000)
-    """What a batch grows by when its transaction fit."""
+    """Jobs by which it grows when its transaction fit."""
     notifier_batch: int = Field(1000, ge=1, le=100_000)
     """Jobs that a notifier reads per transaction."""
     expiry_check_period: float = Field(60.0, gt=0, le=86_400)
-    """Between two looks for finished jobs of a type that have expired."""
+    """Time between two searches for expired jobs of a type."""
     pending_batch: int = Field(100, ge=1, le=10_000)
     """Due jobs made ready, or expired ones removed, per transaction."""
     add_batch: int = Field(1000, ge=1, le=10_000)
     """Jobs that add_many writes per transaction at most; the store's limits may demand fewer."""
     transaction_timeout: float = Field(10.0, gt=0, le=3600)
-    """What one transaction may take, retries included, before it is StoreUnavailable."""
+    """Longest time for one transaction, retries included; then StoreUnavailable is raised."""
     transaction_retries: int = Field(1000, ge=0, le=1_000_000)
     """FoundationDB: how often a transaction function is run again within that time, after conflicts for instance."""
     retry_backoff: float = Field(0.05, gt=0, le=60)
-    """First pause of an actor after a store error that may pass; doubles up to `retry_backoff_max`."""
+    """First pause of an actor after a store error that may pass; it doubles up to `retry_backoff_max`."""
     retry_backoff_max: float = Field(2.0, gt=0, le=3600)
     """Longest such pause."""
     max_restarts: int = Field(3, ge=0, le=1000)
@@ -99,14 +99,14 @@ class Settings(BaseSettings):
     durable: bool = True
     """Embedded store: an answered write survives a power cut. False: a power cut may undo the newest writes."""
     lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
-    """Embedded store: bytes it may hold before nothing is added any more; only address space is reserved. What ends or
-    removes jobs may use a sixteenth more, and at least 64 MiB."""
+    """Embedded store: bytes that it may hold before adds are refused; only address space is reserved. Calls that end or
+    remove jobs may use a sixteenth more, and at least 64 MiB."""
     watch_poll: float = Field(0.008, gt=0, le=10)
-    """Embedded store: between two looks for other processes' commits, while something is watched; twice as long when
-    nothing has been committed for a second."""
+    """Embedded store: time between two checks for commits of other processes, while there are watches; twice as long
+    when nothing has been committed for a second."""
     process_check_period: float = Field(0.25, ge=0, le=60)
-    """Embedded store: between two looks for processes that have died, whose jobs are pending then. 0: this one does not
-    look, and when it dies its jobs wait for their type's timeout."""
+    """Embedded store: time between two checks for processes that have died, whose jobs become pending then. 0: this
+    process does not check, and if it dies, its jobs wait for their type's timeout."""
     fdb_library: str | None = None
     """FoundationDB: path of the client library, libfdb_c; by default where its packages install it."""
     fdb_directory: str = "jobs_service"
@@ -115,12 +115,12 @@ class Settings(BaseSettings):
     fdb_tag: str = Field("", max_length=16, pattern="^[ -~]*$")
     """FoundationDB: tag of all transactions, by which an operator can see and throttle them; empty for none."""
     fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)
-    """FoundationDB: watches that the client holds at most; those beyond are looked at every `fdb_watch_poll`."""
+    """FoundationDB: watches that the client holds at most; the keys of others are read every `fdb_watch_poll`."""
     fdb_watch_poll: float = Field(0.25, gt=0, le=60)
-    """FoundationDB: between two looks at what is watched beyond that number."""
+    """FoundationDB: time between two reads of the keys that are watched beyond that number."""
     handlers: Annotated[dict[str, HandlerSettings], NoDecode] = Field(default_factory=dict)
     """Options of handlers by type, for `JobsService.run` and `reload`: `[handlers.thumbnail]` in the file, JSON in the
-    variable. A type that is no str goes by its repr: `[handlers.7]`."""
+    variable. A type that is not a str is named by its repr: `[handlers.7]`."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
@@ -132,13 +132,13 @@ class Settings(BaseSettings):
             raise InvalidSettings(_first_complaint(error, values)) from None
         except ValueError as error:
             raise InvalidSettings(in_one_line(str(error), _LONGEST)) from None
-        except Exception as error:  # what an object raises that is asked for its number
+        except Exception as error:  # raised by the __float__ or __int__ of an object that was given
             raise InvalidSettings(f"a setting that cannot be read: {in_one_line(str(error), _LONGEST)}") from None
 
     @field_validator("handlers", mode="before")
     @classmethod
     def _from_variable(cls, value: Any) -> Any:
-        """The variable's text, unlike the file's table, is still to be read."""
+        """Parse the environment variable, which is JSON text; the file's table is parsed already."""
         if not isinstance(value, str):
             return value
         try:
@@ -179,16 +179,17 @@ class _TomlFile(PydanticBaseSettingsSource):
             raise InvalidSettings(f"{file}: not TOML: {in_one_line(str(error), 100)}") from None
 
 
-def tell_of_unknown_variables() -> None:
-    """Log which environment variables look like settings and are none, once per process: no error, as others may share
-    the prefix."""
-    # The environment's names are in any case, as those of settings are.
-    unknown = {name for name in os.environ if name.upper().startswith(PREFIX)} - _told
+def log_unknown_variables() -> None:
+    """Log the environment variables that look like settings but are none, once per process. They are no error: other
+    programs may share the prefix.
+    """
+    # pydantic-settings ignores the case of variables, so this does, too.
+    unknown = {name for name in os.environ if name.upper().startswith(PREFIX)} - _logged
     if not unknown:
         return
     known = [FILE_VARIABLE, STORE_VARIABLE, *(PREFIX + name.upper() for name in Settings.model_fields)]
     unknown = {name for name in unknown if name.upper() not in known and not name.upper().startswith(_OF_OTHERS)}
-    _told.update(unknown)
+    _logged.update(unknown)
     if unknown:
         log.warning("unknown_variables", variables=[_with_nearest(name, known) for name in sorted(unknown)])
 
@@ -206,7 +207,7 @@ def _first_complaint(error: ValidationError, arguments: dict[str, Any]) -> str:
 
 
 def _where(setting: str, arguments: dict[str, Any]) -> str:
-    """Return which file a setting stands in, if it does."""
+    """Return the end of a message that names the settings file, if the value comes from there."""
     file = os.environ.get(FILE_VARIABLE)
     variable = PREFIX + setting.upper()
     if not file or setting in arguments or any(name.upper() == variable for name in os.environ):

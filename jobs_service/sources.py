@@ -15,7 +15,7 @@ _MOST_OF_A_HOST = 100
 
 
 def go_on(point: str) -> None:
-    """Do nothing at a named point: what the threads of a store do there, but in tests."""
+    """Do nothing at a named point of a store's thread; tests put a function of their own in its place."""
 
 
 class Sources:
@@ -25,9 +25,9 @@ class Sources:
         seed: None for the operating system's randomness; anything else makes every draw repeatable.
         wall_time: returns seconds since the epoch.
         monotonic: returns seconds on a clock that never goes back, which threads measure by.
-        worker: what this process is called in the history of the jobs that it runs; None for host name and process id.
-        at: called by a store's threads with the name of each point between whose two sides something else may happen;
-            a test stops them there, or kills the process.
+        worker: the name of this process in the history of the jobs that it runs; None for host name and process id.
+        at: called by a store's threads with the name of each point at which another thread or process may come in
+            between; a test stops them there, or kills the process.
     """
 
     def __init__(

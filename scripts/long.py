@@ -116,6 +116,16 @@ def _kills(_: Sequence[str]) -> None:
     _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", "tests/system/test_kill.py"], KILLS=KILLS)
 
 
+def _replication(_: Sequence[str]) -> None:
+    tests = [f"tests/replication/test_{each}.py" for each in ("large", "kills", "chaos")]
+    _call(
+        [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", "900", *tests],
+        JOBS_SERVICE_REPLICATION_LARGE="200",
+        JOBS_SERVICE_REPLICATION_KILLS="30",
+        JOBS_SERVICE_REPLICATION_SEEDS="0:1000",
+    )
+
+
 def _interpreter(version: str) -> str:
     """Return a Python of a version that can make environments: one on PATH, or one of pyenv's or uv's."""
     homes = {
@@ -219,6 +229,7 @@ PARTS = {
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
     "kills": Part(_kills),
+    "replication": Part(_replication),
     "seeds": Part(_module("tests.simulation", "--random", "--minutes", "10")),
     **{f"python{version}": Part(partial(_every_test, version), takes_arguments=True) for version in VERSIONS},
     "lowest": Part(_lowest, takes_arguments=True),

@@ -3,100 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import fdb.tuple
 import pytest
 
-from jobs_service import (
-    InvalidJob,
-    Job,
-    JobEvent,
-    JobState,
-    NewJob,
-    Outcome,
-    Removal,
-    RunningJob,
-    StoreError,
-    run_data,
-)
-from jobs_service.layer.record import NewSeq, Record
-from jobs_service.layer.record_format import READY, SCHEDULED
-from jobs_service.model import (
-    UNSET,
-    Ending,
-    HistoryEvent,
-    HistoryKind,
-    JobError,
-    Progress,
-    ProgressReport,
-    ResubmitFlag,
-    Unset,
-)
+from jobs_service import Job, JobEvent, JobState, NewJob, Outcome, Removal, RunningJob, StoreError, run_data
+from jobs_service.layer.record import NewSeq
+from jobs_service.layer.record_format import SCHEDULED
+from jobs_service.model import UNSET, HistoryEvent, HistoryKind, JobError, Progress, Unset
 from jobs_service.store.base import CommitStamp
+from tests.jobs import SEQ, job, record, running, told
 
 ATTRIBUTES = ["type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"]
 NOTED = ["attempts", "history", "result", "error", "progress"]
-SEQ = bytes(range(12))
-
-
-def record(**other: Any) -> Record:
-    """Return the record of a pending job."""
-    values: dict[str, Any] = {
-        "lock": None,
-        "place": READY,
-        "seq": SEQ,
-        "priority": fdb.tuple.pack((3,)),
-        "run_at": None,
-        "outcome": None,
-        "cancel": False,
-        "next": None,
-        "json": b'{"a":[1]}',
-    }
-    return Record(**{**values, **other})
-
-
-def job(type: Any = "t", id: Any = "i", **other: Any) -> Job:
-    """Return a pending job."""
-    return Job(type, id, record(**other))
-
-
-def running(worker: Any = None, **other: Any) -> RunningJob:
-    """Return a running job."""
-    return RunningJob("t", "i", record(lock=b"L" * 16, place=0, **other), worker)
-
-
-class Worker:
-    """Notes what a running job's own methods call."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    async def _update(self, job: RunningJob, data: Any) -> RunningJob:
-        self.calls.append(("update", job, data))
-        return job
-
-    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
-        self.calls.append(("finish", job, *ending))
-        return job
-
-    async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> Job:
-        self.calls.append(("finish_with", job, function))
-        return job
-
-    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
-        self.calls.append(("progress", job, progress))
-        return job
-
-    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
-        self.calls.append(("resubmit", job, data, priority, run_at))
-        return job
-
-    async def _release(self, job: RunningJob) -> Job:
-        self.calls.append(("release", job))
-        return job
 
 
 # a job
@@ -210,20 +131,6 @@ def test_a_job_shows_which_it_is_and_never_its_data(found: Job, shown: str) -> N
 # what is told of its runs
 
 
-def told() -> bytes:
-    """Return notes of a job that was added, and has crashed once."""
-    packed = run_data.started_anew(b"", 1.0)
-    packed = run_data.with_event(packed, HistoryKind.STARTED, 2.0, "me", attempts=1)
-    packed = run_data.with_event(packed, HistoryKind.CRASHED, 3.0, "no")
-    for part, json in (
-        (run_data.RESULT, b"[1]"),
-        (run_data.ERROR, b'["E","no","at"]'),
-        (run_data.PROGRESS, b'[1,2,"half"]'),
-    ):
-        packed = run_data.with_part(packed, part, json)
-    return packed
-
-
 def test_a_job_tells_of_its_runs() -> None:
     found = job(run_data=told())
     assert (found.attempts, found.result) == (1, [1])
@@ -247,113 +154,6 @@ def test_damaged_notes_are_told_when_somebody_looks() -> None:
     for look in ("result", "error", "progress"):
         with pytest.raises(StoreError, match="a job's run data are damaged"):
             getattr(broken, look)
-
-
-# a running job
-
-
-async def test_the_methods_of_a_running_job_are_its_workers_operations() -> None:
-    worker = Worker()
-    found = running(worker)
-    await found.update()
-    await found.update(None)
-    await found.finish({"a": 1}, outcome=Outcome.FAILED)
-    await found.finish(result=7)
-    await found.resubmit(priority=5, run_at=None)
-    await found.release()
-    await found.finish_with(len)
-    await found.progress(1, 2, "half")
-    assert worker.calls == [
-        ("update", found, UNSET),
-        ("update", found, None),
-        ("finish", found, {"a": 1}, Outcome.FAILED, UNSET, None),
-        ("finish", found, UNSET, Outcome.SUCCEEDED, 7, None),
-        ("resubmit", found, UNSET, 5, None),
-        ("release", found),
-        ("finish_with", found, len),
-        ("progress", found, Progress(1, 2, "half")),
-    ]
-
-
-async def test_a_job_accepted_without_a_service_says_how_to_go_on() -> None:
-    found = running()
-    calls = [
-        found.update(),
-        found.finish(),
-        found.resubmit(),
-        found.release(),
-        found.progress(1),
-        found.finish_with(len),
-    ]
-    for call in calls:
-        with pytest.raises(RuntimeError, match="use the transaction's own operations"):
-            await call
-
-
-def test_a_running_job_shows_its_lock() -> None:
-    assert running().lock == b"L" * 16
-
-
-@pytest.mark.parametrize(("following", "flag"), [(None, False), ((b"\x14", None), True)])
-def test_the_resubmit_flag_is_a_truth_value(following: Any, flag: bool) -> None:
-    found = running(next=following)
-    assert bool(found.resubmit) is flag
-    assert found.resubmit == flag
-    assert flag == found.resubmit
-    assert found.resubmit != (not flag)
-    assert hash(found.resubmit) == hash(flag)
-    assert repr(found.resubmit) == str(found.resubmit) == repr(flag)
-    assert ("again" if found.resubmit else "done") == ("again" if flag else "done")
-
-
-def test_resubmit_flags_compare_with_each_other_and_with_nothing_else() -> None:
-    again = running(next=(b"\x14", None)).resubmit
-    assert isinstance(again, ResubmitFlag)
-    assert again == running(next=(b"\x14", 1.0)).resubmit
-    assert again != running().resubmit
-    assert again != 1
-    assert again != "True"
-
-
-async def test_the_resubmit_flag_is_the_operation_when_it_is_called() -> None:
-    worker = Worker()
-    found = running(worker)
-    assert await found.resubmit(data=[1]) is found
-    assert worker.calls == [("resubmit", found, [1], UNSET, UNSET)]
-    assert callable(found.resubmit)
-
-
-def test_progress_is_a_value_until_it_is_called() -> None:
-    none, some = running().progress, running(run_data=told()).progress
-    assert isinstance(some, ProgressReport)
-    assert (bool(none), none.value, repr(none)) == (False, None, "None")
-    assert (bool(some), some.value) == (True, Progress(1, 2, "half"))
-    assert repr(some) == str(some) == repr(Progress(1, 2, "half"))
-
-
-def test_reports_of_progress_compare_with_each_other_and_with_progress() -> None:
-    some = running(run_data=told()).progress
-    assert some == Progress(1, 2, "half")
-    assert Progress(1, 2, "half") == some
-    assert some == running(run_data=told()).progress
-    assert some != running().progress
-    assert some != (1, 2, "half")
-    assert hash(some) == hash(Progress(1, 2, "half"))
-
-
-async def test_progress_is_the_operation_when_it_is_called() -> None:
-    worker = Worker()
-    found = running(worker)
-    assert await found.progress(1) is found
-    assert await found.progress(2.5, 10, message="on") is found
-    assert worker.calls == [("progress", found, Progress(1)), ("progress", found, Progress(2.5, 10, "on"))]
-
-
-async def test_what_is_no_progress_does_not_reach_the_worker() -> None:
-    worker = Worker()
-    with pytest.raises(InvalidJob, match="progress: done='half': a str; allowed are numbers"):
-        await running(worker).progress("half")  # type: ignore[arg-type]
-    assert worker.calls == []
 
 
 # what else there is

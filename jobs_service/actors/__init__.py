@@ -1,1 +1,1 @@
-"""What runs for every type while a service is open: who notices lost jobs, and who tells subscribers."""
+"""The actors that run while a service is open: they find lost, due and expired jobs, and send events to subscribers."""

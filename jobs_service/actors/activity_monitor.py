@@ -1,11 +1,11 @@
 """The activity monitor of one type: re-enqueues lost jobs, makes scheduled ones ready, removes those that expired.
 
 It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp that was sampled
-at least one timeout ago belongs to a job that was silent for at least the timeout. With two samples at most timeout / 4
-apart, it is noticed before 1.5 timeouts have passed.
+at least one timeout ago belongs to a job that was silent for at least the timeout. Samples are at most a quarter of the
+timeout apart, so a lost job is found within 1.5 timeouts.
 
-Each of its duties may have very much to do. So it takes turns: in each turn one bounded batch of every duty that has
-something to do, the lost jobs first. However many jobs come due or expire, the lost ones are found in time.
+Any of these duties may have a million jobs waiting. So the monitor works in turns: each turn does one bounded batch of
+every duty that is due, lost jobs first. However many jobs come due or expire, lost ones are found in time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
-LOOK_AGAIN: Final = "look again"
-"""The message that the type's timeout may have changed."""
+CHECK_TIMEOUT: Final = "check timeout"
+"""The message that the type's timeout may have changed: the next sample, which reads it, is taken at once."""
 
 _PENDING_CHANGED: Final = "pending changed"
 _SAMPLED: Final = "sampled"
@@ -37,12 +37,12 @@ _SHOWN_IDS = 10
 _SILENT: Final = "their workers fell silent"
 _LONGEST_IDLE: Final = 60.0
 _NEVER = math.inf
-_UNSEEN_FOR: Final = 60.0
-"""Seconds after which a row of changes that is still there is followed by nobody: followers remove theirs sooner."""
+_UNREAD_FOR: Final = 60.0
+"""Seconds after which a row of changes that is still there has no reader left: notifiers remove theirs sooner."""
 
 _LONGEST_STAGGER: Final = 0.25
 _LARGEST_BATCH: Final = 10
-"""Due or expired jobs per transaction at most, as a multiple of the setting: when no lost jobs wait for their turn."""
+"""Most due or expired jobs per transaction while there are no lost jobs, as a multiple of `pending_batch`."""
 
 
 class ActivityMonitor(Actor):
@@ -52,8 +52,7 @@ class ActivityMonitor(Actor):
         context: the service's.
         keys: of the type.
         sampler: shared by all monitors.
-        note_idle: called with the type when nothing has happened for a while, and again and again as long as nothing
-            does.
+        note_idle: called with the type's keys when nothing has happened for a while, and repeatedly while nothing does.
 
     Attributes:
         keys: of the type.
@@ -89,9 +88,9 @@ class ActivityMonitor(Actor):
         self._stamp: bytes | None = None
         self._expired_at = 0.0
         self._expiry_at = 0.0
-        # Rows of changes that nobody may follow any more
-        self._unseen: bytes | None = None
-        self._unseen_at = 0.0
+        # Rows of changes that no notifier may be left to read
+        self._unread: bytes | None = None
+        self._unread_at = 0.0
         most = _LARGEST_BATCH * context.settings.pending_batch
         self._pace = Pace(Batch.of(context.store.limits, jobs=most))
 
@@ -99,7 +98,7 @@ class ActivityMonitor(Actor):
         self._time = asyncio.get_running_loop().time
         self._queue_at = self._expired_at = self._expiry_at = self._time()
         self._idle_at = self._time() + self._idle_after
-        self._unseen_at = self._time() + _UNSEEN_FOR
+        self._unread_at = self._time() + _UNREAD_FOR
         self._sampled = self._sampler.add(self.keys, self._keep_sample)
 
     async def run(self) -> None:
@@ -116,31 +115,31 @@ class ActivityMonitor(Actor):
             self._watch.cancel()
 
     async def _put_back(self) -> None:
-        """Have jobs looked at again whose records could not be read: perhaps a newer version is at work now."""
+        """Put jobs that were set aside as unreadable back into their indexes: this version may be able to read them."""
         context, keys, limit = self._context, self.keys, self._context.settings.pending_batch
         found: list[bytes] = []
         after = b""
 
-        async def look(transaction: Transaction) -> list[bytes]:
+        async def read(transaction: Transaction) -> list[bytes]:
             return await strays.set_aside(transaction, keys, after, limit)
 
         async def put_back(unit: UnitOfWork) -> int:
             return await strays.put_back(unit, keys, found)
 
-        while found := await context.retried(lambda: context.read(look), type=keys.type):
-            looked_at = await context.retried(lambda: context.transact(put_back), type=keys.type)
-            after = found[looked_at - 1]
+        while found := await context.retried(lambda: context.read(read), type=keys.type):
+            done = await context.retried(lambda: context.transact(put_back), type=keys.type)
+            after = found[done - 1]
 
     def _wait(self) -> float:
         """Return the seconds until there is something to do."""
         now = self._time()
-        wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unseen_at) - now
+        wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unread_at) - now
         if self._lost is not None:
             wait = min(wait, self._lost_at - now)
         if self._due_at is not None:
             wait = min(wait, self._due_at - now)
         elif self._next_run_at != _NEVER:
-            # Wall clocks jump: what waits for one looks at it now and then.
+            # The wall clock may be set forward or back: sleep by the loop's clock, and compare every few seconds.
             wait = min(wait, self._next_run_at - self._context.sources.wall_time(), _CLOCK_CHECK)
         return wait
 
@@ -149,7 +148,7 @@ class ActivityMonitor(Actor):
             sample, self._sample = self._sample, None
             assert sample is not None
             if sample.stamp != self._stamp:
-                # Something has happened, and may have left what expires.
+                # Jobs have changed. One of them may have finished, and expire.
                 self._stamp = sample.stamp
                 self._idle_after = self._context.settings.type_idle_after
                 self._idle_at = self._time() + self._idle_after
@@ -158,13 +157,13 @@ class ActivityMonitor(Actor):
             self._check(sample)
         elif message == _PENDING_CHANGED:
             self._queue_at = min(self._queue_at, self._time() + _QUEUE_HOLDOFF)
-        elif message == LOOK_AGAIN:
+        elif message == CHECK_TIMEOUT:
             self._sampler.hurry(self._sampled)
         else:
             await self.handle(message)
 
     async def _take_turn(self) -> None:
-        """Do one batch of every duty that has something to do."""
+        """Do one batch of every duty that is due."""
         if self._lost is not None and self._lost_at <= self._time():
             await self._re_enqueue(*self._lost)
         if self._due_at is None and self._next_run_at <= self._context.sources.wall_time():
@@ -172,13 +171,13 @@ class ActivityMonitor(Actor):
         if self._due_at is not None and self._due_at <= self._time():
             await self._make_ready()
         if self._queue_at <= self._time():
-            await self._look_at_queue()
+            await self._watch_queue()
         if self._expiry_at <= self._time():
             await self._remove_expired()
-        if self._unseen_at <= self._time():
-            await self._look_for_unseen()
+        if self._unread_at <= self._time():
+            await self._drop_unread_changes()
         if self._idle_at <= self._time():
-            # Less and less often: a job may run for very long.
+            # A job that runs for hours shows no activity but heartbeats: ask less and less often.
             self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
             self._idle_at = self._time() + self._idle_after
             self._note_idle(self.keys)
@@ -186,13 +185,13 @@ class ActivityMonitor(Actor):
     # Lost jobs
 
     def _keep_sample(self, sample: Sample) -> None:
-        """Keep the newest sample only: while the monitor waits for the store to take a write, samples go on."""
+        """Keep only the newest sample: the sampler goes on while this monitor waits for the store."""
         if self._sample is None:
             self.cast(_SAMPLED)
         self._sample = sample
 
     def _check(self, sample: Sample) -> None:
-        """Find out from a sample up to which stamp running jobs are lost."""
+        """Find the newest stamp that is at least one timeout old: running jobs at or below it are lost."""
         history = self._history
         if sample.timeout != self._timeout:
             self._timeout = sample.timeout
@@ -200,7 +199,7 @@ class ActivityMonitor(Actor):
             self._lost = None
         if sample.timeout is None:
             return
-        # An unchanged stamp was sampled earlier: that older sample says more.
+        # An unchanged stamp is in the list already, with the earlier time: keep that one, it proves a longer silence.
         if sample.stamp is not None and (not history or history[-1].stamp != sample.stamp):
             history.append(sample)
         silent_since = sample.at - sample.timeout
@@ -214,12 +213,14 @@ class ActivityMonitor(Actor):
         self._be_quiet_if_clean()
 
     def _be_quiet_if_clean(self) -> None:
-        """Be told of changes only: with nothing at or below the newest stamp there is nothing to wait for."""
+        """Ask the sampler for changes only, unless a running job could become lost by the mere passing of time."""
         history = self._history
         self._sampled.quiet = not history or (history[-1].stamp or b"") <= self._clean
 
     async def _re_enqueue(self, until: bytes, timeout: float) -> None:
-        """Re-enqueue a batch of those silent since the stamp; it shrinks when too much and grows when it fits."""
+        """Re-enqueue one batch of the jobs at or below a stamp. The batch shrinks if it was too large for a
+        transaction, and grows slowly while it fits.
+        """
         settings = self._context.settings
         size = int(self._batch)
         attempt = Attempt()
@@ -234,7 +235,7 @@ class ActivityMonitor(Actor):
         self._lost_stagger.learn(collided=attempt.collided, useful=batch is not None and bool(batch.ids))
         self._lost_at = self._time() + self._lost_stagger.pause()
         if batch is None:
-            # The timeout has changed meanwhile: the measurement starts anew.
+            # The type's timeout was changed: silence is measured anew against the new one.
             self._lost = None
             return
         if batch.ids:
@@ -242,18 +243,19 @@ class ActivityMonitor(Actor):
         if batch.more:
             self._batch += settings.activity_batch_increment if len(batch.ids) == size else 0
             return
-        # Entries only ever get newer stamps: none at or below this one will come up again.
+        # A heartbeat moves an entry to a newer stamp, never to an older one: there will be none at or below this again.
         self._lost = None
         self._clean = until
         self._be_quiet_if_clean()
 
     async def _take_for_lost(self, until: bytes, timeout: float, size: int, attempt: Attempt) -> activity.Batch | None:
-        """Re-enqueue one batch; None when the type's timeout is not the one measured with."""
+        """Re-enqueue one batch; return None if the type's timeout is no longer the one that silence was measured by."""
         keys = self.keys
 
         async def take(unit: UnitOfWork) -> activity.Batch | None:
             attempt.begin()
-            # The stamp is not read: whoever is active meanwhile would be a conflict, on a busy type for ever.
+            # Do not read the activity stamp: each heartbeat of the type changes it, so that on a busy type this
+            # transaction would conflict for ever. The entries that are read conflict for the jobs that matter.
             present = await activity.timeout_if_any(unit.transaction, keys)
             return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
 
@@ -263,19 +265,19 @@ class ActivityMonitor(Actor):
 
     # Scheduled jobs
 
-    async def _look_at_queue(self) -> None:
-        """Watch the type's queue; see when the next scheduled job comes due, and whether the timeout has changed."""
+    async def _watch_queue(self) -> None:
+        """Set a watch on the type's queue; read when the next scheduled job is due, and the type's timeout."""
         if self._watch is not None:
             self._watch.cancel()
 
-        async def look(transaction: Transaction) -> tuple[float | None, float | None, Watch]:
+        async def read(transaction: Transaction) -> tuple[float | None, float | None, Watch]:
             watch = transaction.watch(self.keys.watch_pending)
             timeout = await activity.timeout_if_any(transaction, self.keys)
             return await queue.next_scheduled(transaction, self.keys), timeout, watch
 
-        run_at, timeout, watch = await self._context.retried(lambda: self._context.read(look), type=self.keys.type)
+        run_at, timeout, watch = await self._context.retried(lambda: self._context.read(read), type=self.keys.type)
         if timeout != self._timeout:
-            # It is sampled as seldom as the last one allows.
+            # The old timeout set the rhythm of samples; a shorter one cannot wait for the next of them.
             self._sampler.hurry(self._sampled)
         self._queue_at = _NEVER
         self._watch = watch
@@ -283,12 +285,13 @@ class ActivityMonitor(Actor):
         self._next_run_at = _NEVER if run_at is None else run_at
 
     async def _make_ready(self) -> None:
-        """Make a batch of due jobs ready, if no other service has done that meanwhile."""
+        """Make a batch of due jobs ready, unless another service is doing so."""
         keys = self.keys
         attempt = Attempt()
 
         async def move(unit: UnitOfWork, size: int) -> int:
-            # Whoever meets somebody else looks again a little later, and mostly finds nothing left to do.
+            # Run again after a conflict means that another service moves the same jobs: leave them to it, and look
+            # again after a pause, when there is usually nothing left to do.
             return await queue.make_ready(unit, keys, unit.now, size) if attempt.begin() else 0
 
         moved = await self._one_batch(move)
@@ -296,13 +299,13 @@ class ActivityMonitor(Actor):
         self._due_stagger.learn(collided=attempt.collided, useful=moved > 0)
         if moved:
             self._log.debug("jobs_due", count=moved)
-        # What is left is in the queue's own order; nothing moves in front of it.
+        # There may be more than one batch.
         self._queue_at = self._time()
 
     # Finished jobs
 
     async def _remove_expired(self) -> None:
-        """Remove a batch of what has expired. It looks first, because most of the time there is nothing."""
+        """Remove a batch of expired jobs. A read comes first: most of the time there are none, and a read is cheap."""
         keys = self.keys
         expiry = await self._context.retried(
             lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys)), type=keys.type
@@ -317,27 +320,27 @@ class ActivityMonitor(Actor):
             self._log.debug("jobs_expired", count=removed)
             self._expiry_at = self._time()
 
-    # Changes that are noted for nobody
+    # Rows of changes whose readers died
 
-    async def _look_for_unseen(self) -> None:
-        """Have changes of the type noted no more when those who followed them have died: see `layer/changes.py`."""
+    async def _drop_unread_changes(self) -> None:
+        """Stop the logging of changes if the notifiers that asked for it have died: see `layer/changes.py`."""
         keys = self.keys
         oldest = await self._context.retried(
             lambda: self._context.read(lambda transaction: changes.oldest(transaction, keys)), type=keys.type
         )
-        if oldest is not None and oldest == self._unseen:
+        if oldest is not None and oldest == self._unread:
             await self._context.retried(
                 lambda: self._context.transact(lambda unit: changes.give_up(unit.transaction, keys, oldest)),
                 type=keys.type,
             )
-        self._unseen = oldest
-        self._unseen_at = self._time() + _UNSEEN_FOR
+        self._unread = oldest
+        self._unread_at = self._time() + _UNREAD_FOR
 
     async def _one_batch(self, work: Callable[[UnitOfWork, int], Awaitable[int]]) -> int:
-        """Do one batch of a duty that can wait: a small one while lost jobs wait for their turn.
+        """Do one batch of a duty that can wait: a small one while there are lost jobs.
 
         Args:
-            work: given a unit of work and how many jobs to take at most; returns how many it took.
+            work: takes a unit of work and the largest number of jobs; returns how many it did.
         """
         if self._lost is not None:
             self._pace.size = min(self._pace.size, self._context.settings.pending_batch)

@@ -1,4 +1,4 @@
-"""What all actors of one service share: the store, where the keys are, and how weather is waited out."""
+"""What all actors of one service share: its store, keyspace and settings, and the retries of errors that pass."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 log = EventLog("jobs_service.actors")
 
 _MOST_DAMAGED: Final = 10_000
-"""Jobs with unreadable records that are remembered as logged."""
+"""Unreadable jobs that are remembered, so that each is logged once."""
 _LONGEST_PAUSE = 60.0
-"""Seconds between two attempts where the store's file is damaged."""
+"""Most seconds between two attempts where the store's file is damaged."""
 
 
 class OnceEach:
-    """Tells what is new from what was there before, as far back as there is room.
+    """Remembers what has occurred already, so that it is logged once.
 
     Args:
-        most: that are remembered; beyond it the oldest are forgotten.
+        most: number of things remembered; beyond it the oldest are forgotten.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,7 +36,7 @@ class OnceEach:
         self._known: dict[Hashable, None] = {}
 
     def add(self, thing: Hashable) -> bool:
-        """Whether it is new; it is not any more."""
+        """Remember a thing; return whether it is new."""
         if thing in self._known:
             return False
         if len(self._known) >= self._most:
@@ -50,7 +50,7 @@ class Context:
 
     Attributes:
         keyspace: set by `open_keyspace`, before anybody reads a job.
-        phase: a random part of a second, so that processes do not beat in step.
+        phase: a random part of a second that offsets periodic work, so that many processes do not do it all at once.
     """
 
     def __init__(self, store: Store, settings: Settings, sources: Sources) -> None:
@@ -105,7 +105,8 @@ class Context:
         try:
             return await call
         except DirectoryMoved:
-            # Whoever asks again is served; an actor dies of it, and its successor begins with the new keys.
+            # The error still reaches the caller, who holds old keys. A caller that tries again computes new ones; an
+            # actor fails, and its supervisor starts another, which begins with them.
             await self.open_keyspace()
             raise
         finally:
@@ -116,10 +117,10 @@ class Context:
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any
     ) -> T:
-        """Repeat an operation until it meets no error that may pass, with a growing pause in between.
+        """Repeat an operation, with a growing pause in between, while it raises errors that may pass.
 
-        Damage of the store's file does not pass, but must not spread either, from what is stored there to all that the
-        supervisor would take down: whoever meets it waits, for longer and longer.
+        Damage of the store's file does not pass. But if it ended the actor, the supervisor would restart it a few times
+        and then take down the whole service, for one damaged page. So it is retried as well, after longer pauses.
 
         Args:
             operation: called for every attempt.
@@ -127,7 +128,7 @@ class Context:
             fields: for the log.
 
         Raises:
-            Exception: whatever does not pass by itself.
+            Exception: any error that does not pass by itself.
         """
         pause = self.settings.retry_backoff
         while True:

@@ -1,7 +1,7 @@
-"""The process monitor: has the jobs of dead processes run again at once, where the store can tell who is dead.
+"""The process monitor: re-enqueues the jobs of dead processes at once, on stores that know which processes have died.
 
-What it does not see, such as a process on another machine or one that lives but has forgotten its jobs, the activity
-monitors find when the types' timeouts have passed.
+A process on another machine, and one that lives but hangs, are not found here: the activity monitors find their jobs
+when the type's timeout has passed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor
 
 _PAGE: Final = 250
-"""Running jobs that are read at once: not too much, however large they are."""
+"""Running jobs that one transaction reads: as many of the largest records are within its limits."""
 _SHOWN_IDS: Final = 10
 
 
 class ProcessMonitor(Actor):
-    """Looks for instances of the store whose process has died, and re-enqueues what they held.
+    """Finds instances of the store whose process has died, and re-enqueues the jobs that they held.
 
     Args:
         context: the service's.
@@ -47,11 +47,14 @@ class ProcessMonitor(Actor):
             dead = await context.retried(context.store.dead_instances)
             if dead:
                 await self._bury(frozenset(dead))
-            # There may be more, as many as were killed since somebody looked last.
+            # Processes are often killed together: check again at once.
             pause = 0.0 if dead else period
 
     async def _bury(self, dead: frozenset[bytes]) -> None:
-        """Re-enqueue all jobs that dead instances hold, then forget these. Whoever does it again finds nothing."""
+        """Re-enqueue all jobs that dead instances hold, then forget the instances.
+
+        If this process dies half way, another one finds the same instances and does the rest.
+        """
         context = self._context
         held, after = await self._held(dead, None)
         await self._re_enqueue(held, dead)
@@ -62,19 +65,19 @@ class ProcessMonitor(Actor):
         log.debug("processes_died", count=len(dead))
 
     async def _held(self, dead: frozenset[bytes], after: bytes | None) -> tuple[list[Place], bytes | None]:
-        """Return what dead instances hold in one page of all running jobs, and where the next one begins."""
+        """Read one page of all running jobs; return those that dead instances hold, and where the next page begins."""
         context = self._context
 
-        async def look(transaction: Transaction) -> tuple[list[Place], bytes | None]:
+        async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
             return await dead_processes.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
 
-        return await context.retried(lambda: context.read(look))
+        return await context.retried(lambda: context.read(read))
 
     async def _re_enqueue(self, held: list[Place], dead: frozenset[bytes]) -> None:
         """Re-enqueue jobs, as many per transaction as fit."""
         while held:
             lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
-            self._tell(lost)
+            self._log_lost(lost)
             held = held[dealt_with:]
 
     async def _take(self, held: list[Place], dead: frozenset[bytes], most: int) -> tuple[list[JobSnapshot], int]:
@@ -85,7 +88,7 @@ class ProcessMonitor(Actor):
         unless = too_much_for(min(most, len(held)))
         return await self._context.retried(lambda: self._context.transact(take), unless=unless)
 
-    def _tell(self, lost: list[JobSnapshot]) -> None:
+    def _log_lost(self, lost: list[JobSnapshot]) -> None:
         ids: defaultdict[JobType, list[JobId]] = defaultdict(list)
         for seen in lost:
             ids[seen.keys.type].append(seen.id)

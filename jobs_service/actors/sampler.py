@@ -1,8 +1,8 @@
 """Samples the activity stamps of all types, many in one transaction.
 
-A thousand activity monitors would wake several times per timeout each, mostly to see that nothing has happened. The
-sampler does that for them, on a common grid of times: a monitor is told of a sample when its type's timeout or stamp
-has changed, or when it waits for time to pass.
+Otherwise each of a thousand activity monitors would read its own stamp several times per timeout, mostly to find it
+unchanged. The sampler aligns the times of samples to a common grid, so that types share transactions. A monitor gets a
+sample if the type's timeout or stamp has changed, or if the monitor waits for a stamp to become old enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COARSEST = 0.25
 _FINEST = 2.0**-7
 _MISSING_TYPE_CHECK = 5.0
 _MOST_TYPES = 1000
-# Timeouts beyond these are sampled as if they were these.
+# Shorter and longer timeouts are sampled as if they were these, in seconds.
 _SHORTEST = 0.001
 _LONGEST = 1e7
 _AT_ONCE = -math.inf
@@ -29,12 +29,12 @@ _AT_ONCE = -math.inf
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was read of a type.
+    """One read of a type's activity.
 
     Attributes:
         timeout: its activity timeout in seconds; None when it does not exist any more.
         stamp: 10-byte versionstamp of its last activity; None when there was none yet.
-        at: the loop's time, in seconds, at which all of this was so or had been so.
+        at: the loop's time in seconds when the read had ended: the stamp is at least this old.
     """
 
     timeout: float | None
@@ -47,7 +47,7 @@ class Sampled:
 
     Attributes:
         keys: of the type.
-        quiet: set by the listener: whether it is to be told of changes only.
+        quiet: set by the listener: whether it wants changes only.
     """
 
     __slots__ = ("_listener", "keys", "next_tick", "quiet", "removed", "stamp", "timeout")
@@ -62,7 +62,7 @@ class Sampled:
         self._listener = listener
 
     def take(self, sample: Sample) -> None:
-        """Tell the listener, unless that is of no use to it."""
+        """Pass a sample to the listener, unless it is quiet and nothing has changed."""
         if self.quiet and sample.timeout == self.timeout and sample.stamp == self.stamp:
             return
         self.timeout = sample.timeout
@@ -75,7 +75,7 @@ class Sampler:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        # Mappings to None are sets that keep their order: a simulated run can be repeated.
+        # Mappings to None serve as sets that keep their order, so that a simulated run can be repeated.
         self._by_tick: dict[float, dict[Sampled, None]] = {}
         self._ticks: list[float] = []
         self._hurry: asyncio.Event = asyncio.Event()
@@ -92,12 +92,12 @@ class Sampler:
         return sampled
 
     def remove(self, sampled: Sampled) -> None:
-        """Sample a type no more."""
+        """Stop sampling a type."""
         sampled.removed = True
         self._unschedule(sampled)
 
     def hurry(self, sampled: Sampled) -> None:
-        """Take the type's next sample at once, and tell of it whatever it is."""
+        """Take the type's next sample at once, and pass it on whether changed or not."""
         self._unschedule(sampled)
         self._schedule(sampled, _AT_ONCE)
         sampled.quiet = False
@@ -123,14 +123,14 @@ class Sampler:
         for sampled, (timeout, stamp) in zip(due, found, strict=True):
             if sampled.removed:
                 continue
-            # Who got in a hurry during the read is sampled again at once, whatever this one shows.
+            # `hurry` may have been called during the read: then the next sample stays due at once.
             if timeout != sampled.timeout and sampled.next_tick != _AT_ONCE:
                 self._unschedule(sampled)
                 self._schedule(sampled, self._next_tick(now, timeout))
             sampled.take(Sample(timeout, stamp, now))
 
     def _take_due(self, now: float) -> list[Sampled]:
-        """Return the types whose next sample is due, each with its place for the one after."""
+        """Return the types whose next sample is due, and schedule the one after."""
         due: list[Sampled] = []
         while self._ticks and self._ticks[0] <= now:
             due += self._by_tick.pop(heapq.heappop(self._ticks))

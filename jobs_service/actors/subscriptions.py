@@ -1,6 +1,6 @@
-"""Who waits for which job, and what each is still to be told.
+"""Subscriptions: which subscriber waits for which job, and the events that it has not taken yet.
 
-The hub outlives notifiers, types and the whole tree's restarts, so that no subscription dies with one of them.
+The hub belongs to the service, not to its supervisor tree: no restart of an actor ends a subscription.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ class Target:
 
     Attributes:
         keys, id: the job.
-        told: the newest event that was put into the mailbox, None before the first.
+        reported: the newest event that was put into the mailbox, None before the first.
         raw: the record that event came from, as stored.
         taken: the newest event that the subscriber has taken.
         ended: whether the last event, or an error, was put there.
-        number: which one it is of all that the hub was given; 0 before that.
+        number: counts the targets that the hub was given, from 1; 0 before that.
     """
 
-    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "number", "raw", "taken", "told")
+    __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "number", "raw", "reported", "taken")
 
     def __init__(self, keys: TypeKeys, id: JobId, mailbox: Mailbox) -> None:
         self.keys = keys
         self.id = id
         self.data_key = keys.data + pack_id(id)
         self.mailbox = mailbox
-        self.told: JobEvent | None = None
+        self.reported: JobEvent | None = None
         self.raw: bytes | None = None
         self.taken: JobEvent | None = None
         self.ended = False
         self.number = 0
 
-    def tell(self, event: JobEvent) -> None:
-        """Put an event where the subscriber finds it, in place of one that it has not taken yet."""
-        self.told = event
+    def report(self, event: JobEvent) -> None:
+        """Put an event into the mailbox, in place of one that the subscriber has not taken yet."""
+        self.reported = event
         self.ended = event.state in FINAL
         self.mailbox.put(self, event)
 
@@ -60,7 +60,7 @@ class Target:
 class Mailbox:
     """The newest untaken event of each target of one subscription: it never holds more than that.
 
-    Several tasks may take from it: each event is one's, and all are told the end.
+    Several tasks may take from it: each event goes to one of them, and the end to all.
     """
 
     __slots__ = ("_arrivals", "_newest", "_order", "open_targets")
@@ -75,8 +75,8 @@ class Mailbox:
         """Keep the target's newest event and wake the subscriber."""
         if target not in self._newest:
             self._order.append(target)
-        elif isinstance(event, JobEvent) and target.taken is not None and looks_like(event, target.taken):
-            # It is again as the subscriber knows it: to tell that would repeat what was told.
+        elif isinstance(event, JobEvent) and target.taken is not None and is_same(event, target.taken):
+            # The job is again as the subscriber last saw it: an event would only repeat that.
             del self._newest[target]
             self._order.remove(target)
             return
@@ -84,7 +84,7 @@ class Mailbox:
         self._wake()
 
     def close(self) -> None:
-        """Have nothing follow what is there already, and wake who waits for more."""
+        """End after the events that are there already; wake the tasks that wait for more."""
         self.open_targets = 0
         self._wake()
 
@@ -92,7 +92,7 @@ class Mailbox:
         """Return the next event; None when every target has ended.
 
         Raises:
-            JobsError: what a target ended with.
+            JobsError: a target ended with this error.
         """
         while not self._order:
             if self.open_targets == 0:
@@ -121,12 +121,12 @@ class Mailbox:
 
 
 def other_loop() -> JobsError:
-    """Return what whoever uses a service on another event loop than its own is told."""
+    """Return the error of a call on another event loop than the service's own."""
     return JobsError(f"the service {OTHER_LOOP}")
 
 
-def looks_like(event: JobEvent, other: JobEvent) -> bool:
-    """Whether a subscriber is told the same by both."""
+def is_same(event: JobEvent, other: JobEvent) -> bool:
+    """Whether two events mean the same to a subscriber."""
     return (
         event.state is other.state
         and event.outcome is other.outcome
@@ -152,7 +152,7 @@ class Hub:
     """
 
     def __init__(self) -> None:
-        # Mappings to None are sets that keep their order: a simulated run can be repeated.
+        # Mappings to None serve as sets that keep their order, so that a simulated run can be repeated.
         self._targets: dict[TypeKeys, dict[bytes, dict[Target, None]]] = {}
         self._fresh: dict[TypeKeys, dict[bytes, None]] = {}
         self._listeners: dict[TypeKeys, Callable[[], None]] = {}
@@ -161,7 +161,7 @@ class Hub:
         self._failure: JobsError | None = ServiceClosed("the service is not open: enter it with `async with`")
 
     def types(self) -> list[TypeKeys]:
-        """Return the types that somebody has subscribed to."""
+        """Return the types that have subscriptions."""
         return list(self._targets)
 
     def targets(self, keys: TypeKeys) -> dict[bytes, dict[Target, None]]:
@@ -178,7 +178,7 @@ class Hub:
         self._loop = asyncio.get_running_loop()
 
     def check_loop(self) -> None:
-        """Raise JobsError on another event loop than the service's: whoever waits there would never be woken."""
+        """Raise JobsError on another event loop than the service's: nothing could wake a waiter there."""
         if self._failure is None and self._loop is not asyncio.get_running_loop():
             raise other_loop()
 
@@ -193,18 +193,18 @@ class Hub:
         self._fresh.clear()
 
     def listen(self, keys: TypeKeys, listener: Callable[[], None] | None) -> None:
-        """Name the function that tells the type's notifier of new subscriptions; None when there is none."""
+        """Set the function to call when the type has new subscriptions; None when its notifier ends."""
         if listener is None:
             self._listeners.pop(keys, None)
         else:
             self._listeners[keys] = listener
 
     def on_missing_notifier(self, start: Callable[[TypeKeys], None] | None) -> None:
-        """Name the function that has a notifier started for a type that has none."""
+        """Set the function that starts a notifier for a type without one; None when there is no type server."""
         self._start_notifier = start
 
     def add(self, targets: Sequence[Target]) -> None:
-        """Begin to tell the targets what becomes of their jobs.
+        """Begin to report on the jobs of these targets.
 
         Raises:
             JobsError: the service is closed, failed, or has no supervisor tree.
@@ -242,7 +242,7 @@ class Subscription:
     """The events of one job, or of several: an async iterator, and a context manager that ends it at once.
 
     The first event of a job is its present state; the last is `finished` or `removed`, and is never missed. In between,
-    bursts are merged: a slow subscriber gets the newest state. Several tasks may iterate over it: each event is told to
+    bursts are merged: a slow subscriber gets the newest state. Several tasks may iterate over it: each event goes to
     one of them, and all end when it ends.
 
     Raises while iterating:
@@ -278,14 +278,14 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """End the subscription; an iterator ends after what it has been told already."""
+        """End the subscription; an iterator ends after the events that are there already."""
         for target in self._targets:
             self._hub.discard(target)
         self._mailbox.close()
         self._begun = True
 
     def __del__(self) -> None:
-        # Whoever breaks out of `async for` has no other way to say that nobody listens any more.
+        # A `break` out of `async for` calls nothing: the end of the object is the only sign that nobody listens.
         self.close()
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The type monitor: waits for activity of one type and tells its notifier, at most once per holdoff."""
+"""The type monitor: waits for activity of one type and wakes its notifier, at most once per holdoff."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TypeMonitor:
     Args:
         context: the service's.
         keys: of the type.
-        notify: tells the notifier that something has changed; returns the seconds that its last look took.
+        notify: wakes the notifier; returns the seconds that its last read took.
     """
 
     def __init__(self, context: Context, keys: TypeKeys, notify: Callable[[], float]) -> None:
@@ -31,26 +31,28 @@ class TypeMonitor:
         time = asyncio.get_running_loop().time
         stamp: bytes | None = None
         while True:
-            found, watch = await self._context.retried(lambda: self._context.read(self._look), type=self._keys.type)
+            found, watch = await self._context.retried(
+                lambda: self._context.read(self._read_stamp), type=self._keys.type
+            )
             try:
                 if found != stamp:
                     stamp = found
-                    # A look that takes long is not taken more often than the loop can bear.
+                    # Reads of many subscribed jobs may take long: they get a fifth of the time at most.
                     holdoff = max(self._context.settings.notify_holdoff, 4 * self._notify())
-                    told = time()
+                    notified = time()
                     await _change(watch)
-                    await asyncio.sleep(told + holdoff - time())
+                    await asyncio.sleep(notified + holdoff - time())
                 else:
                     await _change(watch)
             finally:
                 watch.cancel()
 
-    async def _look(self, transaction: Transaction) -> tuple[bytes | None, Watch]:
+    async def _read_stamp(self, transaction: Transaction) -> tuple[bytes | None, Watch]:
         watch = transaction.watch(self._keys.watch_activity)
         return await transaction.get(self._keys.watch_activity), watch
 
 
 async def _change(watch: Watch) -> None:
-    """Return when there may be a change: the loss of a watch is an ordinary event, after which one looks again."""
+    """Return when there may be a change. Stores may lose watches: then the stamp is read again."""
     with contextlib.suppress(StoreError):
         await watch.wait()

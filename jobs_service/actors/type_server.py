@@ -1,11 +1,11 @@
-"""The type server: keeps an activity monitor running for every type that is awake, and a notifier for every one that is
-subscribed to.
+"""The type server: keeps an activity monitor running for every type that is awake, and a notifier for every type that
+has subscribers.
 
-However many types the store has, what a service does for those that are idle is one watch, on the counter of
-`layer/awake_types.py`. The server reads the rows of the types that are awake when that counter changes, and starts and
-stops monitors accordingly. A monitor that sees nothing happen for a while says so, and the server has such types
-settle, many in one transaction; it wakes those whose alarm is due. Several services see the same: the first one does
-it, and the others find it done.
+However many idle types the store has, all of them together cost a service one watch, on the counter of
+`layer/awake_types.py`. When that counter changes, the server reads which types are awake, and starts and stops monitors
+accordingly. A monitor reports when nothing has happened for a while; the server then settles such types, many in one
+transaction. It also wakes the types whose alarm is due. All services on a store do the same: the first one to commit
+has done it for all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 import math
 from typing import Final
 
-from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
+from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
@@ -27,16 +27,15 @@ from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
 
 _WAKE_UP: Final = "wake up"
-"""The message that there may be something to do."""
+"""The message that one of the server's duties may be due."""
 
 _NEVER = math.inf
 _CLOCK_CHECK: Final = 5.0
 _AHEAD: Final = 1.0
-"""Seconds by which a type is woken before its jobs come due: its monitors are there in time then."""
+"""Seconds before its jobs come due that a type is woken: time to start its monitors."""
 
 _HOLDOFF: Final = 0.02
-"""Least seconds between two looks at which types are awake; a look that takes long is not taken more often than the
-loop can bear."""
+"""Least seconds between two reads of the types that are awake."""
 
 _LOST_WATCH_PAUSE: Final = 0.25
 _PAGE: Final = 1000
@@ -49,8 +48,8 @@ class TypeServer(Actor):
 
     Args:
         context: the service's.
-        hub: where the subscriptions are: a type that somebody has subscribed to keeps its notifier.
-        monitors, notifiers: the supervisors of what it starts.
+        hub: where the subscriptions are: a type that has some keeps its notifier.
+        monitors, notifiers: the supervisors of the actors that it starts.
     """
 
     def __init__(self, context: Context, hub: Hub, monitors: DynamicSupervisor, notifiers: DynamicSupervisor) -> None:
@@ -60,31 +59,32 @@ class TypeServer(Actor):
         self._monitor_supervisor = monitors
         self._notifier_supervisor = notifiers
         self._sampler = Sampler(context)
-        # By type, as packed: a server does not keep the keys of types that are idle.
+        # By packed type: keys of idle types would fill the memory.
         self._monitors: dict[bytes, ActivityMonitor] = {}
         self._notifiers: dict[TypeKeys, Notifier] = {}
         self._unused: set[TypeKeys] = set()
         self._subscribed: dict[TypeKeys, None] = {}
         self._idle: dict[TypeKeys, None] = {}
         self._watch: Watch | None = None
-        self._look_at = _NEVER
+        self._read_at = _NEVER
         self._held_off_until = 0.0
         self._check_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
-        # Whether a message says so already.
+        # Whether a wake-up message is in the inbox already.
         self._is_woken = False
 
     async def init(self) -> None:
         self._time = asyncio.get_running_loop().time
-        # What an earlier type server had started is left over: its end would not be noticed by this one.
+        # After a restart, actors that the earlier type server has started are still there. This one would not notice
+        # their end, so it starts its own.
         await self._monitor_supervisor.stop_all()
         await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
         await self._complete_rows()
-        # A newer version may be able to read what an earlier one has set aside: monitors try when they start.
+        # This version may be able to read jobs that an earlier one has set aside: monitors try when they start.
         await self._wake_all_in(SET_ASIDE)
-        await self._look()
+        await self._read_awake()
         self._plan_check()
         self._hub.on_missing_notifier(self._note_subscribed)
         for keys in self._hub.types():
@@ -112,40 +112,40 @@ class TypeServer(Actor):
         self._is_woken = False
 
     def _wake_up(self) -> None:
-        """Have a turn taken: once, however often that is asked for while the store takes its time."""
+        """Send the wake-up message, unless it is in the inbox already: a slow store must not make the inbox grow."""
         if self.is_alive and not self._is_woken:
             self._is_woken = True
             self.cast(_WAKE_UP)
 
-    def look_again(self, keys: TypeKeys) -> None:
-        """Have a type's timeout looked at, which may have changed. A type that is idle has no need of that."""
+    def check_timeout(self, keys: TypeKeys) -> None:
+        """Have a type's monitor read its timeout, which may have changed. An idle type needs no monitor for that."""
         monitor = self._monitors.get(keys.packed)
         if monitor is not None:
-            monitor.cast(LOOK_AGAIN)
+            monitor.cast(CHECK_TIMEOUT)
 
     def _wait(self) -> float:
         now = self._time()
-        wait = min(self._look_at, self._check_at) - now
+        wait = min(self._read_at, self._check_at) - now
         if self._wake_at is not None:
             wait = min(wait, self._wake_at - now)
         elif self._next_alarm != _NEVER:
-            # Wall clocks jump: what waits for one looks at it now and then.
+            # The wall clock may be set forward or back: sleep by the loop's clock, and compare every few seconds.
             wait = min(wait, self._until_alarm(), _CLOCK_CHECK)
         return 0.0 if self._idle or self._subscribed else wait
 
     async def _take_turn(self) -> None:
-        """Do a part of everything that is to be done."""
+        """Do a bounded part of every duty that is due."""
         if self._subscribed:
             await self._start_notifiers()
         if self._idle:
             await self._settle()
         if self._wake_at is None and self._until_alarm() <= 0:
-            # All services see the same alarm; there is time for one of them to be the first.
+            # All services read the same alarm. A random pause lets one of them be first, the others find it done.
             self._wake_at = self._time() + self._context.sources.uniform(0.0, _AHEAD / 2)
         if self._wake_at is not None and self._wake_at <= self._time():
             await self._wake_due()
-        if self._look_at <= self._time():
-            await self._look()
+        if self._read_at <= self._time():
+            await self._read_awake()
         if self._check_at <= self._time():
             await self._check()
 
@@ -154,20 +154,21 @@ class TypeServer(Actor):
 
     # Types that are awake
 
-    async def _look(self) -> None:
-        """Read which types are awake, and have exactly those watched over."""
+    async def _read_awake(self) -> None:
+        """Read which types are awake, and have monitors for exactly those."""
         if self._watch is not None:
             self._watch.cancel()
         began = self._time()
         keyspace = self._context.keyspace
 
         async def first(transaction: Transaction) -> tuple[Watch, float, awake_types.Page]:
-            # Whatever changes behind this page changes the counter, and is seen by the next look.
+            # The other pages are read in later transactions. A change in between changes the counter, which has this
+            # watch, so that all is read again.
             watch = transaction.watch(awake_types.counter(keyspace))
             alarm = await awake_types.next_alarm(transaction, keyspace)
             return watch, alarm, await awake_types.awake_types(transaction, keyspace, None, _PAGE)
 
-        self._look_at = _NEVER
+        self._read_at = _NEVER
         watch, self._next_alarm, page = await self._context.retried(lambda: self._context.read(first))
         self._watch = watch
         found = dict.fromkeys(page.types)
@@ -176,6 +177,7 @@ class TypeServer(Actor):
             found |= dict.fromkeys(page.types)
         await self._serve(found)
         took = self._time() - began
+        # Reads of very many types take long: they get a fifth of the time at most.
         self._held_off_until = self._time() + max(_HOLDOFF, 4 * took)
         watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
 
@@ -187,12 +189,12 @@ class TypeServer(Actor):
 
     def _awake_changed(self, *, lost: bool) -> None:
         now = self._time()
-        # The loss of a watch is an ordinary event, but one that may come again at once.
-        self._look_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)
+        # Stores may lose watches, and may lose the next one at once: pause, so as not to read in a tight loop.
+        self._read_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)
         self._wake_up()
 
     async def _serve(self, found: dict[bytes, None]) -> None:
-        """Stop the monitors of types that are idle, and start those that are missing."""
+        """Stop the monitors of types that are not awake any more, and start those that are missing."""
         gone = [type for type in self._monitors if type not in found]
         async with asyncio.TaskGroup() as group:
             for type in gone:
@@ -216,14 +218,14 @@ class TypeServer(Actor):
         await self._stop_child(self._monitor_supervisor, monitor)
         log.debug("type_left", type=monitor.keys.type)
 
-    # Types that fall asleep, and that are woken
+    # Types that settle, and that are woken
 
     def _note_idle(self, keys: TypeKeys) -> None:
         self._idle[keys] = None
         self._wake_up()
 
     async def _settle(self) -> None:
-        """Have types settle that are idle; those that are not say so again later."""
+        """Settle idle types. One that is not idle after all stays awake, and its monitor reports again later."""
         keyspace = self._context.keyspace
         idle = list(self._idle)[:_SETTLED_TOGETHER]
         sleep_from = self._context.sources.wall_time() + self._context.settings.type_idle_after + _AHEAD
@@ -237,7 +239,7 @@ class TypeServer(Actor):
             self._idle.pop(keys, None)
 
     async def _wake_due(self) -> None:
-        """Wake types whose jobs come due, or expire, in a moment."""
+        """Wake the types whose alarm is due: their next jobs come due, or expire, in a moment."""
         keyspace = self._context.keyspace
         until = self._context.sources.wall_time() + _AHEAD
 
@@ -246,7 +248,7 @@ class TypeServer(Actor):
 
         await self._context.retried(lambda: self._context.transact(wake))
         self._wake_at = None
-        self._look_at = self._time()
+        self._read_at = self._time()
 
     # Now and then
 
@@ -256,15 +258,15 @@ class TypeServer(Actor):
         self._check_at = self._time() + settings.type_check_period + jitter
 
     async def _check(self) -> None:
-        """Look for what nobody has told of: a store that others have written, or restored, under a running service."""
+        """Wake types with running jobs that are not marked as awake: after a restore of the store, for example."""
         if not await self._complete_rows():
             await self._wake_all_in(ACTIVITY)
-        self._look_at = self._time()
+        self._read_at = self._time()
         await self._stop_unused_notifiers()
         self._plan_check()
 
     async def _complete_rows(self) -> bool:
-        """Wake all types with jobs to be watched over, if the store is of an earlier version; return whether it was."""
+        """Wake all types that need a monitor if an earlier version has written the store; return whether it was so."""
         key = awake_types.is_complete(self._context.keyspace)
         found = await self._context.retried(lambda: self._context.read(lambda transaction: transaction.get(key)))
         if found is not None:
@@ -279,18 +281,21 @@ class TypeServer(Actor):
         return True
 
     async def _wake_all_in(self, section: int) -> None:
-        """Wake the types that have rows in a section."""
+        """Wake the types that have rows in a section of the keyspace."""
         keyspace = self._context.keyspace
         after: bytes | None = None
         while True:
 
-            async def look(
+            async def read(
                 transaction: Transaction, after: bytes | None = after
             ) -> tuple[awake_types.Page, list[bytes]]:
                 page = await awake_types.types_in(transaction, keyspace, section, after, _SCANNED_TOGETHER)
                 return page, await awake_types.not_awake(transaction, keyspace, page.types)
 
-            page, missing = await self._context.retried(lambda look=look: self._context.read(look))  # type: ignore[misc]
+            # mypy does not know that a default binds a loop's variable.
+            page, missing = await self._context.retried(
+                lambda read=read: self._context.read(read)  # type: ignore[misc]
+            )
 
             async def wake(unit: UnitOfWork, missing: list[bytes] = missing) -> None:
                 for type in missing:
@@ -302,7 +307,7 @@ class TypeServer(Actor):
                 return
             after = page.types[-1]
 
-    # Types that are subscribed to
+    # Types with subscribers
 
     def _note_subscribed(self, keys: TypeKeys) -> None:
         self._subscribed[keys] = None
@@ -321,13 +326,13 @@ class TypeServer(Actor):
         self._notifiers[keys] = notifier
 
     async def _stop_unused_notifiers(self) -> None:
-        """Stop those notifiers whose types nobody has subscribed to since the last check."""
+        """Stop the notifiers of types that had no subscribers in this check and in the one before."""
         unused = {keys for keys in self._notifiers if not self._hub.targets(keys)}
         for keys in list(self._notifiers):
             if keys in unused and keys in self._unused:
                 await self._stop_child(self._notifier_supervisor, self._notifiers.pop(keys))
         self._unused = unused & self._notifiers.keys()
-        # Somebody may have subscribed while a notifier stopped.
+        # A subscription may have come while its type's notifier was being stopped.
         self._subscribed |= {keys: None for keys in self._hub.types() if keys not in self._notifiers}
 
     # Children

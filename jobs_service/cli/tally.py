@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service.cli.tables import Column
 from jobs_service.errors import RecordDamaged
 from jobs_service.status import UNFINISHED, Status, status_of
 
 if TYPE_CHECKING:
     from jobs_service import Job
+
+STATUS_COLUMNS: Final = (
+    Column("ready", right=True),
+    Column("scheduled", right=True, nothing="0"),
+    Column("running", right=True),
+    Column("succeeded", right=True),
+    Column("failed", right=True, nothing="0"),
+    Column("canceled", right=True, nothing="0"),
+    Column("unreadable", right=True, nothing="0"),
+)
+"""A column for each Status, in its order."""
 
 
 class Tally:

@@ -125,6 +125,29 @@ def whole(file: BinaryIO) -> bytes:
     return content
 
 
+def text_of(file: str, name: str) -> str:
+    """Return the text in a file.
+
+    Args:
+        file: its name, or `-` for standard input.
+        name: the name of the argument, for the error.
+
+    Raises:
+        typer.BadParameter: it cannot be read, it is no text, or it is larger than any job can be.
+    """
+    try:
+        if file == "-":
+            return whole(sys.stdin.buffer).decode()
+        with open(file, "rb") as opened:
+            return whole(opened).decode()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint=name) from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{file}: it is no text in UTF-8", param_hint=name) from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint=name) from None
+
+
 def strict_json(text: str | bytes) -> Any:
     """Return a JSON value.
 

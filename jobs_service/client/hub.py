@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from jobs_service import json_forms
-from jobs_service.actors.subscriptions import Hub, Target, looks_like
+from jobs_service.actors.subscriptions import Hub, Target, is_same
 from jobs_service.client.backoff import Backoff
 from jobs_service.client.connection import Connection, Lost
 from jobs_service.client.event_stream import EventParser, ServerEvent
@@ -169,8 +169,8 @@ class _Stream:
     def _tell(self, event: JobEvent) -> None:
         """Tell of one job what is new: a connection that was made again begins with what is known."""
         for target in [*self._targets.get(self._key(event.type, event.id), ())]:
-            if target.told is None or not looks_like(event, target.told):
-                target.tell(event)
+            if target.reported is None or not is_same(event, target.reported):
+                target.report(event)
             if target.ended:
                 self._forget(target)
 
@@ -185,7 +185,7 @@ class _Stream:
         if error.type is None or error.id is None:
             return self._fail(error, [*self._targets])
         key = self._key(error.type, error.id)
-        if isinstance(error, JobNotFound) and any(target.told for target in self._targets.get(key, ())):
+        if isinstance(error, JobNotFound) and any(target.reported for target in self._targets.get(key, ())):
             # It was there when it was told of last.
             return self._tell(JobEvent(error.type, error.id, JobState.REMOVED, None, None, None))
         if key not in self._targets:

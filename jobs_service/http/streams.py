@@ -230,9 +230,9 @@ class JobTarget(Target):
         # What the client knows of the job.
         self._said = stream.last_id.rpartition(".")[2]
 
-    def tell(self, event: JobEvent) -> None:
+    def report(self, event: JobEvent) -> None:
         """Put the event where its client finds it, in place of one that it has not been sent yet."""
-        self.told = _TOLD
+        self.reported = _TOLD
         self.ended = event.state in FINAL
         if event.state is JobState.REMOVED:
             self.raw = None
@@ -243,11 +243,11 @@ class JobTarget(Target):
         if isinstance(error, ServiceClosed | SupervisorFailed):
             self._stream.end()
             return
-        if self._is_alone and self.told is None and isinstance(error, JobNotFound) and self._stream.last_id:
+        if self._is_alone and self.reported is None and isinstance(error, JobNotFound) and self._stream.last_id:
             # It was there when the client was told of it last.
-            return self.tell(JobEvent(self.keys.type, self.id, JobState.REMOVED, None, None, None))
+            return self.report(JobEvent(self.keys.type, self.id, JobState.REMOVED, None, None, None))
         self.ended = True
-        if self._is_alone and self.told is None:
+        if self._is_alone and self.reported is None:
             self._stream.refusal = error
             self._stream.end()
             return

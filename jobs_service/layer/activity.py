@@ -1,4 +1,4 @@
-"""Types, their activity timeouts, and who was active when: what the actors read and write."""
+"""Types, their timeouts and retention, and the index of running jobs by their last sign of life."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def set_type_timeout(unit: UnitOfWork, keys: TypeKeys, seconds: float) -> 
     """
     _check_length(unit, keys)
     unit.transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
-    # Monitors look at a long timeout seldom, and at once when the queue has changed.
+    # Monitors sample a long timeout seldom. A change of the queue's watch makes them read the new one at once.
     unit.transaction.add(keys.watch_pending, _ONE)
 
 
@@ -128,7 +128,7 @@ async def active_ids(
 
 
 class Batch(NamedTuple):
-    """What one transaction has done of a duty that may take many.
+    """The part of a long task that one transaction has done.
 
     Attributes:
         ids: of the jobs.
@@ -160,19 +160,19 @@ async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int)
                 continue
             except RecordDamaged as error:
                 unit.condemn(entry, error)
-        # Whatever left it behind, it must not be in the way for ever.
+        # A stray entry, left by damage: remove it, or every later call would find it first.
         take_out(unit, keys, key, entry.packed_id)
     return Batch(lost, len(found) == limit or len(entries) < len(found))
 
 
 async def pause(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Have nobody accept jobs of the type. Raises like `set_type_timeout`."""
+    """Stop all workers from accepting jobs of the type. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     unit.pause(keys)
 
 
 async def resume(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Have jobs of the type accepted again. Raises like `set_type_timeout`."""
+    """Let workers accept jobs of the type again. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     unit.resume(keys)
 
@@ -183,16 +183,16 @@ async def is_paused(transaction: Snapshot, keys: TypeKeys) -> bool:
 
 
 async def set_retention(unit: UnitOfWork, keys: TypeKeys, retention: Retention) -> None:
-    """Say how long jobs of the type are kept that finish from now on. Raises like `set_type_timeout`."""
+    """Set how long jobs of the type are kept that finish from now on. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     unit.set_retention(keys, retention)
 
 
 async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared) -> Declared:
-    """Set what a program declares of a type as its handler starts, as far as it has not declared that before.
+    """Set the options that a program declares for a type when its handler starts, if they are new.
 
     Returns:
-        What is set now: an operator may have set something else since.
+        The options in force: an operator may have changed them since the program declared the same before.
     """
     timeout, retention = await declared_settings.noted(unit, keys)
     seconds = await timeout_if_any(unit.transaction, keys)
@@ -218,7 +218,7 @@ async def next_expiry(transaction: Snapshot, keys: TypeKeys) -> float | None:
 async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
     """Remove finished jobs that expire by `until`, the earliest first; return how many.
 
-    There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call.
+    One call removes at most `limit` jobs, and no more than a transaction can hold: call again until it returns 0.
     """
     found = await unit.transaction.snapshot.get_range(
         keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
@@ -250,7 +250,7 @@ def _check_length(unit: UnitOfWork, keys: TypeKeys) -> None:
 
 
 def _type_at(packed: bytes) -> list[JobType]:
-    """Return the type that these bytes are, in a list; none when they are not what the tuple layer packs for one."""
+    """Return the packed type in a list, which is empty if these bytes are no packed type."""
     try:
         (type,) = unpacked(packed)
         return [type] if pack_type(type) == packed else []
@@ -263,7 +263,7 @@ def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
 
 
 def _seconds(packed: bytes) -> float | None:
-    """Return a type's timeout; None, as if the type did not exist, when these bytes are none: set it again."""
+    """Return a type's timeout in seconds. None for damaged bytes, as if the type did not exist: it can be set again."""
     try:
         (seconds,) = unpacked(packed)
         return check_seconds(seconds)

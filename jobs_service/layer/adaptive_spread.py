@@ -1,9 +1,10 @@
-"""How widely the workers of one service spread over each queue, learnt from the conflicts they meet.
+"""How widely the workers of one service spread over each queue, learnt from their conflicts.
 
-On a store with optimistic concurrency two workers that take the same jobs collide, and one of them begins again. The
-farther from each other they look, the less often that happens, and the less exact the order is. So the spread follows a
-weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and it takes eight looks without one to halve
-it again. It settles where one look in nine collides, whatever the number of workers, and at exact order without any.
+On a store with optimistic concurrency, two workers that take the same jobs collide, and one of them begins again. If
+each begins to take jobs at a random distance from the front, that happens less often, but the order is less exact. So
+the spread follows a weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and eight accepts without
+one halve it. It settles where one accept in nine collides, whatever the number of workers, and at exact order if none
+does. In this module a "look" is one read of a queue's front by an accept.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ _MEMORY: Final = 1000
 
 _MOST_DOUBLINGS: Final = 10
 _WIDEST: Final = 1024
-"""Jobs at the front that a look chooses among at most, as far as it does not take many itself."""
+"""Widest spread: most jobs at the front that a look chooses its beginning from."""
 
 _WIDEST_FACTOR: Final = 16
-"""The same for one that takes many, as a multiple of these: reading the queue has its price too."""
+"""Widest spread as a multiple of the jobs that one look takes: a wider one would read too much of the queue."""
 
 
 class Spreading:
-    """What one service has learnt of each type's queue."""
+    """The spread of each type's queue, as one service has learnt it."""
 
     def __init__(self) -> None:
-        # How often the spread has been doubled; types that nobody collides on are not in it.
+        # How often the spread has been doubled, by type; types without collisions are left out.
         self._doublings: dict[TypeKeys, float] = {}
-        # For how many looks its own workers still take turns.
+        # For how many more looks the service's own workers take turns, by type.
         self._turns: dict[TypeKeys, int] = {}
 
     def takes_turns(self, keys: TypeKeys) -> bool:
-        """Whether the service's own workers look at the type's queue one after the other: then none are in vain.
+        """Whether the service's own workers read the type's queue one after the other, so that none of them collide.
 
-        That costs next to nothing, so it goes on for long after workers have collided.
+        That costs next to nothing, so it goes on for long after a collision.
         """
         return keys in self._turns
 
@@ -54,13 +55,13 @@ class Spreading:
         Args:
             keys: of the type.
             limit: jobs that the look takes at most.
-            collisions: those that it has met itself.
+            collisions: of this accept so far.
         """
         factor = round(2 ** min(self._doublings.get(keys, 0.0) + collisions, _MOST_DOUBLINGS))
         return min((factor - 1) * limit + 1, max(_WIDEST, _WIDEST_FACTOR * limit))
 
     def learn(self, keys: TypeKeys, collisions: int) -> None:
-        """Widen the spread after a look that met collisions, and narrow it after one that met none."""
+        """Widen the spread after an accept with collisions, and narrow it after one without."""
         doublings, turns = self._doublings.pop(keys, 0.0), self._turns.pop(keys, 0)
         if collisions:
             doublings, turns = min(doublings + collisions, _MOST_DOUBLINGS), _MEMORY
@@ -73,7 +74,7 @@ class Spreading:
 
 
 class _Look:
-    """What one transaction has seen of one queue."""
+    """The looks of one transaction at one queue."""
 
     __slots__ = ("before", "collisions", "spread", "taken")
 
@@ -95,7 +96,7 @@ class _Look:
 
     def compare(self) -> None:
         """Count a collision if the last run has not found what the one before it had found in exact order."""
-        # Who finds the same jobs again has met somebody else: a heartbeat, or a creator.
+        # If the same jobs are there again, no worker took them: the conflict was with a heartbeat or a creator.
         if self.before is not None and self.before != self.taken:
             self.collisions += 1
 
@@ -130,7 +131,7 @@ class QueueReads:
         look.taken += ids
 
     def end(self) -> None:
-        """Learn from what was met."""
+        """Learn from the collisions of this transaction."""
         for keys, look in self._looks.items():
             look.compare()
             self._spreading.learn(keys, look.collisions)

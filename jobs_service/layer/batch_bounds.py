@@ -1,26 +1,26 @@
 """How much one transaction rewrites: the one home of the bounds of every batch.
 
-The rule: no transaction that rewrites an open number of records is without a bound in bytes of the whole records (not
-only of what is new in them), and without being halved when the store says that it was too much all the same. How:
+The rule: a transaction that rewrites an open number of records has a bound in bytes of the whole records (not only of
+the new parts), and is halved when the store refuses it as too large all the same. How to keep it:
 
-1. Who takes as many jobs as there are (from the queue, from an index) asks, inside the transaction, for
+1. Code that takes as many jobs as there are (from the queue, from an index) asks, inside the transaction, for
    `unit.load_fitting(keys, packed_ids)`: it reads and returns only as many, at least one, as fit. Outside of it the
    call goes through a Pace, which halves the number of jobs and lets it grow again:
 
        pace = Pace(Batch.of(store.limits, jobs=1000))  # kept from call to call
        moved = await pace.fitting(lambda size: transact(lambda unit: make_ready(unit, keys, now, size)))
 
-2. Who has a list of jobs and knows how large their records are gives both to a Pace:
+2. Code that has a list of jobs and knows the size of their records gives both to a Pace:
 
        await pace.through(runs, size_of, renew)  # renew(part) is one transaction
 
-3. Who runs operations of many callers on one Unit looks after each of them whether the `unit.is_full`, and does those
-   that are left in the next transaction.
+3. Code that runs operations of many callers on one unit of work checks `unit.is_full` after each of them, and does the
+   rest in the next transaction.
 
-4. Who reads records that nobody knows the size of lets the Pace measure what came: `fitting(..., measure=...)`.
+4. Code that reads records of unknown size lets the Pace measure them: `fitting(..., measure=...)`.
 
-An attempt that is repeated on errors that may pass must let through what a smaller batch helps against, because another
-attempt does not: `Context.retried(..., unless=too_much_for(size))`.
+If an attempt is retried on errors that pass, errors that call for a smaller batch must be left out, since another
+attempt would fail again: `Context.retried(..., unless=too_much_for(size))`.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 TOO_MUCH: Final = (TransactionTooLarge, TransactionTooOld)
-"""What a store raises when a transaction was larger, or took longer, than it allows."""
+"""Errors of a store for transactions that are too large, or take too long."""
 
 
 def too_much_for(size: int) -> tuple[type[StoreError], ...]:
-    """Return the errors after which a smaller batch than one of `size` jobs is the answer.
+    """Return the errors of a batch of `size` jobs that call for a smaller batch.
 
-    Of a single job the answer to "too old" is another attempt: the store was slow.
+    A single job cannot be halved: if its transaction was too old, the store was slow, and another attempt may succeed.
     """
     return TOO_MUCH if size > 1 else (TransactionTooLarge,)
 
 
 SHARE: Final = 4
-"""One operation that takes many jobs fills at most one part in so many of a transaction: others may come beside it, and
-what a store adds to the bytes of keys and values is not known here."""
+"""One operation on many jobs fills at most a quarter of a transaction: others may share it, and stores add bytes of
+their own to keys and values, which are not known here."""
 
 KEYS_OF_A_JOB: Final = 8
-"""How often a transaction that adds a job holds its key, about: FoundationDB counts the ranges that are read and
-written as well, and so record and index entry three times each, and the look whether it is there twice."""
+"""How often a transaction that adds a job holds its key, about. FoundationDB counts conflict ranges as well: so the
+keys of the record and of the index entry count three times each, and the read whether the job exists twice."""
 
 _GROWTH: Final = 16
 _INDEX_BYTES: Final = 32
@@ -63,7 +63,7 @@ _INDEX_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction takes at most: well within every store's limits.
+    """The most that one transaction takes: well within every store's limits.
 
     Attributes:
         jobs: how many.
@@ -80,7 +80,7 @@ class Batch:
         Args:
             limits: of the store.
             jobs: at most so many.
-            most_bytes: fewer bytes than the limits allow, where small transactions are better; None for what they do.
+            most_bytes: fewer bytes than the limits allow, where small transactions are better; None for the limits.
         """
         allowed = limits.transaction // SHARE
         return cls(jobs, allowed if most_bytes is None else min(allowed, most_bytes))
@@ -128,7 +128,7 @@ class Pace:
 
     Args:
         batch: the most that one takes.
-        first: how many the first one takes, where nobody knows yet how large they are; None for as many as can be.
+        first: how many the first one takes if the size of the records is not known yet; None for the batch's most.
 
     Attributes:
         size: how many jobs the next transaction takes.
@@ -141,12 +141,12 @@ class Pace:
     async def fitting(
         self, attempt: Callable[[int], Awaitable[T]], *, measure: Callable[[T], tuple[int, int]] | None = None
     ) -> T:
-        """Do something with so many jobs as fit into a transaction, and return its result.
+        """Do something with as many jobs as fit into a transaction, and return its result.
 
         Args:
             attempt: called with the number; it reads and writes in one transaction each.
-            measure: returns how many jobs a result is of, and their bytes, where only that tells; None where `attempt`
-                itself takes no more bytes than the batch may have.
+            measure: returns the number of jobs in a result, and their bytes, if the result alone shows them; None if
+                `attempt` itself keeps within the bytes of the batch.
 
         Raises:
             TransactionTooLarge, TransactionTooOld: even a single job is too much.
@@ -178,8 +178,8 @@ class Pace:
         Args:
             items: whatever stands for the jobs.
             size_of: returns the bytes that rewriting one of them takes, about: see `rewritten_bytes`.
-            attempt: called with each part, and with the first half of it when that was too much; one transaction, and
-                what is to be done with its answer.
+            attempt: called with each part, and with the first half of it if that was too much; does one transaction,
+                and handles its result.
 
         Raises:
             TransactionTooLarge, TransactionTooOld: even a single one is too much. Those before it have been done.
@@ -202,7 +202,7 @@ class Pace:
 
 
 def most_rewritten_bytes(jobs: int, read: int, ids: int, key_bytes: int) -> int:
-    """Return what the `rewritten_bytes` of several jobs add up to at most.
+    """Return an upper bound of the sum of `rewritten_bytes` of several jobs, which is cheaper than the sum.
 
     Args:
         jobs: how many.

@@ -22,13 +22,13 @@ TIME_BYTES: Final = 9
 PAGE: Final = 256
 LONG_PAGE: Final = 2000
 MOST_TAKEN: Final = 16_000
-"""Jobs that one look takes, or passes over, at most: no more of the smallest are rewritten in one transaction."""
+"""Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
 
 _MOST_KEYS: Final = 4_000_000
-"""Bytes of keys after which a look at jobs that are scheduled for later reads no further."""
+"""Bytes of keys after which an accept stops reading jobs that are scheduled for later."""
 
 MOST_EARLY: Final = 2000
-"""Those after which a look reads no further: it has moved some of them, and the next one sees fewer."""
+"""Entries of early jobs after which an accept stops reading. It moves some of them away: the next one finds fewer."""
 
 
 class AcceptTerms(NamedTuple):
@@ -38,14 +38,14 @@ class AcceptTerms(NamedTuple):
         limit: at most so many; never more than a transaction can rewrite.
         max_priority: packed; only up to and including this one. None for all.
         due_by: seconds since the epoch; None for now. Of the jobs that are scheduled for later, the next 2,000 (or
-            `limit`) by time are looked at, and further ones until there are enough, up to 16,000 or some megabytes.
+            `limit`) by time are read, and further ones until there are enough, up to 16,000 or some megabytes.
         spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
         make_ready: how many due jobs are made ready at most.
-        worker: who takes them, for their history.
+        worker: the worker's name, for the jobs' history.
         max_history: events of it that are kept; None for as many as there are, and 20 at least.
         is_elsewhere: whether it is no part of this process, by whose death the jobs would be taken away.
-        open_end: whether fewer than `limit` may be taken though others come in behind them at the same time; otherwise
-            that is a conflict.
+        open_end: whether a job that is added behind the last one taken is no conflict, although fewer than `limit` were
+            taken.
     """
 
     limit: int
@@ -62,15 +62,15 @@ class AcceptTerms(NamedTuple):
 async def candidates(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[Ranked], list[KeyValue]]:
-    """Return the first due jobs in order, those that this transaction made pending among them.
-
-    And the entries of ready jobs that are not due, as far as it met any.
+    """Return the first due jobs in order, including those that this transaction made pending; and the entries of ready
+    jobs that are not due, as far as any were read.
     """
     ranked, early = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
     later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
     if own or later:
-        # Of those due at the same time the id decides, which is not in the places of this transaction's own.
+        # The id decides between jobs that are due at the same time. It is a part of the keys in the store, but not of
+        # the ranks of jobs that this transaction made pending, so it is added to all.
         ranked = sorted(ranked + own + later, key=lambda item: (*item[0][:2], item[0][2] + item[1]))
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
     return ranked[:wanted], early
@@ -86,7 +86,7 @@ IS_SCHEDULED: Final = 2
 async def _ready_in_store(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[Ranked], list[KeyValue]]:
-    # What of this must not change meanwhile is claimed when it is known what is taken.
+    # Snapshot reads make no conflicts. `accept` adds those that are needed, when it knows which jobs it takes.
     reads = unit.transaction.snapshot
     begin = keys.ready
     end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
@@ -110,7 +110,7 @@ async def _ready_in_store(
 
 
 def _parsed(unit: UnitOfWork, keys: TypeKeys, found: list[KeyValue], due_by: float) -> list[Ranked]:
-    """Return rank and packed id of those of these READY entries that are due; what is no entry is taken out."""
+    """Return rank and packed id of the entries that are due; remove entries that cannot be parsed."""
     entries: list[KeyValue] = []
     for key, value in found:
         if id_of_ready(keys, key) is None:
@@ -126,8 +126,7 @@ async def _scheduled_by(
     """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
 
     They are stored in the order of time, not of priority: of those that come due next the lowest priorities are taken.
-    Further ones are looked at only as long as there are fewer than wanted, and a bounded number: priorities may exclude
-    nearly all of them.
+    Further ones are read only until there are enough, and a bounded number: the terms may exclude nearly all of them.
     """
     reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
     begin = keys.scheduled
@@ -179,5 +178,5 @@ def _ranked(keys: TypeKeys, key: bytes) -> Ranked:
 
 
 def is_due(packed_run_at: bytes, due_by: float | None) -> bool:
-    # What is no time at all is no reason to wait: nobody could say for how long.
+    # A damaged time counts as due: otherwise the job would wait for ever.
     return due_by is None or not packed_run_at or not unpack_seconds(packed_run_at) > due_by

@@ -31,7 +31,7 @@ async def held_jobs(
         keyspace: where the keys are.
         instances: the ids.
         after: the last key of the page before; None to begin.
-        limit: running jobs to look at.
+        limit: running jobs to read.
 
     Returns:
         The jobs, and the last key of this page; None when there are no more.
@@ -43,7 +43,7 @@ async def held_jobs(
     data_keys = [data + key[len(section) : -_SEQ_BYTES] + id for key, id in found]
     try:
         raws = await transaction.get_many(data_keys)
-    except StoreDamaged:  # of one of them, perhaps
+    except StoreDamaged:  # perhaps one record only: read them one by one
         raws = [await _readable(transaction, data_key) for data_key in data_keys]
     size = len(next(iter(instances)))
     finder = TypeFinder(keyspace)
@@ -64,22 +64,22 @@ async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
 
 
 async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
-    """Take for lost what dead instances still hold of these jobs: pending, or finished if canceled.
+    """Take jobs from dead instances that still hold them: pending again, or finished if canceled.
 
-    Those whose run data cannot be read are set aside.
+    Jobs whose run data cannot be read are set aside.
 
     Args:
         unit: of work.
-        jobs: in question.
+        jobs: those that the instances held when they were read.
         instances: the ids.
 
     Returns:
-        The jobs that were taken, and how many of those in question were dealt with: as many as fit into a transaction.
+        The jobs that were taken, and how many of `jobs` were done: as many as fit into a transaction.
     """
     size = len(next(iter(instances)))
     lost: list[Entry] = []
     for position, place in enumerate(jobs):
-        # One by one: a store that has instances answers at once.
+        # One by one is no slower: the embedded store, the only one with instances, answers a read at once.
         try:
             entry = await unit.load(place)
         except RecordDamaged:
@@ -91,7 +91,7 @@ async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collecti
                 await lose(unit, entry, record)
                 lost.append(entry)
             except RecordDamaged as error:
-                # Whoever met it once more would meet it for ever: nobody could be told of what the others held.
+                # Set it aside. If it stayed, each attempt would fail at it, and the instances' other jobs stay locked.
                 unit.condemn(entry, error)
                 take_out(unit, entry.keys, entry.keys.activity_head + record.seq, entry.packed_id)
         if unit.is_full:

@@ -1,11 +1,10 @@
-"""What programs have declared of a type, beside what is set: the last who said something new is heard.
+"""The options that programs have declared for a type: the last new value wins, whether a program's or an operator's.
 
-A type's activity timeout and retention live in the store, and two may set them: the program, by its handler's options,
-and an operator, by `set_type_timeout` and `set_retention`. When handlers start, an option that the program has not
-declared before is set; one that it has declared before says nothing new, and what an operator has set since stays. What
-was declared last is a row of its own per type: (timeout, keep, keep_failed), times in seconds, None for ever; or
-(timeout) where nobody has run handlers yet. A type that was removed has an empty row, so that `enqueue` does not make
-it again.
+A type's activity timeout and retention live in the store, and two parties may set them: the program, by its handler's
+options, and an operator, by `set_type_timeout` and `set_retention`. When handlers start, an option is set only if it is
+another than the program has declared before; so what an operator has set in between stays. The last declaration is a
+row of its own per type: (timeout, keep, keep_failed), times in seconds, None for ever; or (timeout) before handlers
+have run. A type that was removed has an empty row, so that `enqueue` does not make it again.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ def note_timeout(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
 
 
 def note(unit: UnitOfWork, keys: TypeKeys, declared: Declared) -> None:
-    """Remember what a program has declared."""
+    """Remember the options that a program has declared."""
     unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, *declared.retention)))
 
 
 def note_removal(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Remember that somebody has removed a type."""
+    """Remember that a type was removed on purpose."""
     unit.transaction.set(keys.declared, _REMOVED)
 
 
 async def is_removed(unit: UnitOfWork, keys: TypeKeys) -> bool:
-    """Whether a type that does not exist was removed by somebody, and not just never made."""
+    """Whether a type that does not exist was removed on purpose, and not just never made."""
     return await unit.transaction.get(keys.declared) == _REMOVED
 
 
 async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retention | None]:
-    """Return what programs have declared last: timeout and retention, None for what is not known."""
+    """Return the timeout and the retention that programs have declared last; None for those not known."""
     packed = await unit.transaction.get(keys.declared)
     values = unpacked(packed)
     return (

@@ -1,4 +1,4 @@
-"""What is asked for when a job is enqueued for a handler: checked and encoded before any transaction."""
+"""The arguments of `enqueue`: checked and encoded before any transaction."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_ATTEMPTS: Final = 65_535
 
 
 class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
-    """What a job is enqueued for: a handler.
+    """A handler, as far as `enqueue` needs to know it.
 
     Attributes:
         type: of its jobs.
@@ -74,7 +74,7 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
 
 
 class Named(Enqueueable[Any, Any]):
-    """A handler of which no more is known than its type, or one that is called by its type.
+    """A handler that is named by its type; if this program does not have it, only the type is known.
 
     Args:
         type: as a program gave it.
@@ -119,7 +119,7 @@ class How(NamedTuple):
 
 
 ENQUEUE_OPTIONS: Final = How._fields
-"""What `enqueue` itself takes by keyword: no parameter of a handler that is given by keyword can be called so."""
+"""Keywords of `enqueue` itself: no parameter of a handler that is given by keyword may have one of these names."""
 
 
 class Wanted(NamedTuple):
@@ -127,8 +127,8 @@ class Wanted(NamedTuple):
 
     Attributes:
         id: its name within the type.
-        spec: what it is to be.
-        unique: whether a job of this id that has not finished is what is asked for.
+        spec: its data and options.
+        unique: whether an unfinished job of this id is returned instead of adding another one.
     """
 
     id: JobId
@@ -137,7 +137,7 @@ class Wanted(NamedTuple):
 
 
 def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> Enqueueable[Any, Any]:
-    """Return what a job is to be enqueued for.
+    """Return the handler to enqueue a job for.
 
     Args:
         handler: a handler, or the type of one.
@@ -158,10 +158,10 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> En
 def wanted(
     handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any], how: How, sources: Sources
 ) -> Wanted:
-    """Return the job that is asked for.
+    """Return the job to enqueue.
 
     Args:
-        handler: what it is for.
+        handler: that will run it.
         args: its arguments as one value; UNSET for none.
         arguments: its arguments by keyword.
         how: the options.
@@ -198,7 +198,7 @@ def due(run_at: Any, delay: Any, sources: Sources) -> Any:
 
 
 def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
-    """Return what of its handler's options holds otherwise for one job, as its run data keep it; None for nothing.
+    """Return a job's own limits, which replace its handler's, as its run data keep them; None if it has none.
 
     Raises:
         InvalidJob: a number that cannot be.

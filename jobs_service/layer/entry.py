@@ -23,7 +23,7 @@ class JobSnapshot(NamedTuple):
     Attributes:
         keys, id: the job.
         record: None when there is none.
-        added: whether `enqueue` has just added it; None where nobody asked.
+        added: whether `enqueue` has just added it; None after other operations.
     """
 
     keys: TypeKeys
@@ -47,7 +47,7 @@ class Entry:
         self.added: bool | None = None
 
     def seen(self) -> JobSnapshot:
-        """Return what the job is now: the entry itself goes on with the transaction."""
+        """Return a copy of the job's present state; later operations of the transaction change the entry itself."""
         return JobSnapshot(self.keys, self.id, self.record, self.added)
 
 
@@ -72,7 +72,7 @@ def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
     if record.place == SCHEDULED:
         transaction.clear(scheduled_key(entry, record))
     elif record.seq.__class__ is not bytes:
-        return  # Its entry would have been written by flush.
+        return  # this transaction made it pending: its index entry is written by `flush` only
     elif record.lock is not None:
         transaction.clear(keys.activity_head + record.seq)
     elif record.place == READY:
@@ -106,7 +106,7 @@ def job_of(entry: Entry | JobSnapshot) -> Job:
 
 
 def enqueued_job(entry: Entry | JobSnapshot) -> Job:
-    """Return what `enqueue` returns: the entry as the application's job, with whether it was added just now."""
+    """Return the result of `enqueue`: the entry as the application's job, with whether it was added just now."""
     job = job_of(entry)
     job._created = entry.added
     return job
@@ -121,7 +121,7 @@ async def naming_its_job(place: Place, work: Awaitable[T]) -> T:
 
 
 def jobs_listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
-    """Return the entry as what a list of jobs has of it: nothing where the job is gone, or in another state."""
+    """Return the entry as the application's job, in a list; empty if the job is gone, or in another state."""
     if entry.record is None:
         return []
     job = job_of(entry)

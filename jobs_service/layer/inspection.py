@@ -1,6 +1,6 @@
-"""What operators ask of types: where queues stand, how long jobs are kept, when types ticked last.
+"""The state of types, for operators: the front of the queue, retention, the last ticks of periodic types.
 
-Nothing here counts by reading: it costs the same however many jobs there are.
+Nothing here counts jobs: each call costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Snapshot
 
 _MOST_LOOKS: Final = 32
-"""Ready jobs of a type that are looked at: the first of so many priorities, where each tells since when it is ready."""
+"""Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
 
 
 class QueueState(NamedTuple):
-    """Where the queue of a type stands; times in seconds since the epoch.
+    """The state of a type's queue; times in seconds since the epoch.
 
     Attributes:
-        id, ready_since: of the job that has been ready for longest; None when none is ready. A record that is as
-            large as can be has no room to tell since when, and a damaged history does not tell: such a job is named
-            only where no other tells, with None.
-        next_scheduled: when the first job that is not made ready yet is due; None when there is none.
-        paused: whether nobody accepts jobs.
+        id, ready_since: of the job that has been ready for longest; None when none is ready. The time comes from the
+            job's history, which may be damaged, or dropped from a record of the largest size. Such a job is named only
+            if all are such, and its time is None.
+        next_scheduled: when the next scheduled job is due; None when there is none.
+        paused: whether workers are stopped from accepting jobs.
     """
 
     id: JobId | None
@@ -41,7 +41,7 @@ class QueueState(NamedTuple):
 
 
 async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
-    """Return where the queue of a type stands."""
+    """Return the state of a type's queue."""
     oldest: tuple[float, JobId] | None = None
     untold: JobId | None = None
     begin = keys.ready
@@ -53,11 +53,11 @@ async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
         key = found[0][0]
         packed_id = id_of_ready(keys, key)
         record = None if packed_id is None else await _record(transaction, keys, packed_id)
-        if packed_id is None or record is None:  # damaged: others take it out
+        if packed_id is None or record is None:  # damaged: this only reads; the next accept removes the entry
             begin = key + b"\x00"
             continue
         since = _pending_since(record)
-        if since is None:  # The one behind it may tell.
+        if since is None:  # unknown: try the job behind it
             untold = unpack_id(packed_id) if untold is None else untold
             begin = key + b"\x00"
             continue
@@ -76,7 +76,7 @@ async def retention(transaction: Snapshot, keys: TypeKeys) -> Retention:
 
 
 async def last_ticks(transaction: Snapshot, keyspace: Keyspace) -> list[tuple[JobType, float]]:
-    """Return the periodic types with the last of their ticks, or of their program's first look before there was one."""
+    """Return the periodic types with the time of their last tick, or of their handler's first start before that."""
     section = keyspace.sections[PERIODIC]
     found = await transaction.get_range(section, section + AFTER)
     ticks = [(unpacked(key[len(section) :]), unpacked(value)) for key, value in found]
@@ -93,7 +93,7 @@ async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Re
 
 
 def _pending_since(record: Record) -> float | None:
-    """Return when a ready job became ready; None where its record does not tell."""
+    """Return when a ready job became ready; None if its record does not have the time."""
     try:
         history = run_data.history_of(record.run_data)
     except RecordDamaged:

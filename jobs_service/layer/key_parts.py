@@ -114,11 +114,6 @@ def is_id(packed: bytes) -> bool:
         return False
 
 
-def id_at_end(key: bytes, offset: int) -> JobId:
-    """Return the id that a key has from this offset on."""
-    return unpack_id(key[offset:])
-
-
 def pack_seconds(seconds: float) -> bytes:
     """Return the tuple layer's encoding of a double: 9 bytes in the order of the numbers."""
     raw = bytearray(_DOUBLE.pack(seconds))

@@ -1,4 +1,4 @@
-"""Pages of stored jobs, bounded in number and in bytes, in which unreadable ones say that they are."""
+"""Pages of stored jobs, bounded in number and in bytes. Jobs with unreadable records have a state of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs_service.store.base import KeyValue, Limits, Snapshot
 
 FIRST_CHUNK: Final = 16
 LARGEST_CHUNK: Final = 256
-"""Rows that are read at once, first and later: the largest records there are must not be too much."""
+"""Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
 _GROWTH: Final = 4
 
 
@@ -50,7 +50,7 @@ async def read_rows(
                 if size > most_bytes and found:
                     return found, False
                 found.append(row)
-        else:  # as nearly always: nobody looks at each
+        else:  # as nearly always: no need to measure each row
             found += page
         size = whole
         if len(page) < limit:

@@ -25,7 +25,7 @@ class LoadedJobs:
         keyspace: where the keys are.
         entries: the jobs by their DATA keys.
         damaged: those whose records were read and cannot be decoded: they are not among the entries.
-        is_full: whether so much is read or rewritten here that whatever is left should have a transaction of its own.
+        is_full: whether so much was read or rewritten that further operations should go into another transaction.
     """
 
     # All of them are set by the __init__ of UnitOfWork: there is one unit per transaction, and one call is enough.
@@ -132,7 +132,7 @@ class LoadedJobs:
             types = [keys for followed, keys in of_types.items() if followed not in self._followed]
             try:
                 raws = await self.transaction.get_many([*missing, *(keys.followed for keys in types)])
-            except StoreDamaged:  # of one of them, perhaps, and not of the others
+            except StoreDamaged:  # perhaps one record only: read them one by one
                 for data_key, place in missing.items():
                     await self._read_one(data_key, place)
                 return
@@ -152,7 +152,7 @@ class LoadedJobs:
     async def load_many(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
         """Return the jobs' entries in their order; the reads go out together.
 
-        What is no id, or names a job whose record cannot be read, gets an entry without a record that is not kept.
+        For bytes that are no id, and for an unreadable record, the entry has no record, and is not kept.
         """
         try:
             jobs = [(keys, unpack_id(packed_id), packed_id) for packed_id in packed_ids]
@@ -190,7 +190,7 @@ class LoadedJobs:
             ids = packed_ids[len(entries) : len(entries) + page]
             known, read = len(self.entries), self._read
             entries += await self.load_many(keys, ids)
-            # Mostly all of them were read just now, and are far from too much: then none is looked at.
+            # Usually all of them were read just now, and are far from too much: then there is no need to measure each.
             if len(self.entries) - known == len(ids):
                 size += most_rewritten_bytes(len(ids), self._read - read, sum(map(len, ids)), len(keys.ready))
             else:

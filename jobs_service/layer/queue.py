@@ -33,26 +33,27 @@ from jobs_service.sources import Sources
 from jobs_service.store.base import KeyValue, Snapshot, Watch
 
 _FEW_EARLY: Final = 64
-"""Ready jobs not yet due that a look passes over as they are: they come due soon, or a clock will be right again."""
+"""Ready jobs not yet due that an accept leaves where they are: they come due soon. More than these, which only a clock
+far ahead of this one makes ready, are moved back to SCHEDULED, since every accept has to read past them."""
 _CLOCK_CHECK: Final = 5.0
 
 
 class More(IntEnum):
-    """Whether another look may find jobs where one has found too few."""
+    """Whether another accept may find jobs where this one has found too few."""
 
     NO = 0
     DUE = 1
-    """Jobs that were scheduled have come due: a part of them was made ready, none of which was wanted, perhaps."""
+    """Scheduled jobs have come due, and some of them were made ready; perhaps none that the terms allow."""
     YES = 2
-    """Something was in the way, and is not any more."""
+    """Unreadable or early jobs were in the way, and have been moved out of it."""
 
 
 class EmptyQueue(NamedTuple):
-    """What a look at the queue comes back with that found no job.
+    """The result of an accept that found no job.
 
     Attributes:
-        watch: on the type's queue, set in the transaction that found nothing; None where another look comes first, and
-            for all but the first of several who found nothing together.
+        watch: on the type's queue, set in the transaction that found nothing. None if the caller should accept again
+            at once, and for all but the first of several callers that share an accept.
         due_in: seconds until the next scheduled job comes due; None when there is none. 0 without a watch: some have
             come due, and not all of them were made ready yet.
     """
@@ -64,11 +65,11 @@ class EmptyQueue(NamedTuple):
 async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[list[Entry], More]:
     """Take due jobs from the front of the queue, as many as a transaction can hold: each gets a new lock and runs.
 
-    What is in the queue and cannot be taken, now or ever, is taken out of it, a bounded number at a time: entries of
-    unreadable jobs, and of those that a clock ahead of this one has made ready too early.
+    Entries that nobody can take are removed from the queue, a bounded number per call: those of unreadable jobs, and
+    those of jobs that a clock ahead of this one has made ready too early.
 
     Returns:
-        The jobs, and whether another look may find more even though these are fewer than `limit`.
+        The jobs, and whether another call may find more even though these are fewer than `limit`.
     """
     if await unit.is_paused(keys):
         return [], More.NO
@@ -81,7 +82,7 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
     found, early = await candidates(unit, keys, terms, due_by, terms.limit + skipped)
     chosen = _some_of(found, skipped, terms.limit, unit.sources)
     ids = [packed_id for _, packed_id in chosen]
-    # Only what is taken is read: the records of other candidates may change without a conflict.
+    # Read only the records of chosen jobs. A read is a conflict with every writer, and other workers take the others.
     loaded = await unit.load_fitting(keys, ids)
     taken, packed = _takeable(unit, keys, terms, chosen, loaded)
     if terms.spread > 1:
@@ -102,12 +103,12 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
 def _takeable(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, chosen: list[Ranked], loaded: list[Entry]
 ) -> tuple[list[Entry], list[bytes]]:
-    """Return the jobs that can be taken, with the run data that they get; the others are taken out of the queue.
+    """Return the jobs that can be taken, with the run data that they get; remove the others' entries from the queue.
 
     Args:
         unit, keys, terms: of the accept.
-        chosen: as found in the queue.
-        loaded: the first of them.
+        chosen: the candidates, as found in the queue.
+        loaded: the jobs of the first of them, as many as the transaction can hold.
     """
     taken: list[Entry] = []
     packed: list[bytes] = []
@@ -131,24 +132,26 @@ def _takeable(
 
 
 def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, record: Record) -> bool:
-    """Whether a job that was not ready is where it was found: one that is elsewhere is found a second time."""
+    """Whether a job that was found as scheduled still has that entry. One that was changed has another, by which it is
+    found as well: it must not be taken twice.
+    """
     _, kind, place = rank
-    if kind != IS_SCHEDULED or len(place) <= TIME_BYTES:  # this transaction itself has made it pending
+    if kind != IS_SCHEDULED or len(place) <= TIME_BYTES:  # an earlier operation of this transaction made it pending
         return True
     return record.place == SCHEDULED and scheduled_key(entry, record) == keys.scheduled + place
 
 
 def _take_out(unit: UnitOfWork, keys: TypeKeys, stray: Ranked) -> None:
-    """Take an entry out of the queue that points at no job in that place, or at none that can be read."""
+    """Remove an entry of the queue whose job does not exist, has another entry, or cannot be read."""
     (priority, kind, place), packed_id = stray
     if kind == IS_READY:
         take_out(unit, keys, keys.ready + priority + place + packed_id, packed_id)
-    elif len(place) > TIME_BYTES:  # otherwise this transaction itself has made it pending
+    elif len(place) > TIME_BYTES:  # else an earlier operation of this transaction made it pending: no entry yet
         take_out(unit, keys, keys.scheduled + place, packed_id)
 
 
 async def _schedule_again(unit: UnitOfWork, keys: TypeKeys, early: list[KeyValue]) -> None:
-    """Move ready jobs that are not due, made ready by a clock that was ahead, to where they wait for their time."""
+    """Move ready jobs that are not due, because a clock ahead of this one made them ready, back to SCHEDULED."""
     ids = [id_of_ready(keys, key) or b"" for key, _ in early]
     for (key, _), entry in zip(early, await unit.load_fitting(keys, ids), strict=False):
         record = entry.record
@@ -160,10 +163,10 @@ async def _schedule_again(unit: UnitOfWork, keys: TypeKeys, early: list[KeyValue
 
 
 def _some_of(ids: list[Ranked], skipped: int, limit: int, sources: Sources) -> list[Ranked]:
-    """Return the wanted number of jobs, those in front skipped; where there are too few for that, fewer are skipped.
+    """Return `limit` neighbours in the queue after the skipped ones; skip fewer if there are not enough.
 
-    They are neighbours in the queue: two who take many each rarely meet then, whereas of two who pick each of many at
-    random nearly always some are the same.
+    Neighbours, because two workers that take a run of jobs each rarely overlap. If both picked that many at random,
+    nearly always at least one job would be the same, and one transaction would conflict.
     """
     spare = len(ids) - limit
     if skipped and spare < skipped:
@@ -172,7 +175,7 @@ def _some_of(ids: list[Ranked], skipped: int, limit: int, sources: Sources) -> l
 
 
 def _claim(unit: UnitOfWork, taken: list[Entry]) -> None:
-    """Make it a conflict when somebody else takes one of these jobs out of the queue."""
+    """Make it a conflict if another transaction takes one of these jobs out of the queue."""
     for entry in taken:
         record = entry.record
         assert record is not None
@@ -181,11 +184,13 @@ def _claim(unit: UnitOfWork, taken: list[Entry]) -> None:
 
 
 def _claim_front(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, taken: list[Entry], all_taken: bool) -> None:
-    """Make it a conflict when another job comes into the queue before the last one taken, or one of these is taken.
+    """Make it a conflict if another transaction takes one of these jobs, or adds one before the last of them.
+
+    That keeps the strict order: no worker takes a job while a more urgent one is committed just before.
 
     Args:
         unit, keys, terms, taken: of the accept.
-        all_taken: whether there are no more: then any job that comes in is a conflict, unless the end is open.
+        all_taken: whether the queue has no more: then any new job is a conflict, unless the terms have an open end.
     """
     if all_taken and not terms.open_end:
         end = keys.ready + AFTER if terms.max_priority is None else keys.ready + terms.max_priority + AFTER
@@ -204,8 +209,8 @@ def _claim_front(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, taken: li
 async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
     """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many.
 
-    There may be more as long as there are any: `limit`, and what a transaction can hold, bound one call. What points at
-    no job that can be read is taken out, and counts.
+    One call moves at most `limit` jobs, and no more than a transaction can hold: call again until it returns 0. Entries
+    without a readable job are removed, and counted as well.
     """
     found = await unit.transaction.snapshot.get_range(
         keys.scheduled, keys.scheduled + pack_seconds(until) + AFTER, limit=limit
@@ -235,21 +240,28 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
 async def wait_for_more(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None = None) -> EmptyQueue:
     """Return a watch on the type's queue, and the seconds until the next of its jobs comes due.
 
-    Only of use to one who has just found no due job of the priorities up to max_priority (packed; None for all).
+    For a caller that has just found no due job, in the same transaction.
+
+    Args:
+        unit, keys: of the type.
+        max_priority: the largest priority that the caller takes, packed; None for any.
     """
+    if await unit.is_paused(keys):
+        # Jobs may be ready in any number: none is to be looked for before the type is resumed, which fires the watch.
+        return EmptyQueue(unit.transaction.watch(keys.watch_pending), None)
     now = unit.now
     run_at = await next_scheduled(unit.transaction.snapshot, keys)
-    # A job that is due, but was not taken, must not keep its waiter awake.
+    # A due job that was not taken has too large a priority: the caller would wake for it at once, for ever.
     due_in = None if run_at is None or run_at <= now else run_at - now
     ready_at = await _next_ready(unit, keys, max_priority)
     if ready_at is not None:
-        # The clock may be set forward as it was set back, which nobody else looks at for a ready job.
+        # This clock may be set forward at any time, and no watch fires when a ready job comes due by that.
         due_in = min(ready_at - now, _CLOCK_CHECK, _CLOCK_CHECK if due_in is None else due_in)
     return EmptyQueue(unit.transaction.watch(keys.watch_pending), due_in)
 
 
 async def _next_ready(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None) -> float | None:
-    """Return when the next of the ready jobs comes due that are not, made ready by a clock ahead of this one."""
+    """Return when the next READY job comes due by this clock; a faster clock may have made it ready early."""
     begin = keys.ready
     end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
     earliest: float | None = None

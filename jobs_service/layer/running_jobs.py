@@ -1,4 +1,7 @@
-"""What a job's worker does: update, finish, resubmit and release the job whose lock it holds."""
+"""The operations of a job's worker: update, finish, resubmit and release the job whose lock it holds.
+
+And the ends that a run can come to without its worker: lost, crashed, given back.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,21 @@ from jobs_service.run_values import HistoryKind
 
 
 class LockStatus(enum.Enum):
-    """What a running job is to the worker who has accepted it."""
+    """Whether a worker still holds a job's lock."""
 
     HELD = "held"
     CANCELED = "canceled"
     """A creator asked for its removal."""
     TAKEN = "taken"
-    """It is the worker's no more, or its record cannot be read: nothing that the worker does can be written."""
+    """The worker no longer holds it, or its record cannot be read: nothing that the worker does can be written."""
 
 
 class RunReport(NamedTuple):
-    """What a worker says at the end of a run beside the job's data.
+    """A worker's report at the end of a run, beside the job's data.
 
     Attributes:
-        result: JSON of what the run returned; None leaves what is there.
-        error: how it failed, as `run_data.error_json` packs it; None leaves what is there.
+        result: JSON of the run's result; None keeps an earlier one.
+        error: how it failed, as `run_data.error_json` packs it; None keeps an earlier one.
         reason: of a crash, in a few words, for the history.
         max_history: events that are kept; None for as many as there are, and 20 at least.
         crashes: in a row, the reported one among them; None to count on.
@@ -82,7 +85,7 @@ async def finish(
         WorkerConflict: the lock is not the job's.
         JobTooLarge: the record is over the store's limits.
     """
-    # Of all operations the most frequent: each coroutine less counts.
+    # The most frequent of all operations: do not start a coroutine if the job was read already.
     entry = unit.loaded(place) or await unit.load(place)
     record = _held(entry, lock)
     if json is not None:
@@ -93,7 +96,7 @@ async def finish(
             packed, HistoryKind.CRASHED, unit.now, report.reason, attempts=report.attempts, most=report.max_history
         )
     if record.cancel:
-        # A worker that saw the flag ends with a plain finish(): that is no success.
+        # A worker that has noticed the cancellation ends with a plain finish(): that is no success.
         outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
     elif record.next is not None:
         priority, run_at = record.next
@@ -106,14 +109,14 @@ async def finish(
 
 
 async def beat(unit: UnitOfWork, held: Sequence[tuple[Place, bytes]]) -> list[LockStatus]:
-    """Show that many running jobs are alive, also canceled ones: their workers are about to end them.
+    """Show that many running jobs are alive. Canceled ones, too, since their workers are about to end them.
 
     Args:
         unit: of work.
         held: each job's place and lock.
 
     Returns:
-        What each of them is to its worker.
+        The status of each lock.
     """
     await unit.prefetch([place for place, _ in held])
     found: list[LockStatus] = []
@@ -127,7 +130,7 @@ async def beat(unit: UnitOfWork, held: Sequence[tuple[Place, bytes]]) -> list[Lo
 
 
 def holding(raw: bytes | None, lock: bytes) -> LockStatus:
-    """Return what a job is to its worker, given its record as stored."""
+    """Return the status of a worker's lock, given the job's record as stored."""
     try:
         return _holding(None if raw is None else Record.decode(raw, True), lock)
     except RecordDamaged:
@@ -164,12 +167,12 @@ async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, 
 async def stop(
     unit: UnitOfWork, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = ""
 ) -> Entry:
-    """Give the job back as one whose run does not count: pending from a time on (None: as before).
+    """Give the job back without counting its run: pending from a time on (None: as before).
 
     Args:
         unit, place, lock: as for the others.
         run_at: seconds since the epoch.
-        max_history: as in Told.
+        max_history: as in RunReport.
         reason: in a few words, for the history.
 
     Raises:
@@ -209,9 +212,9 @@ async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry:
 
 
 async def set_aside(unit: UnitOfWork, place: Place, lock: bytes, error: RecordDamaged) -> None:
-    """Take a running job out of the index, because a part of its record is damaged that its end needs.
+    """Set a running job aside, because its end cannot be written: a part of its record that is needed is damaged.
 
-    One whose record cannot be read at all is left to those who look for silent workers.
+    If none of its record can be read, the lock cannot be compared; the activity monitor then sets the job aside.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -230,7 +233,8 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
     """Take a running job from a worker that fell silent: pending, or finished if it is canceled.
 
     Raises:
-        RecordDamaged: no end of a run could be written: it would run, and be lost, for ever.
+        RecordDamaged: its run data are damaged, so that no end of a run can be written: it would run, and be lost, for
+            ever.
     """
     run_data.check_sizes(record.run_data)
     unit.take_away(entry.keys)
@@ -250,7 +254,7 @@ async def _give_back(unit: UnitOfWork, entry: Entry, record: Record, packed: byt
 async def _end(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, outcome: Outcome, max_history: int | None
 ) -> None:
-    """Make the job be finished: until it expires, if finished jobs of its type do."""
+    """Make the job finished, and let it expire if the type has a retention."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
     packed = run_data.with_event(packed, kind, unit.now, most=max_history)
     retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
@@ -261,7 +265,7 @@ async def _end(
 
 
 def _with_report(packed: bytes, report: RunReport) -> bytes:
-    """Return run data with what the worker reports."""
+    """Return run data with the worker's report."""
     if report.result is not None:
         packed = run_data.with_part(packed, RESULT, report.result)
     if report.error is not None:
@@ -301,12 +305,12 @@ def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, Run
 
 
 def _report(job: Job, result: Any, error: Any) -> RunReport:
-    """Return what a worker reports at the end of a run, checked."""
+    """Return a worker's report at the end of a run, checked."""
     if error is not None and not isinstance(error, JobError):
         refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
         raise InvalidJob(refused).about(job.type, job.id)
     return RunReport(
-        # A result of None is none: that of an earlier run goes.
+        # An explicit result of None removes that of an earlier run.
         None if result is UNSET else json_of(job.type, job.id, result),
         None if error is None else _error_json(job, error),
     )

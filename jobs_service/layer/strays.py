@@ -1,9 +1,9 @@
-"""Index entries that point at no job which can be read there, and the jobs whose records cannot be read.
+"""Stray index entries, which point at no readable job, and jobs whose records cannot be read.
 
 A damaged page, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
-be parsed, or one that belongs to no job. None of them may stop what has nothing to do with it. So whoever reads an
-index and meets such an entry takes it out, in the same transaction, and goes on: it is not met again. The job of an
-unreadable record is noted as set aside, which its subscribers are told; a version that can read it puts it back.
+be parsed, or one that belongs to no job. None of them may stop the work on other jobs. So code that reads an index and
+finds a stray entry removes it, in the same transaction, and goes on. A job with an unreadable record is set aside: it
+gets a row in SET_ASIDE, and its subscribers an error. A version that can read it puts it back.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jobs_service.store.base import Snapshot
 _SEQ_BYTES: Final = 12
 _TIME_BYTES: Final = 9
 _LOOKED_AT: Final = 1000
-"""Entries of each index that are looked at for those of a job whose record does not tell where they are."""
+"""Entries of each index that are searched for those of a job with an unreadable record."""
 
 
 def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: bytes | None) -> None:
-    """Remove an index entry that points at no job in that place; set its job aside if its record cannot be read.
+    """Remove a stray index entry; set its job aside if the job's record cannot be read.
 
     Args:
         unit: has read the job's record, so that it is a conflict when that changes meanwhile.
@@ -52,10 +52,10 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
 
     Args:
         unit, keys: as everywhere.
-        packed_ids: of these jobs; not all are looked at when their records are large.
+        packed_ids: of these jobs; not all are read when their records are large.
 
     Returns:
-        How many were looked at.
+        How many were read.
     """
     entries = await unit.load_fitting(keys, packed_ids)
     for packed_id, entry in zip(packed_ids, entries, strict=False):
@@ -81,8 +81,8 @@ def _is_sound(record: Record | None) -> bool:
 async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
     """Remove a job whose record cannot be read, with those of its index entries that can be found.
 
-    What its record seems to say of them is tried, and the front of each index is looked at. One that is left behind is
-    taken out by whoever meets it.
+    They are guessed from what can be read of the record, and searched for at the front of each index. An entry that is
+    left behind is a stray one, which is removed when it is read.
     """
     keys, _, packed_id = place
     data_key = keys.data + packed_id

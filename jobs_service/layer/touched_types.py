@@ -1,6 +1,7 @@
-"""The types whose jobs one transaction touches, and what it signals to those who watch them.
+"""The types whose jobs one transaction touches, and the signals that it sends to workers, monitors and notifiers.
 
-`flush` of the unit of work writes the counters and stamps that others watch; here is noted which.
+A signal is a counter or stamp that others watch. This module notes which ones are due; `flush` of the unit of work
+writes them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from jobs_service.layer.retention import FOR_EVER, Retention
 
 
 class TouchedTypes(LoadedJobs):
-    """The types whose jobs a transaction touches: who waits for them is told, and monitors watch over them.
+    """The types whose jobs a transaction touches: their waiters are woken, and monitors watch over them.
 
     Attributes:
-        retentions: how long finished jobs are kept, of the types of which that is known already.
+        retentions: how long finished jobs are kept, of the types for which it was read already.
     """
 
     __slots__ = (
@@ -59,9 +60,9 @@ class TouchedTypes(LoadedJobs):
         self._watched[keys] = min(time, self._watched.get(keys, time))
 
     async def wake_types(self) -> None:
-        """Have the types watched over whose jobs need that; to be called before `flush`."""
+        """Wake the types with jobs that a monitor must watch over; to be called before `flush`."""
         if self._is_followed:
-            # Somebody must see to it that the rows of changes do not grow for ever.
+            # The rows of changes that this transaction writes need a monitor, which removes them if nobody else does.
             for keys in self._active.values():
                 if self._followed.get(keys.followed):
                     self._watched[keys] = -math.inf
@@ -71,7 +72,7 @@ class TouchedTypes(LoadedJobs):
         self._awake.update(keys.awake for keys in self._watched)
 
     def wake(self, keys: TypeKeys) -> None:
-        """Have those look again who wait for jobs of the type, or for what becomes of one."""
+        """Wake the workers that wait for jobs of the type, and the subscribers of its jobs."""
         self._woken[keys.data] = self._active[keys.data] = keys
 
     def woke(self, keys: TypeKeys) -> bool:
@@ -79,12 +80,12 @@ class TouchedTypes(LoadedJobs):
         return keys.data in self._woken
 
     def take_away(self, keys: TypeKeys) -> None:
-        """Have it noticed at once that a running job of the type is its worker's no more, or is to end."""
+        """Wake the workers of running jobs of the type: one of them has lost its job, or should end it."""
         self._taken_away[keys] = None
 
     async def is_paused(self, keys: TypeKeys) -> bool:
-        """Whether nobody is to accept jobs of the type; a conflict for who accepts when that changes meanwhile."""
-        # Whoever accepts must know whether the type is awake as well: on a cluster one round trip for both.
+        """Whether the type is paused; an accept conflicts with a transaction that changes that."""
+        # An accept needs to know as well whether the type is awake: on a cluster this is one round trip for both.
         paused, is_awake = await self.transaction.snapshot.get_many((keys.paused, keys.awake))
         self.transaction.add_read_conflict_key(keys.paused)
         if is_awake is not None:
@@ -93,16 +94,16 @@ class TouchedTypes(LoadedJobs):
         return paused is not None
 
     def pause(self, keys: TypeKeys) -> None:
-        """Have nobody accept jobs of the type."""
+        """Stop all workers from accepting jobs of the type."""
         self.transaction.set(keys.paused, b"")
 
     def resume(self, keys: TypeKeys) -> None:
-        """Have jobs of the type accepted again, and wake those who wait for them."""
+        """Let workers accept jobs of the type again, and wake those that wait."""
         self.transaction.clear(keys.paused)
         self._woken[keys.data] = keys
 
     def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
-        """Say how long jobs of the type are kept that finish from now on."""
+        """Set how long jobs of the type are kept that finish from now on."""
         self.retentions[keys.retention] = retention
         self.transaction.set(keys.retention, retention.encode())
 
@@ -110,7 +111,7 @@ class TouchedTypes(LoadedJobs):
         """Return how long finished jobs of the type are kept."""
         retention = self.retentions.get(keys.retention)
         if retention is None:
-            # A snapshot read: whoever changes it is in no hurry.
+            # A snapshot read, so that a change of retention is no conflict for every finish: it may take effect later.
             packed = await self.transaction.snapshot.get(keys.retention)
             retention = self.retentions[keys.retention] = FOR_EVER if packed is None else Retention.decode(packed)
         return retention

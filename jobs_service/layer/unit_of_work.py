@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _ONE = (1).to_bytes(8, "little")
 _ADDED_BYTES: Final = 300
-"""What a new job takes in a store beside its data and keys, about."""
+"""Bytes that a new job takes in a store beside its data and keys, about."""
 _CLAIMED_AT_ONCE: Final = 100_000
 _MAX_ORDER: Final = 0xFFFF
 
@@ -42,7 +42,7 @@ class UnitOfWork(TouchedTypes):
         transaction: the store's transaction.
         keyspace: where the keys are.
         sources: wall-clock time and randomness.
-        instance: of the store; what the locks of accepted jobs begin with.
+        instance: id of the store's instance, with which the locks of accepted jobs begin.
     """
 
     __slots__ = (
@@ -69,18 +69,19 @@ class UnitOfWork(TouchedTypes):
         self.instance = instance
         self.now = sources.wall_time()
         self.entries = {}
-        # Jobs whose records were read, and cannot be decoded: they are not among the entries.
+        # Jobs whose records were read but cannot be decoded: they are not among the entries.
         self.damaged = {}
         self._set_aside: list[tuple[TypeKeys, bytes]] = []
-        # Here and below types are told apart by one of their keys: the hash of bytes costs no call.
+        # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
+        # TypeKeys would cost a call of __hash__ each time.
         # Timeouts of types known to exist, as long as this transaction does not change types.
         self.existing_types: set[bytes] = set()
         self._limits = limits = transaction.limits
-        # What is smaller than this is well within every limit, whatever its type and flags.
+        # Keys and records smaller than these are well within every limit: no need to compute exact sizes.
         self._ample_key = min(limits.key // 2, limits.value // 8)
         self._ample_value = limits.value // 4
         self._orders = 0
-        # What was there before each change, as long as somebody may want it back.
+        # The state before each change, inside of `all_or_nothing`.
         self._journal: list[tuple[Entry, Record | None, bool]] | None = None
         self._adds = False
         # Bytes that may be added without asking the store.
@@ -92,7 +93,7 @@ class UnitOfWork(TouchedTypes):
         self._read = 0
         self._size = 0
         self._most_written = limits.transaction // SHARE
-        # Whether so much is rewritten here that whatever is left should have a transaction of its own.
+        # Whether so much was read or rewritten that further operations should go into another transaction.
         self.is_full = False
         self._woken = {}
         self._active = {}
@@ -100,20 +101,20 @@ class UnitOfWork(TouchedTypes):
         # Types known to be awake, and from when on monitors must watch over jobs of this transaction.
         self._awake = set()
         self._watched = {}
-        # Whether types of jobs that were read are followed, and whether any of them is.
+        # Whether notifiers follow the types of the jobs that were read, and whether they follow any of them.
         self._followed = {}
         self._is_followed = False
-        # Those that are known already.
+        # Retentions that were read already.
         self.retentions = {}
 
     def new_locks(self, count: int, is_elsewhere: bool = False) -> list[bytes]:
-        """Return locks that nobody has had.
+        """Return new, random locks.
 
         Args:
             count: of them.
             is_elsewhere: whether their worker is no part of this process; then they do not name it.
         """
-        # One draw for all: the system's randomness has its price.
+        # One draw for all: each is a system call.
         drawn = self.sources.token(count * LOCK_BYTES)
         head = b"" if is_elsewhere else self.instance
         rest = LOCK_BYTES - len(head)
@@ -128,13 +129,13 @@ class UnitOfWork(TouchedTypes):
         return NewSeq(self.transaction.stamp, order.to_bytes(2, "big"))
 
     def place_for(self, run_at: float | None) -> int:
-        """Return where a job that is to run then waits."""
+        """Return READY or SCHEDULED: where a job that is due at `run_at` waits."""
         return READY if run_at is None or run_at <= self.now else SCHEDULED
 
     def create(
         self, entry: Entry, json: bytes, priority: bytes, run_at: float | None, limits: bytes | None = None
     ) -> None:
-        """Make a job that does not exist be pending."""
+        """Create a pending job."""
         keys = entry.keys
         place = READY if run_at is None or run_at <= self.now else SCHEDULED
         packed = (
@@ -162,7 +163,7 @@ class UnitOfWork(TouchedTypes):
         self._active[data] = keys
 
     def _claim_room(self, size: int) -> int:
-        """Claim room for what is added: for many jobs at once, if there is so much, because asking has its price.
+        """Claim room in the store for a new job. It claims for many jobs at once, since each claim costs time.
 
         Returns:
             The bytes that may be added beyond these without asking.
@@ -175,7 +176,7 @@ class UnitOfWork(TouchedTypes):
         return _CLAIMED_AT_ONCE
 
     def take_over(self, entry: Entry, record: Record) -> None:
-        """Make a job that does not exist be as it was in another store, with its history if there is room for it."""
+        """Create a job as it was in another store, with its history if there is room for it."""
         if record.encoded_size() > self._limits.value - OFFSET_BYTES:
             record.fit(self._limits.value - OFFSET_BYTES)
         keys = entry.keys
@@ -211,7 +212,7 @@ class UnitOfWork(TouchedTypes):
                 clear_index(self.transaction, entry, before)
                 if record.place:
                     self._woken[data] = keys
-            # One that is accepted of a type that is awake, as nearly all are, needs nothing.
+            # Nearly always a job of an awake type is accepted: then there is nothing to do.
             if before.lock is None and (record.lock is None or keys.awake not in self._awake):
                 self.watch_over(keys, record)
         entry.record = record
@@ -223,7 +224,7 @@ class UnitOfWork(TouchedTypes):
 
     @contextlib.contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Leave no change of any job when the block raises."""
+        """Undo all changes of jobs if the block raises."""
         outer, own = self._journal, list[tuple[Entry, Record | None, bool]]()
         woken, active, size = self._woken.copy(), self._active.copy(), self._size
         watched, adds = self._watched.copy(), self._adds
@@ -244,20 +245,20 @@ class UnitOfWork(TouchedTypes):
                 outer += own
 
     def _restore(self, entry: Entry, record: Record | None, changed: bool) -> None:
-        """Make a job be again what it was before a change."""
+        """Undo one change of a job."""
         present = entry.record
         entry.record, entry.changed = record, changed
         if record is not None and (present is None or present.seq is not record.seq) and type(record.seq) is bytes:
             write_index(self.transaction, entry, record)
 
     def set_aside(self, keys: TypeKeys, packed_id: bytes) -> None:
-        """Note that a job is in no index any more, as its record cannot be read, and have its subscribers told."""
+        """Set aside a job whose record cannot be read: it is in no index any more, and its subscribers get an error."""
         self.transaction.set(keys.set_aside + packed_id, b"")
         self._set_aside.append((keys, packed_id))
         self._active[keys.data] = keys
 
     def forget(self, place: Place) -> None:
-        """Make a job be gone whose record cannot be read."""
+        """Remove a job whose record cannot be read."""
         keys, id, packed_id = place
         data_key = keys.data + packed_id
         self.damaged.pop(data_key, None)
@@ -266,7 +267,7 @@ class UnitOfWork(TouchedTypes):
         self._active[keys.data] = keys
 
     def remove(self, entry: Entry) -> None:
-        """Make the job be gone."""
+        """Remove the job."""
         if self._journal is not None:
             self._journal.append((entry, entry.record, entry.changed))
         if entry.record is not None:
@@ -313,12 +314,12 @@ class UnitOfWork(TouchedTypes):
             values.append((keys.watch_activity, b"", b""))
         if values:
             transaction.stamp_all(values, index)
-        # Whatever takes, ends or removes jobs, or changes types, must go on where nothing may be added any more.
+        # On a full store, transactions that take, end or remove jobs must still go through: they use the reserve.
         if not self._adds and (values or not self.has_application):
             transaction.use_reserve()
 
     def _changes(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield the rows that tell followers which jobs have changed without a new row in ACTIVITY."""
+        """Yield rows for the jobs that have changed without a new row in ACTIVITY, by which notifiers find them."""
         changed: dict[TypeKeys, list[bytes]] = {}
         latest: TypeKeys | None = None
         ids: list[bytes] | None = None
@@ -328,7 +329,7 @@ class UnitOfWork(TouchedTypes):
             if not entry.changed or (record is None and not entry.stored):
                 continue
             if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
-                continue  # it has moved in ACTIVITY
+                continue  # it has a new row in ACTIVITY, by which notifiers find it
             keys = entry.keys
             if keys is not latest:  # those of one type come together
                 latest = keys
@@ -355,7 +356,7 @@ async def run(
     instance: bytes = b"",
     damaged: Callable[[Iterable[RecordDamaged]], object] | None = None,
 ) -> T:
-    """Run a function on a unit of work and write what it leaves.
+    """Run a function on a unit of work, then write the jobs that it has changed.
 
     Args:
         transaction: the store's transaction of this run.

@@ -9,6 +9,7 @@ from typing import Any, Final, Unpack
 from jobs_service import Job, JobNotFound, JobsService, JobState, JobTransaction, NoTypeTimeout, RunningJob
 from jobs_service.replication.endpoint import SecretSource
 from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.starts import Starts
 from jobs_service.replication.stored import (
     CONTINUOUS,
     ONE_SHOT,
@@ -99,15 +100,16 @@ def register_replication(jobs: JobsService, *, secrets: SecretSource | None = No
     from jobs_service.replication.job import run_replication  # needs aiohttp, which asking for replications does not
 
     given: Options = {"max_attempts": None, **options}
+    starts = Starts()
     takes_turns: Options = {**given, "continuous": True}
 
     @jobs.handler(ONE_SHOT, **given)
     async def replicate_once(job: RunningJob) -> dict[str, Any]:
-        return await run_replication(jobs, job, secrets)
+        return await run_replication(jobs, job, secrets, starts)
 
     @jobs.handler(CONTINUOUS, **takes_turns)
     async def replicate_for_ever(job: RunningJob) -> dict[str, Any]:
-        return await run_replication(jobs, job, secrets)
+        return await run_replication(jobs, job, secrets, starts)
 
 
 async def replications(jobs: JobsService) -> AsyncIterator[Job]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from jobs_service.replication.contract import Change, ChangesFeed, EndOfChanges, Heartbeat, Seq
-from jobs_service.replication.errors import ProtocolError, RequestFailed
+from jobs_service.replication.errors import ProtocolError, RequestFailed, TooLarge
 from jobs_service.replication.json_text import decoded, encoded
 
 PAGE: Final = 2000
@@ -14,14 +14,18 @@ PAGE: Final = 2000
 _ROW_BYTES: Final = 40
 _REV_BYTES: Final = 12
 _MOST_LINE: Final = 64 << 20
+_BEGIN: Final = b'{"results":['
 _OF_VIEWS: Final = {"key", "keys", "startkey", "endkey", "start_key", "end_key"}
 
 
 def feed_request(since: Seq, feed: ChangesFeed, limit: int | None) -> tuple[str, list[tuple[str, str]], bytes | None]:
     """The method, the query, and the body."""
-    query = [("feed", "continuous" if feed.continuous else "normal"), ("style", feed.style)]
+    kind = "continuous" if feed.continuous else "longpoll" if feed.longpoll else "normal"
+    query = [("feed", kind), ("style", feed.style)]
     query.append(("since", since if isinstance(since, str) else json.dumps(since, separators=(",", ":"))))
-    if feed.continuous:
+    if feed.longpoll:  # what stands in between may hold heartbeats back: it is taken at its end
+        query.append(("timeout", str(max(1, round(feed.heartbeat * 1000)))))
+    elif limit is None:
         query.append(("heartbeat", str(max(1, round(feed.heartbeat * 1000)))))
     if limit is not None:
         query.append(("limit", str(limit)))
@@ -56,25 +60,64 @@ def page_of(body: bytes) -> tuple[list[Change], EndOfChanges]:
     return [_change(row) for row in rows], EndOfChanges(form["last_seq"], pending if type(pending) is int else None)
 
 
+async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
+    """The rows of a normal feed as they come, each in a line as CouchDB writes them, or all in one.
+
+    Raises:
+        RequestFailed: it ends without saying so.
+        TooLarge: a line is longer than what can be held.
+    """
+    has_begun = False
+    async for line in _split(chunks):
+        if not line.strip():
+            yield Heartbeat()
+        elif not has_begun:
+            if line.strip() != _BEGIN:
+                rows, end = page_of(line)
+                for row in rows:
+                    yield row
+                yield end
+                return
+            has_begun = True
+        elif line.startswith(b"{"):
+            yield _change(decoded(line.rstrip(b", \r")))
+        elif rest := line.lstrip(b"], \r"):
+            _, end = page_of(b'{"results":[],' + rest)
+            yield end
+            return
+    raise RequestFailed("the feed of changes was cut off", transient=True)
+
+
 async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
     """The rows of a continuous feed as they come. Raises `RequestFailed` where it ends without saying so."""
+    async for line in _split(chunks):
+        if not line.strip():
+            yield Heartbeat()
+            continue
+        row = decoded(line)
+        if isinstance(row, dict) and "last_seq" in row and "id" not in row:
+            yield EndOfChanges(row["last_seq"], row.get("pending"))
+            return
+        yield _change(row)
+    raise RequestFailed("the feed of changes was cut off", transient=True)
+
+
+async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines; also a last one that no line feed ends, if it is whole."""
     rest = bytearray()
     async for chunk in chunks:
+        searched = len(rest)
         rest += chunk
-        if len(rest) > _MOST_LINE:
-            raise ProtocolError(f"a row of the feed of changes has more than {_MOST_LINE} bytes")
-        *lines, last = rest.split(b"\n")
-        rest = last
+        end = rest.find(b"\n", searched)
+        if (len(rest) if end < 0 else end) > _MOST_LINE:
+            raise TooLarge(f"a line of the feed of changes has more than {_MOST_LINE} bytes")
+        if end < 0:
+            continue
+        *lines, rest = rest.split(b"\n")
         for line in lines:
-            if not line.strip():
-                yield Heartbeat()
-                continue
-            row = decoded(line)
-            if isinstance(row, dict) and "last_seq" in row and "id" not in row:
-                yield EndOfChanges(row["last_seq"], row.get("pending"))
-                return
-            yield _change(row)
-    raise RequestFailed("the feed of changes was cut off", transient=True)
+            yield bytes(line)
+    if rest.endswith(b"}"):
+        yield bytes(rest)
 
 
 def _change(row: Any) -> Change:

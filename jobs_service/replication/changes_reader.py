@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
+from jobs_service.log import EventLog
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, EndOfChanges, Refusal, Seq
 from jobs_service.replication.errors import MaxBackoff, ReplicationError
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.tally import Tally
+
+log = EventLog("jobs_service.replication")
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before the feed is asked for again after an error; they double with each that follows."""
@@ -27,16 +31,26 @@ class ChangesReader:
         options: of the replication.
         tally: counts rows, and documents whose ids are too long.
         since: the sequence to begin after.
+        newest: the source's sequence now: one that numbers its changes is read so far, if the feed is to end. Where
+            sequences are opaque, as in CouchDB, one request is for the whole feed, which ends where it was then.
     """
 
     def __init__(
-        self, source: Database, queue: ChangeQueue, options: ReplicationOptions, tally: Tally, since: Seq
+        self,
+        source: Database,
+        queue: ChangeQueue,
+        options: ReplicationOptions,
+        tally: Tally,
+        since: Seq,
+        newest: Seq = None,
     ) -> None:
         self._source = source
         self._queue = queue
         self._options = options
         self._tally = tally
         self._feed = options.feed()
+        if not options.continuous and type(newest) is int:
+            self._feed = replace(self._feed, until=newest)
         self._since = since
         self._heard = False
 
@@ -57,6 +71,7 @@ class ChangesReader:
             except ReplicationError as error:
                 if not error.transient or isinstance(error, MaxBackoff):
                     raise
+                log.info("feed_broken", source=self._source.masked, error=str(error))
                 if self._since != since:
                     pause, left = FIRST_PAUSE, self._options.retries_per_request
                     continue
@@ -64,6 +79,10 @@ class ChangesReader:
                     if not left:
                         raise
                     left -= 1
+                    if self._options.continuous:
+                        # Something in between may hold back what does not end.
+                        log.warning("feed_held_back", source=self._source.masked)
+                        self._feed = replace(self._feed, continuous=False, longpoll=True)
             else:
                 if has_ended and not self._options.continuous:
                     self._queue.close()

@@ -23,13 +23,16 @@ class DatabaseInfo:
 class ChangesFeed:
     """What is asked of a feed of changes.
 
-    `filter`, `doc_ids` and `selector` exclude each other; `view` goes with `filter="_view"`. `limit` ends a normal feed
-    after so many rows (a database that pages does so by itself); `heartbeat` is in seconds.
+    `filter`, `doc_ids` and `selector` exclude each other; `view` goes with `filter="_view"`. A normal feed ends after
+    `limit` rows, or once it has come to `until`, for sources that number their changes; without both it ends where the
+    source was when it was asked. `longpoll` waits for a change, and ends. `heartbeat` is in seconds.
     """
 
     continuous: bool = False
+    longpoll: bool = False
     style: Literal["all_docs", "main_only"] = "all_docs"
     limit: int | None = None
+    until: int | None = None
     filter: str | None = None
     query_params: Mapping[str, Any] = field(default_factory=dict)
     doc_ids: Sequence[str] | None = None
@@ -143,8 +146,12 @@ class Database(Protocol):
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
         """Which of these revisions, by the id of their document, the database lacks."""
 
-    async def bulk_get(self, wanted: Sequence[tuple[str, str, Sequence[str]]]) -> list[list[Document | Refusal]]:
-        """Documents by (id, revision, ancestors at the target), without the bytes of attachments (stubs), in order.
+    async def bulk_get(
+        self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
+    ) -> list[list[Document | Refusal]]:
+        """Documents by (id, revision, ancestors at the target), in order.
+
+        Attachments are stubs; if `inline`, those that are in none of the ancestors have their bytes as `data`.
 
         Raises `NotSupported` where the server has no such request, `TooLarge` when the answer is beyond the bound in
         bytes that this database was made with: ask for fewer.

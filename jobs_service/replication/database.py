@@ -1,5 +1,6 @@
 """A database behind CouchDB's HTTP protocol: what the pipeline asks of it, as requests."""
 
+import contextlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -8,8 +9,9 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from jobs_service.replication import revisions
 from jobs_service.replication.bulk_answers import assigned, refusal_of
-from jobs_service.replication.changes_feed import PAGE, feed_request, lines_of, page_of
+from jobs_service.replication.changes_feed import PAGE, feed_request, lines_of, page_of, rows_of
 from jobs_service.replication.contract import (
     Change,
     ChangesFeed,
@@ -121,14 +123,19 @@ class HttpDatabase:
 
     async def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
         """The rows after `since`."""
-        if feed.continuous:
-            method, query, body = feed_request(since, feed, feed.limit)
+        if feed.limit is None and feed.until is None:
+            method, query, body = feed_request(since, feed, None)
             silent = _SILENT_BEATS * feed.heartbeat
-            async with self._http.stream(method, "/_changes", query=query, body=body, read_timeout=silent) as stream:
-                await self._expect(stream, method, "/_changes")
-                async for row in lines_of(stream.chunks):
-                    yield row
-            return
+            with contextlib.suppress(
+                TooLarge
+            ):  # a server that writes the whole feed as one line must be asked for parts
+                async with self._http.stream(
+                    method, "/_changes", query=query, body=body, read_timeout=silent
+                ) as stream:
+                    await self._expect(stream, method, "/_changes")
+                    async for row in (lines_of if feed.continuous else rows_of)(stream.chunks):
+                        yield row
+                return
         left = feed.limit
         while True:
             count = PAGE if left is None else min(PAGE, left)
@@ -140,7 +147,8 @@ class HttpDatabase:
             for row in rows:
                 yield row
             left = None if left is None else left - len(rows)
-            if len(rows) < count or left == 0:
+            is_there = feed.until is not None and type(end.last_seq) is int and end.last_seq >= feed.until
+            if len(rows) < count or left == 0 or is_there:
                 yield end
                 return
             since = end.last_seq
@@ -157,10 +165,14 @@ class HttpDatabase:
             found[id] = Missing(tuple(form.get("missing", ())), tuple(form.get("possible_ancestors", ())))
         return found
 
-    async def bulk_get(self, wanted: Sequence[tuple[str, str, Sequence[str]]]) -> list[list[Document | Refusal]]:
+    async def bulk_get(
+        self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
+    ) -> list[list[Document | Refusal]]:
         """Documents in one answer."""
         docs = [{"id": id, "rev": rev} | ({"atts_since": list(since)} if since else {}) for id, rev, since in wanted]
-        query = [("revs", "true"), ("latest", "true"), ("attachments", "false")]
+        query = [("revs", "true"), ("latest", "true"), ("attachments", "true" if inline else "false")]
+        if not inline:
+            query.append(("att_encoding_info", "true"))
         answer = await self._post("/_bulk_get", encoded({"docs": docs}), query, most=self._most_answer)
         if answer.status in (400, 404, 405, 415, 501):
             if self._is_gone(answer):
@@ -288,15 +300,19 @@ class HttpDatabase:
                 async for each in documents:
                     yield each
             return
-        body = b"".join([chunk async for chunk in stream.chunks])
-        answer = Answer(stream.status, stream.headers, body)
+        body = bytearray()
+        async for chunk in stream.chunks:
+            body += chunk
+            if len(body) > revisions.MOST_DOCUMENT:
+                raise TooLarge(f"the answer about document {id!r} has more than {revisions.MOST_DOCUMENT} bytes")
+        answer = Answer(stream.status, stream.headers, bytes(body))
         if stream.status == 404 and not self._is_gone(answer):
             for rev in revs:
                 yield Refusal(id, rev, "not_found", self._reason(answer), 404)
             return
         if stream.status != 200:
             raise self._error("GET", _path(id), answer)
-        for each in of_json(id, decoded(body), ancestors, partial(self._attachment, id)):
+        for each in of_json(id, decoded(answer.body), ancestors, partial(self._attachment, id)):
             yield each
 
     async def _attachment(self, id: str, name: str, rev: str, encoding: str | None) -> AsyncGenerator[bytes, None]:

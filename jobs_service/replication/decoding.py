@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +13,9 @@ from jobs_service.replication.errors import ProtocolError
 
 _PIECE: Final = 1 << 18
 """Bytes that are decoded at a time: a few compressed ones may stand for a thousand times as many."""
+
+_ANY_HEADER: Final = 47
+"""What zlib calls a window of the usual size behind a header of gzip, or of its own."""
 
 _GZIP: Final = 31
 """What zlib calls a window of the usual size behind a header of gzip."""
@@ -57,6 +60,27 @@ class DecodedAttachment:
             count = -1
         if count != self.length or not decoder.eof:
             raise ProtocolError(f"attachment {self.name!r} is not compressed as its document says")
+
+
+async def decompressed(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """The bytes of an answer that something in between has compressed, by gzip or deflate, without being asked to.
+
+    Raises:
+        ProtocolError: they are not compressed, or the last are missing.
+    """
+    decoder = zlib.decompressobj(_ANY_HEADER)
+    try:
+        async for chunk in chunks:
+            rest = chunk
+            while rest:
+                piece = decoder.decompress(rest, _PIECE)
+                rest = decoder.unconsumed_tail
+                if piece:
+                    yield piece
+    except zlib.error:
+        raise ProtocolError("an answer is not compressed as its headers say") from None
+    if not decoder.eof:
+        raise ProtocolError("a compressed answer was cut off")
 
 
 def takes_encoded(target: DatabaseInfo) -> bool:

@@ -20,6 +20,7 @@ from yarl import URL
 
 from jobs_service.replication.connections import FAILURES, connector_for, tls_context
 from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
+from jobs_service.replication.decoding import decompressed
 from jobs_service.replication.endpoint import Endpoint, Secret
 from jobs_service.replication.errors import MaxBackoff, RequestFailed, TooLarge, UploadBroken
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
@@ -318,7 +319,12 @@ class HttpClient:
                 way["proxy_headers"] = {"Proxy-Authorization": _basic(proxy.user, proxy.password)}
         return way
 
-    async def _chunks(self, ask: _Ask, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    def _chunks(self, ask: _Ask, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        chunks, encoding = self._raw_chunks(ask, response), response.headers.get("Content-Encoding", "identity")
+        was_wanted = encoding == ask.headers.get("Accept-Encoding", "identity")
+        return chunks if was_wanted or encoding not in ("gzip", "x-gzip", "deflate") else decompressed(chunks)
+
+    async def _raw_chunks(self, ask: _Ask, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
             async for chunk in response.content.iter_any():
                 # A burst may be as large as the receive buffer: those who count bytes want smaller portions.

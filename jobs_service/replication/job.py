@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob
 from jobs_service.replication.database import HttpDatabase, open_database
@@ -13,16 +13,29 @@ from jobs_service.replication.endpoint import SecretSource
 from jobs_service.replication.errors import DatabaseMissing, MaxBackoff
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
+from jobs_service.replication.pipeline import RevisionMissing
 from jobs_service.replication.progress import ProgressReporter
 from jobs_service.replication.replicator import Replicator
+from jobs_service.replication.starts import Starts
 from jobs_service.replication.statistics import Statistics
 from jobs_service.replication.stored import CredentialsMissing, unmasked
 from jobs_service.replication.tally import DocumentRefused, Tally
 from jobs_service.replication.tasks import run_together
 
+MISSING_RUNS: Final = 3
+"""Runs in a row that ask for a revision that the source has told of and does not give; the next one goes past it."""
 
-async def run_replication(jobs: JobsService, job: RunningJob, secrets: SecretSource | None) -> dict[str, Any]:
+
+async def run_replication(
+    jobs: JobsService, job: RunningJob, secrets: SecretSource | None, starts: Starts
+) -> dict[str, Any]:
     """Run a replication's job once.
+
+    Args:
+        jobs: the service.
+        job: the job.
+        secrets: see register_replication.
+        starts: spreads those that begin at the same time.
 
     Returns:
         What has been done, for the job's result.
@@ -41,8 +54,9 @@ async def run_replication(jobs: JobsService, job: RunningJob, secrets: SecretSou
     tally = Tally(Statistics.from_data(data.get("statistics") or {}), data.get("skipped"), strict=options.strict)
     if asked_too_much(job):
         options = options.gentler()
+    await starts.wait()
     try:
-        return await _replicate(job, data, options, tally, secrets)
+        return await _replicate(jobs, job, data, options, tally, secrets)
     except DatabaseMissing as error:
         if options.on_missing == "fail":
             raise Discard(str(error)) from None
@@ -52,7 +66,12 @@ async def run_replication(jobs: JobsService, job: RunningJob, secrets: SecretSou
 
 
 async def _replicate(
-    job: RunningJob, data: Mapping[str, Any], options: ReplicationOptions, tally: Tally, secrets: SecretSource | None
+    jobs: JobsService,
+    job: RunningJob,
+    data: Mapping[str, Any],
+    options: ReplicationOptions,
+    tally: Tally,
+    secrets: SecretSource | None,
 ) -> dict[str, Any]:
     def ids(filter_code: str | None) -> list[str]:
         return options.ids(str(data.get("installation")), filter_code)
@@ -64,9 +83,18 @@ async def _replicate(
             await job.update(copy.deepcopy({**data, **counted}))
 
     async with contextlib.AsyncExitStack() as stack:
-        source = await stack.enter_async_context(_opened(options.source, "source", options, secrets))
-        target = await stack.enter_async_context(_opened(options.target, "target", options, secrets))
-        replicator = Replicator(source, target, options, ids, tally, hold)
+        # A run that only repeats its requests may not last as long as a healthy one.
+        budget = jobs.handlers[str(job.type)].options.health_threshold / 2
+        settings = HttpSettings(
+            retries=options.retries_per_request,
+            budget=budget,
+            connect_timeout=options.connection_timeout,
+            read_timeout=options.connection_timeout,
+            connections=max(2, options.http_connections),  # the feed of changes holds one
+        )
+        source = await stack.enter_async_context(_opened(options.source, "source", settings, secrets))
+        target = await stack.enter_async_context(_opened(options.target, "target", settings, secrets))
+        replicator = Replicator(source, target, options, ids, tally, hold, leaves_missing=misses_a_revision(job))
         summary: dict[str, Any] = {}
 
         async def replicate() -> None:
@@ -78,19 +106,20 @@ async def _replicate(
 
 @contextlib.asynccontextmanager
 async def _opened(
-    given: str | Mapping[str, Any], what: str, options: ReplicationOptions, secrets: SecretSource | None
+    given: str | Mapping[str, Any], what: str, settings: HttpSettings, secrets: SecretSource | None
 ) -> AsyncIterator[HttpDatabase]:
-    settings = HttpSettings(
-        retries=options.retries_per_request,
-        connect_timeout=options.connection_timeout,
-        read_timeout=options.connection_timeout,
-        connections=max(2, options.http_connections),  # the feed of changes holds one
-    )
     database = await open_database(given, what=what, secrets=secrets, settings=settings)
     try:
         yield database
     finally:
         await database.close()
+
+
+def misses_a_revision(job: RunningJob) -> bool:
+    """Return whether the runs before this one ended because the source does not give what it has told of."""
+    before = [event for event in job.history if event.kind is not HistoryKind.STARTED][:MISSING_RUNS]
+    missed = [event for event in before if RevisionMissing.__name__ in event.detail]
+    return len(missed) == MISSING_RUNS
 
 
 def asked_too_much(job: RunningJob) -> bool:

@@ -7,7 +7,7 @@ from email.message import Message
 from typing import Any, Final
 
 from jobs_service.replication.contract import Attachment
-from jobs_service.replication.errors import ProtocolError
+from jobs_service.replication.errors import ProtocolError, TooLarge
 from jobs_service.replication.json_text import encoded
 
 _MOST_HEADERS: Final = 64 * 1024
@@ -72,12 +72,12 @@ class Part:
                 await self._source.more()
 
     async def read(self, most: int | None = None) -> bytes:
-        """All bytes of the part. Raises `ProtocolError` beyond `most` of them."""
+        """All bytes of the part. Raises `TooLarge` beyond `most` of them."""
         body = bytearray()
         async for chunk in self.chunks():
             body += chunk
             if most is not None and len(body) > most:
-                raise ProtocolError(f"a part of a multipart answer has more than {most} bytes")
+                raise TooLarge(f"a part of a multipart answer has more than {most} bytes")
         return bytes(body)
 
     def parts(self) -> "Parts":

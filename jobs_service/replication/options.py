@@ -109,6 +109,7 @@ class ReplicationOptions:
             doc_ids=self.doc_ids,
             selector=self.selector,
             view=self.view,
+            heartbeat=min(10.0, self.connection_timeout / 3),
         )
 
     def ids(self, installation: str, filter: str | None) -> list[str]:

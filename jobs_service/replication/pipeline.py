@@ -12,6 +12,7 @@ from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, Document, Missing, Refusal
 from jobs_service.replication.document_writer import MOST_BYTES, DocumentWriter
 from jobs_service.replication.errors import MaxBackoff, MissingStub, NotSupported, ReplicationError, TooLarge
+from jobs_service.replication.inline import SmallAttachments, portions, small_attachments
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.sequences import ThroughSequence
 from jobs_service.replication.tally import Tally
@@ -51,6 +52,8 @@ class Pipeline:
         options: of the replication.
         tally: counts.
         takes_encoded: whether the target takes attachments as they are compressed.
+        leaves_missing: whether what the source tells of and does not give is skipped; otherwise it is an error, so
+            that it is asked for again another time.
     """
 
     def __init__(
@@ -63,10 +66,12 @@ class Pipeline:
         tally: Tally,
         *,
         takes_encoded: bool = True,
+        leaves_missing: bool = False,
     ) -> None:
         self._source = source
         self._target = target
         self._takes_encoded = takes_encoded
+        self._leaves_missing = leaves_missing
         self._queue = queue
         self._through = through
         self._options = options
@@ -159,18 +164,46 @@ class Pipeline:
         self, asked: list[Wanted], answers: list[list[Document | Refusal]], writer: DocumentWriter
     ) -> list[Wanted]:
         left: list[Wanted] = []
+        small: dict[Wanted, SmallAttachments] = {}
         seen: set[tuple[str, str]] = set()
         for wanted, answer in zip(asked, answers, strict=True):
-            documents = [each for each in answer if isinstance(each, Document) and not each.body.get("_attachments")]
-            if len(documents) < len(answer) or not any(_stands_for(each, wanted.rev) for each in documents):
+            documents = [
+                (each, attachments)
+                for each in answer
+                if isinstance(each, Document) and (attachments := small_attachments(each)) is not None
+            ]
+            if len(documents) < len(answer) or not any(_stands_for(each, wanted.rev) for each, _ in documents):
                 left.append(wanted)
                 continue
-            for document in documents:
+            for document, attachments in documents:
                 # With `latest` two revisions that were asked for can have become the same one.
-                if (document.id, document.rev) not in seen:
-                    seen.add((document.id, document.rev))
+                if (document.id, document.rev) in seen:
+                    continue
+                seen.add((document.id, document.rev))
+                if attachments.stubs:
+                    small[Wanted(document.id, document.rev, wanted.ancestors)] = attachments
+                else:
                     self._tally.statistics.docs_read += 1
                     await writer.add(document)
+        return left + await self._get_inline(small, writer)
+
+    async def _get_inline(self, small: dict[Wanted, SmallAttachments], writer: DocumentWriter) -> list[Wanted]:
+        """Copy documents with small attachments, and return what is left to be read alone."""
+        left: list[Wanted] = []
+        for some in portions(small.items(), MOST_BYTES):
+            try:
+                # Without ancestors: what has all of its attachments needs none of them to be at the target.
+                answers = await self._source.bulk_get([(each.id, each.rev, ()) for each in some], inline=True)
+            except (NotSupported, TooLarge):
+                left += some
+                continue
+            for wanted, answer in zip(some, answers, strict=True):
+                document = next((each for each in answer if each.rev == wanted.rev), None)
+                if len(answer) == 1 and isinstance(document, Document) and small[wanted].are_in(document):
+                    self._tally.statistics.docs_read += 1
+                    await writer.add(document)
+                else:
+                    left.append(wanted)
         return left
 
     async def _copy_alone(self, wanted: list[Wanted], writer: DocumentWriter) -> None:
@@ -198,7 +231,8 @@ class Pipeline:
                 if not missing:
                     return
                 if was_missing:
-                    raise RevisionMissing(f"the source has no revision {missing[0]} of document {id!r}")
+                    self._miss(id, missing)
+                    return
                 was_missing, ancestors = True, ()
                 await asyncio.sleep(MISSING_PAUSE)
             except MissingStub:
@@ -206,12 +240,29 @@ class Pipeline:
                     raise
                 ancestors = ()
                 await asyncio.sleep(MISSING_PAUSE)
+            except TooLarge as error:
+                await self._copy_apart(id, sorted(left), error, writer)
+                return
             except ReplicationError as error:
                 if not error.transient or not tries or isinstance(error, RevisionMissing | MaxBackoff):
                     raise
                 tries -= 1
                 await asyncio.sleep(pause)
                 pause *= 2
+
+    async def _copy_apart(self, id: str, revs: list[str], error: TooLarge, writer: DocumentWriter) -> None:
+        """Copy each revision alone of a document that is larger than what can be held, to find out which of them is."""
+        if len(revs) == 1:
+            self._tally.skip(Refusal(id, revs[0], "document_too_large", str(error)))
+            return
+        for rev in revs:
+            await self._copy_document(id, [Wanted(id, rev, ())], writer)
+
+    def _miss(self, id: str, revs: list[str]) -> None:
+        if not self._leaves_missing:
+            raise RevisionMissing(f"the source has no revision {revs[0]} of document {id!r}")
+        for rev in revs:
+            self._tally.skip(Refusal(id, rev, "not_found", "the source tells of it, and does not give it"))
 
     async def _read_document(
         self, id: str, left: set[str], ancestors: tuple[str, ...], writer: DocumentWriter

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import JobsError
+from jobs_service.log import EventLog
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.changes_reader import ChangesReader
 from jobs_service.replication.checkpoints import LOWEST_SEQ, CheckpointFailed, Checkpoints
@@ -23,6 +24,8 @@ from jobs_service.replication.pipeline import Pipeline
 from jobs_service.replication.sequences import ThroughSequence
 from jobs_service.replication.tally import Tally
 from jobs_service.replication.tasks import run_together
+
+log = EventLog("jobs_service.replication")
 
 LAST_CHECKPOINT: Final = 5.0
 """Seconds that the checkpoint of a run that is stopped may take: less than the runner's grace."""
@@ -46,6 +49,7 @@ class Replicator:
         ids: gives the ids of the checkpoints, newest version first, for the code of the filter.
         tally: what earlier runs have counted; is counted on.
         hold: awaited right before each checkpoint; raises when another runner has the job, and nothing is written.
+        leaves_missing: see Pipeline.
 
     Attributes:
         through: how far it has come; None before it has found the checkpoint.
@@ -59,6 +63,8 @@ class Replicator:
         ids: Callable[[str | None], Sequence[str]],
         tally: Tally,
         hold: Callable[[], Awaitable[object]],
+        *,
+        leaves_missing: bool = False,
     ) -> None:
         self._source = source
         self._target = target
@@ -66,6 +72,7 @@ class Replicator:
         self._ids = ids
         self._tally = tally
         self._hold = hold
+        self._leaves_missing = leaves_missing
         self._session = uuid.uuid4().hex
         self._started = datetime.now(UTC)
         self._start_seq: Seq = LOWEST_SEQ
@@ -73,6 +80,7 @@ class Replicator:
         self._source_info: DatabaseInfo | None = None
         self._target_info: DatabaseInfo | None = None
         self._log: dict[str, Any] = {}
+        self._told_of = 0
         self._writing = asyncio.Lock()
         self._checkpoints: Checkpoints
         self.through: ThroughSequence | None = None
@@ -94,10 +102,20 @@ class Replicator:
             _QUEUED_BYTES * options.worker_processes,
             fills_batches=not options.continuous,
         )
-        reader = ChangesReader(self._source, queue, options, self._tally, through.seq)
+        assert self._source_info is not None
         assert self._target_info is not None
-        encoded = takes_encoded(self._target_info)
-        pipeline = Pipeline(self._source, self._target, queue, through, options, self._tally, takes_encoded=encoded)
+        newest = self._source_info.update_seq
+        reader = ChangesReader(self._source, queue, options, self._tally, through.seq, newest)
+        pipeline = Pipeline(
+            self._source,
+            self._target,
+            queue,
+            through,
+            options,
+            self._tally,
+            takes_encoded=takes_encoded(self._target_info),
+            leaves_missing=self._leaves_missing,
+        )
         try:
             await run_together(reader.run(), pipeline.run(), beside=[self._keep_checkpoints()])
         except CheckpointFailed:
@@ -115,6 +133,7 @@ class Replicator:
 
     async def checkpoint(self) -> None:
         """Write how far it has come to both databases, if that is any further than before."""
+        self._tell_of_skipped()
         async with self._writing:
             through = self.through
             if not self._options.use_checkpoints or through is None or through.seq == self._committed:
@@ -123,6 +142,13 @@ class Replicator:
             await self._hold()
             self._log = await self._checkpoints.write(self._session, self._start_seq, seq, statistics)
             self._committed = seq
+            log.debug("checkpoint_written", target=self._target.masked, seq=seq)
+
+    def _tell_of_skipped(self) -> None:
+        skipped = self._tally.statistics.doc_write_failures
+        if skipped > self._told_of:
+            log.warning("documents_skipped", target=self._target.masked, count=skipped - self._told_of)
+            self._told_of = skipped
 
     async def pending(self) -> int | None:
         """Ask the source how many changes are still to come; None where it does not say."""
@@ -152,6 +178,8 @@ class Replicator:
             seq = LOWEST_SEQ if since is None else since
         self._tally.statistics = self._tally.statistics.at_least(ancestor.statistics)
         self._start_seq = self._committed = seq
+        self._told_of = self._tally.statistics.doc_write_failures
+        log.debug("replication_started", source=self._source.masked, target=self._target.masked, since=seq)
         return ThroughSequence(seq)
 
     async def _filter_code(self) -> str | None:

@@ -56,12 +56,14 @@ class Tally:
                 f"the target refuses document {refusal.id!r}, revision {refusal.rev}: {why}"[: 2 * _MOST_OF_A_TEXT],
                 status=refusal.status,
             )
-        self.statistics.doc_write_failures += 1
         entry = {"id": refusal.id, "rev": refusal.rev, "error": refusal.error, "reason": refusal.reason}
         # Both go into the job's record, which may not grow over what a store takes.
         short = {name: text[:_MOST_OF_A_TEXT] if isinstance(text, str) else text for name, text in entry.items()}
-        if short in self._skipped:  # it was met before, and comes again because the checkpoint was lost
-            self._skipped.remove(short)
+        known = [each for each in self._skipped if (each["id"], each["rev"]) == (short["id"], short["rev"])]
+        if known:  # it was counted before, and comes again because no checkpoint had been written
+            self._skipped.remove(known[0])
+        else:
+            self.statistics.doc_write_failures += 1
         self._skipped.append(short)
 
     def skipped_data(self) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from jobs_service.runner.options import KEEP_TICKS
 _TICKS: Final = (KEEP_TICKS, None)
 
 
-def tell_of_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
+def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
     """Log after which time finished jobs are removed: one event for all types that have the same times.
 
     Periodic handlers with the default times are left out: nobody has added their jobs, or looks for old ones.

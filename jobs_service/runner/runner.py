@@ -19,7 +19,8 @@ from jobs_service.runner.slot_sharing import SlotSharing
 from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool
-from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree, through_cancellation
+from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
+from jobs_service.uncancelable import through_cancellation
 
 _NAME: Final = "runner"
 

@@ -30,8 +30,8 @@ class _Batch(Generic[AskedT]):
     """Jobs for one transaction.
 
     Attributes:
-        places, specs: where and what they are.
-        asked: as the caller has asked for them.
+        places, specs: their keys, and their data and options.
+        asked: the caller's arguments for them.
     """
 
     places: list[Place] = field(default_factory=list)

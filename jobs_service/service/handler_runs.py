@@ -10,7 +10,7 @@ from jobs_service.arguments import exact_int
 from jobs_service.errors import InvalidSettings, JobsError, shown
 from jobs_service.model import JobType
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.retention_notice import tell_of_retention
+from jobs_service.runner.retention_notice import log_retention
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -32,8 +32,8 @@ class HandlerRuns:
         self._registry = registry
         self._lifecycle = lifecycle
         self._service = service
-        # Types of which the log says already how long their finished jobs are kept.
-        self._retention_told: set[bytes] = set()
+        # Types whose retention was logged already.
+        self._retention_logged: set[bytes] = set()
 
     def check(self, types: Iterable[JobType] | None, max_jobs: int | None) -> list[Handler[Any, Any]]:
         """Return the handlers to run; arguments and errors as for JobsService.run."""
@@ -52,7 +52,7 @@ class HandlerRuns:
         def begun() -> None:
             for packed in self._registry.handlers:
                 self._lifecycle.tree.timeout_changed(self._context.keyspace.of_packed(packed))
-            self._tell_of_retention(handlers)
+            self._log_retention(handlers)
             if started is not None:
                 started()
 
@@ -64,8 +64,8 @@ class HandlerRuns:
         finally:
             self._registry.runner = None
 
-    def _tell_of_retention(self, handlers: list[Handler[Any, Any]]) -> None:
+    def _log_retention(self, handlers: list[Handler[Any, Any]]) -> None:
         """Log once how long finished jobs of these handlers are kept, however often the handlers are run."""
-        fresh = [each for each in handlers if each.packed not in self._retention_told]
-        self._retention_told.update(each.packed for each in fresh)
-        tell_of_retention(fresh, [each.handler for each in self._registry.periodic])
+        fresh = [each for each in handlers if each.packed not in self._retention_logged]
+        self._retention_logged.update(each.packed for each in fresh)
+        log_retention(fresh, [each.handler for each in self._registry.periodic])

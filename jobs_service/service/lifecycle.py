@@ -15,8 +15,8 @@ from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.service.tree import ServiceTree
 from jobs_service.service.waiting_workers import WaitingWorkers
-from jobs_service.settings import tell_of_unknown_variables
-from jobs_service.supervision import through_cancellation
+from jobs_service.settings import log_unknown_variables
+from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
 
@@ -82,7 +82,7 @@ class Lifecycle:
         self.is_entered = True
         self.loop = asyncio.get_running_loop()
         self._owns_store = not self._store.is_open
-        tell_of_unknown_variables()
+        log_unknown_variables()
         try:
             if self._owns_store:
                 await self._store.open()

@@ -1,4 +1,4 @@
-"""What a service offers to those who look at jobs: get, list, count, statistics."""
+"""What a service offers to those who read jobs: get, list, count, statistics."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class ReaderOperations:
             page = await self._access.read(read)
             ids += [id for _, id in page]
             if len(page) < COUNT_PAGE:
-                # A job that was updated between two pages was read at its old and at its new place: the last counts.
+                # A heartbeat moves an entry towards the end. If one came between two pages, the job was read twice:
+                # the later position counts.
                 return [*dict.fromkeys(reversed(ids))][::-1]
             after = page[-1][0]
 

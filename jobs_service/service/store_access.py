@@ -25,7 +25,7 @@ class StoreAccess:
         is_open: whether operations are admitted.
         is_leaving: the service is being left: what was begun is ended, and nothing new is admitted.
         failure: why the service has failed; raised to whoever asks for something.
-        inside: where transaction functions are running just now, as `running_code` tells it.
+        inside: the code (see `running_code`) that runs transaction functions at present.
     """
 
     def __init__(self, context: Context) -> None:
@@ -95,7 +95,7 @@ def being_left() -> ServiceClosed:
 
 
 def running_code() -> asyncio.Task[Any] | int | None:
-    """Return what distinguishes the code that runs now from all other: its task or, where no loop runs, its thread."""
+    """Return the identity of the calling code: its task or, where no loop runs, its thread."""
     try:
         return asyncio.current_task()
     except RuntimeError:

@@ -109,18 +109,18 @@ class ServiceTree:
         """Have the type server read a type's timeout now instead of at its next check; return at once."""
         server = None if self.root is None else self.root.child("type server")
         if isinstance(server, TypeServer) and server.is_alive:
-            server.look_again(keys)
+            server.check_timeout(keys)
 
     def enqueued_for(self, keys: TypeKeys) -> None:
-        """Have the type server look at a type for which a job was enqueued: the first job may have made the type."""
+        """Have the type server check a type for which a job was enqueued: the first job may have made the type."""
         if keys.type not in self._enqueued:
             self._enqueued.add(keys.type)
             self.timeout_changed(keys)
 
     def is_known(self, type: JobType) -> bool:
-        """Return whether the type server has been told of an enqueued job of the type."""
+        """Return whether `enqueued_for` was called for the type."""
         return type in self._enqueued
 
     def forget(self, type: JobType) -> None:
-        """Take a type for one that the next enqueued job may make: it may have been removed."""
+        """Forget `enqueued_for`: the type may have been removed, so that the next enqueued job makes it again."""
         self._enqueued.discard(type)

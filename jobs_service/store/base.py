@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+import fdb.tuple
+
 from jobs_service.errors import StoreError, kind_of, shown
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
@@ -21,6 +23,9 @@ KeyValue: TypeAlias = tuple[bytes, bytes]
 
 SYSTEM_KEYS = b"\xff"
 """Keys from here on belong to the store."""
+
+_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))
+"""What the jobs' keys begin with in a store that has no directories."""
 
 STAMP_BYTES = 10
 """The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
@@ -304,9 +309,9 @@ class Store(ABC):
     async def close(self) -> None:
         """Wait for running transactions, fail the watches, and release threads and files. Idempotent."""
 
-    @abstractmethod
     async def prefix(self) -> bytes:
-        """Return the prefix under which the jobs' keys live."""
+        """Return the prefix under which the jobs' keys live: `_PREFIX`, unless the store knows better."""
+        return _PREFIX
 
     @abstractmethod
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterable
-from typing import Any
 
 from jobs_service.errors import OTHER_LOOP, StoreError
 
@@ -53,21 +50,3 @@ def open_loop(address: str, is_open: bool, loop: asyncio.AbstractEventLoop | Non
     if asyncio.get_running_loop() is not loop:
         raise StoreError(f"store {address} {OTHER_LOOP}")
     return loop
-
-
-async def outlast(futures: Iterable[asyncio.Future[Any]], seconds: float = math.inf) -> bool:
-    """Wait for futures also through cancellations of the caller; return whether there was one, for it to be raised.
-
-    Args:
-        futures: to wait for.
-        seconds: the longest wait.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    canceled = False
-    while (left := [future for future in futures if not future.done()]) and loop.time() < deadline:
-        try:
-            await asyncio.wait(left, timeout=deadline - loop.time() if deadline < math.inf else None)
-        except asyncio.CancelledError:
-            canceled = True
-    return canceled

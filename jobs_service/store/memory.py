@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-import fdb.tuple
-
 from jobs_service.errors import (
     CommitUnknown,
     StoreError,
@@ -170,10 +168,6 @@ class MemoryStore(Store):
             await self._calls.ended()
         finally:
             self.lose_watches(f"store {self.address} was closed")
-
-    async def prefix(self) -> bytes:
-        packed: bytes = fdb.tuple.pack(("jobs_service",))
-        return packed
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         # The commit is one step, after which the caller goes on without waiting: a cancellation comes before it, and

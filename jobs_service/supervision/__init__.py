@@ -13,7 +13,6 @@ from jobs_service.supervision.root import run_tree
 from jobs_service.supervision.supervising import Supervising
 from jobs_service.supervision.supervisor import Strategy, Supervisor
 from jobs_service.supervision.tree import Node
-from jobs_service.supervision.uncancelable import through_cancellation
 
 __all__ = [
     "Actor",
@@ -32,5 +31,4 @@ __all__ = [
     "Supervisor",
     "UnknownMessage",
     "run_tree",
-    "through_cancellation",
 ]

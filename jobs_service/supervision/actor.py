@@ -61,7 +61,7 @@ class Actor(Process):
         super().__init__(name)
         self._inbox: deque[Message] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        # A set that keeps its order: callers are told in the order in which they asked.
+        # A set that keeps its order: callers get the end in the order in which they asked.
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._linked: set[asyncio.Task[Any]] = set()
         self._monitored: dict[Process, Callable[[], None]] = {}

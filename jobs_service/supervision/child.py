@@ -1,4 +1,4 @@
-"""What a supervisor is told about a child, and what it remembers of it."""
+"""The specification of a supervisor's child, and the supervisor's record of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The supervisor that never gives up: each child is started again after a pause of its own, which grows.
 
-For children that have nothing to do with each other and must not be missed: what fails in one of them, however often,
-ends neither the others nor whoever is above.
+For children that have nothing to do with each other and must not be missing: a failure of one of them, however often,
+ends neither the others nor the supervisors above.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from jobs_service.supervision.supervisor import Strategy, Supervisor
 class PatientSupervisor(Supervisor):
     """Starts a child that has ended again after a pause, which doubles with each end in a row; the others go on.
 
-    A child that does not start when the supervisor itself does is an error of whoever has made it, and ends the
-    supervisor, as for every other.
+    A child that fails in its very first start is a programming error, and ends the supervisor, as it would any other.
 
     Args:
         name, children: as for Supervisor.

@@ -1,4 +1,4 @@
-"""The life of one task under supervision: started, running, asked to stop, ended; and who is told.
+"""The life of one task under supervision: started, running, asked to stop, ended; and callbacks for its end.
 
 Actors and supervisors are both processes, in Erlang's sense of the word.
 """
@@ -13,14 +13,15 @@ from typing import Any, ClassVar, Self
 from jobs_service.log import EventLog
 from jobs_service.supervision.errors import ActorStopped, Killed
 from jobs_service.supervision.tree import Kind, Node, State
+from jobs_service.uncancelable import wait_until
 
 log = EventLog("jobs_service.supervision")
 
 
 class Process(ABC):
-    """One task with a name and a state, which begins once, ends once and tells whoever asked why it ended.
+    """One task with a name and a state, which begins once, ends once and calls back with the cause of its end.
 
-    Whoever starts a process owns it and must see it end, also when canceled: supervisors and `run_tree` do.
+    The code that starts a process owns it and must wait for its end, also when canceled: supervisors and `run_tree` do.
 
     Attributes:
         name: for people, and unique among the children of one supervisor.
@@ -214,10 +215,10 @@ async def stop_in_order(processes: Iterable[Process]) -> asyncio.CancelledError 
     """
     canceled = None
     for process in processes:
-        process.request_stop()
-        while process.is_alive:
-            try:
-                await process.ended()
-            except asyncio.CancelledError as error:
-                canceled = error
+        canceled = await _stop(process) or canceled
     return canceled
+
+
+async def _stop(process: Process) -> asyncio.CancelledError | None:
+    process.request_stop()
+    return await wait_until(lambda: not process.is_alive, process.ended)

@@ -1,4 +1,4 @@
-"""Where a supervisor tree meets the program around it."""
+"""The boundary between a supervisor tree and the program around it."""
 
 from __future__ import annotations
 

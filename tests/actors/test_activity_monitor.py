@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import StoreUnavailable
-from jobs_service.actors.activity_monitor import LOOK_AGAIN, ActivityMonitor
+from jobs_service.actors.activity_monitor import CHECK_TIMEOUT
 from jobs_service.actors.context import Context
-from jobs_service.actors.sampler import Sampler
-from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
+from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.retention import Retention
@@ -25,34 +23,10 @@ from jobs_service.model import Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.supervision import UnknownMessage
+from tests.actors.monitoring import BOUND, TIMEOUT, active, monitored, named, run_jobs
 from tests.actors.support import counted, opened, set_timeout
 from tests.checker import assert_sound
 from tests.virtual_time import EPOCH, in_virtual_time
-
-TIMEOUT = 4.0
-BOUND = 1.5 * TIMEOUT + 1
-
-Events = list[MutableMapping[str, Any]]
-
-
-class AtMost(Faults):
-    """A store that refuses transactions that write more than so many keys.
-
-    Attributes:
-        most: keys.
-        sizes: how many keys each commit was to write.
-    """
-
-    def __init__(self, most: int, error: type[StoreError]) -> None:
-        self.most = most
-        self.sizes: list[int] = []
-        self._error = error
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        size = len(transaction.log)
-        self.sizes.append(size)
-        if size > self.most:
-            raise self._error("too much")
 
 
 class Away(Faults):
@@ -66,186 +40,6 @@ class Away(Faults):
         if self.away:
             self.refused.append(asyncio.get_running_loop().time())
             raise StoreUnavailable("away")
-
-
-@asynccontextmanager
-async def monitored(context: Context) -> AsyncIterator[ActivityMonitor]:
-    """Run a sampler and the monitor of type "t"."""
-    sampler = Sampler(context)
-    task = asyncio.create_task(sampler.run())
-    monitor = ActivityMonitor(context, context.keyspace.of("t"), sampler, lambda keys: None)
-    await monitor.start()
-    try:
-        yield monitor
-    finally:
-        await monitor.stop()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def run_jobs(context: Context, count: int) -> None:
-    """Add jobs and accept them all."""
-    keys = context.keyspace.of("t")
-    await set_timeout(context, "t", TIMEOUT)
-
-    async def work(unit: UnitOfWork) -> None:
-        for number in range(count):
-            id = f"{number:05}"
-            await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
-        await queue.accept(unit, keys, AcceptTerms(count, None, None, 1, 100))
-
-    await context.transact(work)
-
-
-async def active(context: Context) -> int:
-    """Return how many jobs run."""
-    keys = context.keyspace.of("t")
-    faults, counted(context).faults = counted(context).faults, None
-    try:
-        return len(await context.read(lambda transaction: activity.active_ids(transaction, keys, None, 0)))
-    finally:
-        counted(context).faults = faults
-
-
-def named(events: Events, name: str) -> Events:
-    """Return the events of a name."""
-    return [event for event in events if event["event"] == name]
-
-
-# batches
-
-
-@pytest.mark.parametrize("error", [TransactionTooLarge, TransactionTooOld])
-def test_batches_shrink_until_they_fit_and_then_grow_again(error: type[StoreError]) -> None:
-    @in_virtual_time
-    async def scenario() -> None:
-        settings: dict[str, Any] = {"activity_batch": 100, "activity_batch_factor": 0.5, "activity_batch_increment": 10}
-        async with opened(**settings) as context:
-            await run_jobs(context, 300)
-            # Three writes per job: 35 jobs fit, 50 do not.
-            faults = counted(context).faults = AtMost(3 * 35 + 5, error)
-            with capture_logs() as events:
-                async with monitored(context):
-                    await asyncio.sleep(BOUND)
-            assert await active(context) == 0
-            lost = [event["count"] for event in named(events, "jobs_lost")]
-            shrunk = named(events, "activity_batch_shrunk")
-            assert sum(lost) == 300
-            # 100 and 50 are too much; 25 and 35 fit, 45 is too much, 22 and 32 fit, 42 is too much, and so on.
-            assert lost[:6] == [25, 35, 22, 32, 21, 31]
-            assert [event["size"] for event in shrunk][:4] == [50, 25, 22, 21]
-            assert {(event["type"], event["error"], event["log_level"]) for event in shrunk} == {
-                ("t", "too much", "warning")
-            }
-            assert max(faults.sizes) > faults.most
-            # No store error that passes by itself: nobody waits.
-            assert not named(events, "store_retry")
-            await assert_sound(context.store, now=context.sources.wall_time())
-
-    scenario()
-
-
-@in_virtual_time
-async def test_a_batch_that_has_grown_is_where_the_next_loss_begins() -> None:
-    async with opened(activity_batch=10, activity_batch_increment=10) as context:
-        await run_jobs(context, 25)
-        with capture_logs() as events:
-            async with monitored(context):
-                await asyncio.sleep(BOUND)
-                assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15]
-                keys = context.keyspace.of("t")
-                await context.transact(lambda unit: queue.accept(unit, keys, AcceptTerms(25, None, None, 1, 100)))
-                await asyncio.sleep(BOUND)
-        assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15, 20, 5]
-
-
-@in_virtual_time
-async def test_a_single_job_that_is_too_much_ends_the_monitor_with_that_error() -> None:
-    async with opened(activity_batch=4, activity_batch_factor=0.5) as context:
-        await run_jobs(context, 3)
-        counted(context).faults = AtMost(0, TransactionTooLarge)
-        with capture_logs() as events:
-            async with monitored(context) as monitor:
-                assert isinstance(await monitor.ended(), TransactionTooLarge)
-        assert [event["size"] for event in named(events, "activity_batch_shrunk")] == [2, 1]
-        assert await active(context) == 3
-
-
-@in_virtual_time
-async def test_lost_jobs_are_named_in_the_log_but_not_all_of_many() -> None:
-    async with opened() as context:
-        await run_jobs(context, 30)
-        with capture_logs() as events:
-            async with monitored(context):
-                await asyncio.sleep(BOUND)
-        [event] = named(events, "jobs_lost")
-        assert event == {
-            "event": "jobs_lost",
-            "log_level": "warning",
-            "type": "t",
-            "count": 30,
-            "ids": [f"{number:05}" for number in range(10)],
-            "reason": "their workers fell silent",
-        }
-
-
-@in_virtual_time
-async def test_of_many_large_jobs_lost_at_once_only_those_are_read_that_fit_into_a_transaction() -> None:
-    async with opened() as context:
-        keys = context.keyspace.of("t")
-        await set_timeout(context, "t", TIMEOUT)
-        large, count = b"1" * 90_000, 300
-
-        for first in range(0, count, 30):
-
-            async def run_some(unit: UnitOfWork, first: int = first) -> None:
-                for number in range(first, first + 30):
-                    id = f"{number:05}"
-                    entry = await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
-                    assert entry.record is not None
-                    unit.replace(entry, entry.record.with_json(large).running(b"l" * 16, unit.new_seq()))
-
-            await context.transact(run_some)
-
-        async def look(unit: UnitOfWork) -> tuple[int, int, bool]:
-            batch = await activity.re_enqueue(unit, keys, b"\xff" * 10, 1000)
-            return len(unit.entries), len(batch.ids), batch.more
-
-        read, lost, more = await context.transact(look)
-        assert read <= unit_reads_at_most(context)
-        assert (0 < lost < read, more) == (True, True)
-        with capture_logs() as events:
-            async with monitored(context):
-                await asyncio.sleep(BOUND)
-        assert await active(context) == 0
-        assert sum(event["count"] for event in named(events, "jobs_lost")) == count - lost
-        assert not named(events, "activity_batch_shrunk")
-
-
-def unit_reads_at_most(context: Context) -> int:
-    """Return how many of the largest records a transaction can hold."""
-    return context.store.limits.transaction // context.store.limits.value
-
-
-@in_virtual_time
-async def test_an_entry_of_a_job_that_does_not_run_is_cleared_and_hides_no_lost_job() -> None:
-    async with opened(activity_batch=5) as context:
-        await run_jobs(context, 3)
-        keys = context.keyspace.of("t")
-
-        async def leave_behind(unit: UnitOfWork) -> None:
-            for number in range(20):
-                unit.transaction.set(keys.activity_head + bytes(11) + bytes([number]), pack_id("gone"))
-
-        await context.transact(leave_behind)
-        async with monitored(context):
-            await asyncio.sleep(BOUND)
-        assert await active(context) == 0
-        await assert_sound(context.store, now=context.sources.wall_time())
-
-
-# several duties, several services
 
 
 class SlowCommits(Faults):
@@ -297,6 +91,9 @@ async def finish_all(context: Context, count: int, keep: float) -> None:
             await running_jobs.finish(unit, (keys, id, pack_id(id)), b"l" * 16, None, Outcome.SUCCEEDED)
 
     await context.transact(work)
+
+
+# several duties, several services
 
 
 @pytest.mark.unmeasured
@@ -519,7 +316,7 @@ async def test_a_changed_timeout_that_it_is_told_of_counts_at_once() -> None:
             async with monitored(context) as monitor:
                 await asyncio.sleep(1)
                 await set_timeout(context, "t", 1)
-                monitor.cast(LOOK_AGAIN)
+                monitor.cast(CHECK_TIMEOUT)
                 await asyncio.sleep(0.99)
                 assert not named(events, "jobs_lost")
                 await asyncio.sleep(1.51)

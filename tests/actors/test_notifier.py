@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from jobs_service import JobEvent, JobsService, JobState, NewJob, Outcome, RunningJob, Settings
+from jobs_service.actors import notifier
 from jobs_service.errors import TransactionTooOld
 from jobs_service.layer import changes
 from jobs_service.layer.key_parts import pack_id
@@ -154,8 +155,12 @@ async def test_subscribing_to_one_more_job_reads_no_others() -> None:
         follower.stop()
 
 
+@pytest.mark.parametrize("few", [0, 100], ids=["what has changed", "all"])
 @in_virtual_time
-async def test_every_way_a_job_can_change_reaches_a_subscriber_of_another_service() -> None:
+async def test_every_way_a_job_can_change_reaches_a_subscriber_of_another_service(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "_FEW", few)
     async with opened() as jobs, opened(jobs.store) as other:  # type: ignore[arg-type]
         taken = await running(other, 8)
         await other.add(T1, "00008", "old", run_at=5e9)
@@ -211,8 +216,36 @@ async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_so
 
 
 @in_virtual_time
+async def test_few_subscriptions_are_read_at_each_look_and_nothing_is_written_for_them() -> None:
+    async with opened() as jobs:
+        taken = await running(jobs, 3 * notifier._FEW)
+        few = Follower(jobs, notifier._FEW)
+        await asyncio.sleep(1)
+        await taken[0].finish()
+        await asyncio.sleep(1)
+        assert few.states("00000") == [JobState.RUNNING, JobState.FINISHED]
+        assert await rows(jobs) == (None, 0)
+        # With more of them it is asked what has changed, and no more when they are few again.
+        more = Follower(jobs, 3 * notifier._FEW)
+        await asyncio.sleep(1)
+        await taken[1].finish()
+        await taken[-1].finish()
+        await asyncio.sleep(1)
+        assert (await rows(jobs))[1] == 2
+        assert few.states("00001")[-1] is more.states("00001")[-1] is more.states(taken[-1].id)[-1] is JobState.FINISHED
+        more.stop()
+        await taken[2].finish()
+        await asyncio.sleep(1)
+        assert few.states("00002") == [JobState.RUNNING, JobState.FINISHED]
+        few.stop()
+
+
+@in_virtual_time
 @pytest.mark.parametrize("what", ["rows are removed", "nobody follows", "somebody else follows anew"])
-async def test_a_follower_who_cannot_tell_what_has_changed_looks_at_all_its_jobs(what: str) -> None:
+async def test_a_follower_who_cannot_tell_what_has_changed_looks_at_all_its_jobs(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "_FEW", 0)
     async with opened() as jobs:
         taken = await running(jobs, 5)
         follower = Follower(jobs, 5)

@@ -315,13 +315,20 @@ async def _enqueued_and_removed(api: Any, world: World, **how: Any) -> None:
 async def _enqueued_many(api: Any, world: World, jobs: Any) -> None:
     if type(jobs) is range:
         jobs = jobs[:_MOST_JOBS]  # every number in it is a job's argument: a trillion jobs take their time
-    for job in await api.enqueue_many(world.handler, jobs):
-        await api.remove(job.type, job.id)
+    await _removed(api, await api.enqueue_many(world.handler, jobs))
 
 
 async def _added_many(api: Any, world: World, jobs: Any, **rule: Any) -> None:
-    for job in await api.add_many(WORK, jobs, **rule):
-        await api.remove(WORK, job.id)
+    await _removed(api, await api.add_many(WORK, jobs, **rule))
+
+
+async def _removed(api: Any, jobs: list[Job]) -> None:
+    """Remove jobs, of which a long text makes thousands: together, where each is a transaction's round trips."""
+    if isinstance(api, JobsService):
+        await asyncio.gather(*(api.remove(job.type, job.id) for job in jobs))
+        return
+    for job in jobs:
+        await api.remove(job.type, job.id)
 
 
 ANYWHERE = [

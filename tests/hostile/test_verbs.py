@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -21,15 +19,15 @@ from tests.cli.conftest import _own_environment as _own_environment
 from tests.cli.conftest import email as email
 from tests.cli.conftest import invoke as invoke
 from tests.cli.conftest import store as store
-from tests.cli.support import HANG, PROGRAM, Ended, arrange, environment
+from tests.cli.support import arrange
 from tests.hostile.inputs import TEXTS
+from tests.hostile.verbs import CANARY, complaint_about
 
 LEAST_CALLS = 250
 LINES_STRIDE = 9
 VARIABLES_STRIDE = 29
 STRIDE = 12
 """Each place meets one value in so many, others than the place beside it."""
-CANARY = '{"tweet": [1, 2.5, null]}'
 
 
 def nested(before: str, after: str, depth: int) -> str:
@@ -115,12 +113,10 @@ ARGUMENTS = {
     "unknown option": "--no-such-option=\x1b[31m",
     "response file": "@-",
 }
-
 HERE = "HERE"
 """Where the hostile argument stands in a command line."""
 NEW = "NEW"
 """An id that no job has."""
-
 COMMANDS: Sequence[Sequence[str]] = [
     ["types", "set", HERE, "60"],
     ["types", "set", "other", HERE],
@@ -181,7 +177,6 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["list", "--store", HERE],
     [HERE, "email", "x"],
 ]
-
 JSON_TEXTS: dict[str, bytes] = {
     "nothing": b"",
     "blank": b" \t\r\n ",
@@ -226,7 +221,6 @@ JSON_TEXTS: dict[str, bytes] = {
     **{f"lists {depth} deep": nested("[", "]", depth).encode() for depth in (189, 190, 191, 900, 990, 1_100, 100_000)},
     **{f"objects {depth} deep": nested('{"a":', "}", depth).encode() for depth in (190, 191, 330, 900, 100_000)},
 }
-
 LINES: dict[str, bytes] = {
     **{f"data: {name}": b'{"id": "line", "data": ' + text + b"}" for name, text in JSON_TEXTS.items()},
     **{f"run_at: {name}": b'{"id": "line", "run_at": ' + text + b"}" for name, text in JSON_TEXTS.items()},
@@ -246,7 +240,6 @@ LINES: dict[str, bytes] = {
     "many empty lines": b"\n" * 100_000,
     "carriage returns": b'{"id": "line"}\r\r\n',
 }
-
 TOML: dict[str, bytes] = {
     "binary": bytes(range(256)),
     "not UTF-8": b"a = '\xff'",
@@ -269,20 +262,6 @@ TOML: dict[str, bytes] = {
     "true": b"add_batch = true",
     "huge": b"# " + b"x" * 1_000_000,
 }
-
-
-def complaint_about(ended: Ended) -> str | None:
-    """Return what is wrong with how a command line ended."""
-    if ended.code not in (0, 1, 2, 3):
-        return f"exit code {ended.code}: {ended.err[:300]!r}"
-    if "Traceback" in ended.err or "internal error" in ended.err:
-        return f"a traceback: {ended.err[:300]!r}"
-    if ended.code == 0:
-        return f"done, but: {ended.err[:300]!r}" if ended.err else None
-    lines = ended.err.splitlines()
-    if len(lines) != 1 or not lines[0].startswith("jobs-service: ") or not lines[0].isprintable():
-        return f"not one line: {ended.err[:300]!r}"
-    return None
 
 
 @pytest.fixture
@@ -391,50 +370,3 @@ def test_no_settings_file_does_harm(
         if complaint := complaint_about(invoke("list", "--store", populated)):
             complaints.append(f"{name}: {complaint}")
     assert complaints == []
-
-
-# As processes, as a shell starts them
-
-
-@pytest.mark.parametrize(
-    ("verb", "closed"),
-    [
-        ("list", "<&- >&- 2>&-"),
-        ("list", "> /dev/full"),
-        ("add email {} --data -", "<&-"),
-        ("add email {} --data -", "> /dev/full"),
-        ("add-many email", "<&-"),
-        ("add-many email", "<&- >&- 2>&-"),
-    ],
-)
-def test_closed_and_odd_streams_do_no_harm(populated: str, tmp_path: Path, closed: str, verb: str) -> None:
-    command = " ".join([*PROGRAM, verb.format("'streams'"), "--store", f"'{populated}'", closed])
-    done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=HANG,
-        check=False,
-    )
-    err = done.stderr.decode()
-    assert done.returncode in (0, 1, 2, 3, 74), err
-    assert "Traceback" not in err
-    assert "internal error" not in err
-    assert len(err.splitlines()) <= 1
-
-
-def test_arguments_that_are_no_text_do_no_harm(invoke: Invoke, populated: str, tmp_path: Path) -> None:
-    for command in ([b"list", b"\xed\xa0\x80"], [b"\xff"]):
-        assert complaint_about(invoke(*map(os.fsdecode, command), "--store", populated)) is None
-    for command in ([b"add", b"email", b"\xff\xfe"], [b"backup", b"\xff/\xff"]):
-        done = subprocess.run(
-            [sys.executable.encode(), b"-m", b"jobs_service", *command, b"--store", populated.encode()],
-            cwd=tmp_path,
-            env=environment({"LC_ALL": "C"}),
-            capture_output=True,
-            timeout=HANG,
-            check=False,
-        )
-        assert complaint_about(Ended(done.returncode, done.stdout.decode(), done.stderr.decode())) is None

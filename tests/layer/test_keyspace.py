@@ -19,7 +19,6 @@ from jobs_service.arguments import to_seconds
 from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
-    id_at_end,
     pack_id,
     pack_priority,
     pack_seconds,
@@ -73,11 +72,6 @@ def test_ids_are_encoded_as_by_the_tuple_layer(id: str | bytes) -> None:
     assert pack_id(id) == fdb.tuple.pack((id,))
     assert unpack_id(pack_id(id)) == id
     assert type(unpack_id(pack_id(id))) is type(id)
-
-
-@given(IDS, st.binary(max_size=20))
-def test_an_id_is_found_at_the_end_of_a_key(id: str | bytes, before: bytes) -> None:
-    assert id_at_end(before + pack_id(id), len(before)) == id
 
 
 @given(IDS, IDS)

@@ -256,3 +256,28 @@ async def test_a_look_ahead_that_priorities_exclude_nearly_everywhere_is_bounded
         (taken, _), counted = await reads_of(found, look)
         assert taken == []
         assert counted.keys <= most_keys + 10
+
+
+@in_virtual_time
+async def test_who_waits_for_jobs_of_a_paused_type_reads_none_of_those_that_are_ready() -> None:
+    async with layer() as found:
+        await fill(found, 500)
+
+        async def pause(unit: UnitOfWork) -> None:
+            unit.pause(found.keys)
+
+        async def wait(unit: UnitOfWork) -> Any:
+            assert (await accepting(found)(unit))[0] == []
+            return await queue.wait_for_more(unit, found.keys)
+
+        await found.transact(pause)
+        (watch, due_in), counted = await reads_of(found, wait)
+        assert due_in is None
+        assert counted.keys < 10
+        await found.transact(lambda unit: resumed(unit, found))
+        await watch.wait()
+
+
+async def resumed(unit: UnitOfWork, found: Layer) -> None:
+    """Resume the type."""
+    unit.resume(found.keys)

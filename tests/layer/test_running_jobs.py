@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import pytest
 
 from jobs_service import Outcome, WorkerConflict, run_data
-from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.key_parts import pack_seconds
 from jobs_service.layer.record import Record
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import LockStatus, RunReport
-from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobError, JobState, Progress
 from jobs_service.run_values import HistoryKind
+from tests.layer.moves import AGAIN, CRASHED, ERROR, MOVES, A, C, F, K, L, S, X, accept, lose_all, running
 from tests.layer.support import Layer, layer
 from tests.virtual_time import EPOCH, in_virtual_time
-
-A, S, X, C, L, F, K = (
-    HistoryKind.ADDED,
-    HistoryKind.STARTED,
-    HistoryKind.STOPPED,
-    HistoryKind.CRASHED,
-    HistoryKind.LOST,
-    HistoryKind.FINISHED,
-    HistoryKind.CANCELED,
-)
-ERROR = JobError("E", "no")
-CRASHED = RunReport(None, run_data.error_json(ERROR), "E: no")
-AGAIN = Spec("new", 0, None)
-
-
-async def accept(found: Layer, limit: int = 1, **terms: Any) -> bytes:
-    """Accept the job at the front, and return its lock."""
-    wanted = AcceptTerms(limit, None, None, 1, 100, "me", **terms)
-    [entry], _ = await found.transact(lambda unit: queue.accept(unit, found.keys, wanted))
-    assert entry.record is not None
-    assert entry.record.lock is not None
-    return entry.record.lock
-
-
-async def running(found: Layer) -> bytes:
-    """Add the job "a" and accept it."""
-    await found.add("a")
-    return await accept(found)
 
 
 async def record(found: Layer) -> Record:
@@ -63,38 +30,10 @@ def kinds(told: Record) -> list[HistoryKind]:
     return [event.kind for event in reversed(run_data.history_of(told.run_data))]
 
 
-async def counter(found: Layer) -> int:
-    """Return how often it was told that a running job was taken away."""
-    raw = await found.store.read(lambda transaction: transaction.get(found.keys.watch_canceled))
-    return int.from_bytes(raw or b"", "little")
-
-
-async def lose_all(found: Layer) -> list[Any]:
-    """Take whatever runs for lost."""
-    lost = await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
-    return lost.ids
+CANCELED_ENDS = {"release": [A, S, X, K], "stop": [A, S, X, K], "crash": [A, S, C, K], "finish": [A, S, K]}
 
 
 # History and attempts
-
-Move = Callable[[UnitOfWork, Any, bytes], Awaitable[Any]]
-MOVES: dict[str, tuple[Move, list[HistoryKind], int]] = {
-    "update": (lambda unit, place, lock: running_jobs.update(unit, place, lock, b"1"), [A, S], 1),
-    "progress": (lambda unit, place, lock: running_jobs.update(unit, place, lock, None, b'[1,2,""]'), [A, S], 1),
-    "beat": (lambda unit, place, lock: running_jobs.beat(unit, [(place, lock)]), [A, S], 1),
-    "resubmit": (lambda unit, place, lock: running_jobs.resubmit(unit, place, lock, AGAIN), [A, S], 1),
-    "release": (lambda unit, place, lock: running_jobs.release(unit, place, lock), [A, S, X], 0),
-    "stop": (lambda unit, place, lock: running_jobs.stop(unit, place, lock, EPOCH + 9), [A, S, X], 0),
-    "crash": (lambda unit, place, lock: running_jobs.crash(unit, place, lock, CRASHED, EPOCH + 9), [A, S, C], 1),
-    "finish": (lambda unit, place, lock: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED), [A, S, F], 1),
-    "fail": (
-        lambda unit, place, lock: running_jobs.finish(unit, place, lock, None, Outcome.FAILED, CRASHED),
-        [A, S, C, F],
-        1,
-    ),
-    "cancel": (lambda unit, place, lock: running_jobs.finish(unit, place, lock, None, Outcome.CANCELED), [A, S, K], 1),
-}
-CANCELED_ENDS = {"release": [A, S, X, K], "stop": [A, S, X, K], "crash": [A, S, C, K], "finish": [A, S, K]}
 
 
 @pytest.mark.parametrize("move", MOVES)
@@ -309,112 +248,3 @@ async def test_a_job_with_as_much_data_as_can_be_still_crashes_and_ends() -> Non
         )
         told = await record(found)
     assert (told.outcome, run_data.attempts_of(told.run_data)) == (Outcome.FAILED, 3)
-
-
-# Heartbeats
-
-
-@in_virtual_time
-async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
-    async with layer() as found:
-        for id in ("a", "b", "c"):
-            await found.add(id)
-        wanted = AcceptTerms(3, None, None, 1, 100)
-        entries, _ = await found.transact(lambda unit: queue.accept(unit, found.keys, wanted))
-        held = [(found.place(entry.id), entry.record.lock) for entry in entries if entry.record and entry.record.lock]
-        await found.transact(lambda unit: creation.remove(unit, found.place("b"), False))
-        await found.transact(lambda unit: creation.remove(unit, found.place("c"), True))
-        [stamp] = [value for key, value in await found.pairs() if key == found.keys.watch_activity]
-        told = await found.transact(lambda unit: running_jobs.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
-        assert told == [LockStatus.HELD, LockStatus.CANCELED, LockStatus.TAKEN, LockStatus.TAKEN]
-        lost = await found.transact(lambda unit: activity.re_enqueue(unit, found.keys, stamp, 10))
-        assert lost == ([], False)
-        await found.assert_sound()
-
-
-# Who is told
-
-
-@in_virtual_time
-async def test_those_who_run_jobs_are_told_exactly_when_one_is_taken_away() -> None:
-    async with layer() as found:
-        lock = await running(found)
-        for move in ("update", "progress", "beat"):
-            operation, _, _ = MOVES[move]
-            await found.transact(lambda unit, operation=operation: operation(unit, found.place("a"), lock))  # type: ignore[misc]
-        assert await counter(found) == 0
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
-        assert await counter(found) == 1
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))  # it is canceled already
-        assert await counter(found) == 1
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
-        assert await counter(found) == 2
-        await running(found)
-        await lose_all(found)
-        assert await counter(found) == 3
-        lock = await accept(found)
-        await found.transact(lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED))
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
-        await found.add("a")
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
-        assert await counter(found) == 3
-
-
-# Expiry
-
-
-async def finish(found: Layer, id: str, outcome: Outcome = Outcome.SUCCEEDED) -> None:
-    """Add a job, and have it run and end."""
-    await found.add(id)
-    lock = await accept(found)
-    await found.transact(lambda unit: running_jobs.finish(unit, found.place(id), lock, None, outcome))
-
-
-async def expire(found: Layer, until: float, limit: int = 100) -> int:
-    """Remove what has expired."""
-    removed = await found.transact(lambda unit: activity.remove_expired(unit, found.keys, until, limit))
-    await found.assert_sound()
-    return removed
-
-
-async def ids(found: Layer) -> list[str]:
-    """Return the ids of the jobs that are there."""
-    start = len(found.keys.data)
-    return [key[start + 1 : -1].decode() for key, _ in await found.pairs(found.keys.data, found.keys.data + b"\xff")]
-
-
-@in_virtual_time
-async def test_expired_jobs_are_removed_in_batches_the_earliest_first_and_none_too_early() -> None:
-    async with layer() as found:
-        for keep in (50.0, 10.0, 30.0, 20.0):
-            await found.transact(
-                lambda unit, keep=keep: activity.set_retention(unit, found.keys, Retention(keep, None))  # type: ignore[misc]
-            )
-            await finish(found, f"{keep:.0f}")
-        await finish(found, "failed", Outcome.FAILED)
-        assert await found.store.read(lambda tr: activity.next_expiry(tr, found.keys)) == EPOCH + 10
-        assert await expire(found, EPOCH + 9.9) == 0
-        assert await expire(found, EPOCH + 40, limit=2) == 2
-        assert await ids(found) == ["30", "50", "failed"]
-        assert await expire(found, EPOCH + 40, limit=2) == 1
-        assert await expire(found, EPOCH + 1e9) == 1
-        assert await ids(found) == ["failed"]
-        assert await found.store.read(lambda tr: activity.next_expiry(tr, found.keys)) is None
-
-
-@in_virtual_time
-async def test_an_entry_that_was_left_behind_is_cleared_and_not_in_the_way() -> None:
-    async with layer() as found:
-        await found.transact(lambda unit: activity.set_retention(unit, found.keys, Retention(10.0, None)))
-        await finish(found, "a")
-        await found.add("pending")
-        stray = [found.keys.expiring + pack_seconds(EPOCH) + found.place(id)[2] for id in ("gone", "pending")]
-
-        async def damage(unit: UnitOfWork) -> None:
-            for key in stray:
-                unit.transaction.set(key, b"")
-
-        await found.transact(damage)
-        assert await expire(found, EPOCH + 10, limit=2) == 0
-        assert await expire(found, EPOCH + 10, limit=2) == 1
-        assert await ids(found) == ["pending"]

@@ -15,6 +15,7 @@ PARTS = [
     "soak",
     "runner-soak",
     "kills",
+    "replication",
     "seeds",
     "python3.11",
     "python3.12",

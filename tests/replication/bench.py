@@ -10,11 +10,13 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +55,22 @@ async def measure(url: str, documents: int, rounds: int, mixed: bool) -> None:
                 return dict(json.loads(await answer.read() or b"{}"), status=answer.status)
 
         await ask("PUT", f"/{names[0]}")
+        revisions = 0
         for first in range(0, documents, BATCH):
-            given = [document(number, mixed) for number in range(first, min(first + BATCH, documents))]
-            async with session.post(f"{endpoint.url}/{names[0]}/_bulk_docs", json={"docs": given}) as written:
+            given = [revisions_of(number, mixed) for number in range(first, min(first + BATCH, documents))]
+            docs = [*chain.from_iterable(given)]
+            async with session.post(
+                f"{endpoint.url}/{names[0]}/_bulk_docs", json={"new_edits": False, "docs": docs}
+            ) as written:
                 await written.read()
+            revisions += len(docs)
         rates: dict[str, list[float]] = {"ours": [], "theirs": []}
         for _ in range(rounds):
             for name in names[1:]:
                 await ask("DELETE", f"/{name}")
                 await ask("PUT", f"/{name}")
             began = time.perf_counter()
-            assert (await Replication(source, ours).run())["docs_written"] == documents
+            assert (await Replication(source, ours).run())["docs_written"] == revisions
             rates["ours"].append(documents / (time.perf_counter() - began))
             began = time.perf_counter()
             answer = await ask("POST", "/_replicate", {"source": source, "target": theirs})
@@ -81,19 +88,19 @@ def ratio(medians: dict[str, float]) -> float:
     return medians["ours"] / medians["theirs"]
 
 
-def document(number: int, mixed: bool) -> dict[str, Any]:
-    """Return a small document; of mixed ones every tenth has an attachment of 2 kB."""
-    found: dict[str, Any] = {"_id": f"doc{number:07}", "number": number, "text": TEXT}
+def revisions_of(number: int, mixed: bool) -> list[dict[str, Any]]:
+    """Return a small document; of mixed ones every tenth has an attachment of 2 kB, every tenth a conflict."""
+    found: dict[str, Any] = {"_id": f"doc{number:07}", "_rev": f"1-{'a' * 32}", "number": number, "text": TEXT}
     if mixed and number % 10 == 0:
-        found["_attachments"] = {"att": attachment(bytes(2000), "image/png")}
-    return found
+        found["_attachments"] = {"att": attachment(random.Random(number).randbytes(2000), "image/png")}
+    return [found, {**found, "_rev": f"1-{'b' * 32}"}] if mixed and number % 10 == 5 else [found]
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--mixed", action="store_true", help="every tenth document has an attachment")
+    parser.add_argument("--mixed", action="store_true", help="some have attachments, some conflicts")
     given = parser.parse_args()
     async with partner() as url:
         await measure(url, given.documents, given.rounds, given.mixed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.changes_feed import feed_request, lines_of, page_of
+from jobs_service.replication.changes_feed import feed_request, lines_of, page_of, rows_of
 from jobs_service.replication.contract import Change, ChangesFeed, EndOfChanges, Heartbeat
 from jobs_service.replication.errors import ProtocolError, RequestFailed
 
@@ -42,6 +42,30 @@ async def test_a_feed_without_an_end_was_cut_off(end: bytes) -> None:
 async def test_a_line_that_is_no_row_is_an_error(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         _ = [row async for row in lines_of(_pieces(line + b"\n", 10))]
+
+
+_FEED = b'{"results":[\n\n{"seq":"1-a","id":"x]","changes":[]},\n{"seq":"2-b","id":"y","changes":[]}\n%s'
+
+
+@pytest.mark.parametrize("end", [b'],\n"last_seq":"2-b","pending":3}\n', b']\n,"last_seq":"2-b","pending":3}'])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+async def test_rows_of_a_normal_feed_come_before_its_end_is_known(size: int, end: bytes) -> None:
+    found: list[Any] = [row async for row in rows_of(_pieces(_FEED % end, size))]
+    assert [type(row) for row in found] == [Heartbeat, Change, Change, EndOfChanges]
+    assert [row.id for row in found[1:3]] == ["x]", "y"]
+    assert found[3] == EndOfChanges("2-b", 3)
+
+
+@pytest.mark.parametrize("end", [b"", b"],\n", b'],\n"last_seq":', b'{"seq":3,"id":"z"'])
+async def test_a_normal_feed_without_an_end_was_cut_off(end: bytes) -> None:
+    with pytest.raises(RequestFailed, match="cut off"):
+        _ = [row async for row in rows_of(_pieces(_FEED % end, 10))]
+
+
+async def test_a_normal_feed_may_be_one_line() -> None:
+    text = b'{"results":[{"seq":1,"id":"x","changes":[]}],"last_seq":1}'
+    for end in (b"", b"\n"):
+        assert [type(row) async for row in rows_of(_pieces(text + end, 10))] == [Change, EndOfChanges]
 
 
 def test_a_page_that_lacks_its_end_is_an_error() -> None:

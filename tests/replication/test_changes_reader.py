@@ -86,3 +86,10 @@ async def test_documents_with_ids_that_are_too_long_are_passed_over(server: Serv
     ids, tally = await read(server, max_document_id_length=1)
     assert ids == IDS[:10]
     assert tally.statistics.doc_write_failures == 40
+
+
+async def test_a_continuous_feed_that_is_held_back_is_read_by_longpoll(server: Server) -> None:
+    server.faults.append(Fault("feed=continuous", until=asyncio.Event(), times=99))
+    ids, _ = await read(server, stop_after=50, continuous=True, connection_timeout=0.1, retries_per_request=2)
+    assert ids == IDS
+    assert asked(server, "feed=longpoll")

@@ -39,7 +39,7 @@ async def target() -> AsyncIterator[Server]:
 
 def populate(server: Server, first: int, last: int, *, with_attachments: bool = False) -> None:
     for number in range(first, last + 1):
-        fields = {"_attachments": {"att": attachment(b"x" * 100)}} if with_attachments else {}
+        fields = {"_attachments": {"att": attachment(b"x" * 100_000)}} if with_attachments else {}
         write_branch(server.database("db"), f"{number}", 1, "x", number=number, **fields)
 
 
@@ -230,11 +230,11 @@ class TestSmallMaxRequestSizeTarget:
 
 
 class TestAttachmentsTooLarge:
-    @pytest.mark.parametrize(("most", "written"), [(1000, 1), (999, 0)], ids=["should_succeed", "should_fail"])
+    @pytest.mark.parametrize(("most", "written"), [(100_000, 1), (99_999, 0)], ids=["should_succeed", "should_fail"])
     async def test_attachment_too_large(self, source: Server, most: int, written: int) -> None:
         async with Server(Oddities(max_attachment=most)) as target:
             target.database("db")
-            write_branch(source.database("db"), "doc", 1, "x", _attachments={"att": attachment(bytes(1000))})
+            write_branch(source.database("db"), "doc", 1, "x", _attachments={"att": attachment(bytes(100_000))})
             summary = await between(source, target).run()
             assert (summary["docs_written"], summary["doc_write_failures"]) == (written, 1 - written)
 
@@ -253,7 +253,7 @@ class TestBulkGet:
     async def test_bulk_get(self, source: Server, target: Server, uses: bool, kind: str) -> None:
         for number in range(6):
             id = f"_design/{number}" if kind == "ddocs" else f"{number}"
-            fields = {"_attachments": {"att": attachment(b"x")}} if kind == "attachments" else {}
+            fields = {"_attachments": {"att": attachment(bytes(100_000))}} if kind == "attachments" else {}
             write_branch(source.database("db"), id, 1, "x", **fields)
         await between(source, target, use_bulk_get=uses).run()
         assert contents(target.databases["db"]) == contents(source.databases["db"])

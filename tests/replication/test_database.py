@@ -30,6 +30,7 @@ from jobs_service.replication.errors import (
 from jobs_service.replication.json_text import encoded
 from tests.replication.opened import FAST, database, opened, revision, rows_of
 from tests.replication.server import Fault, Oddities
+from tests.replication.support import asked
 
 
 async def test_info_create_and_a_missing_database() -> None:
@@ -48,20 +49,38 @@ async def test_info_create_and_a_missing_database() -> None:
 
 @pytest.mark.parametrize("opaque", [True, False])
 @pytest.mark.parametrize("one_line", [True, False])
-async def test_a_normal_feed_is_read_in_pages(opaque: bool, one_line: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_normal_feed_is_read_whole_or_in_pages(
+    opaque: bool, one_line: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
     oddities = Oddities(opaque_sequences=opaque, one_line_changes=one_line, pending=not one_line)
     async with database(oddities) as (server, db):
         for number in range(7):
             server.database("db").write({"_id": f"d{number}", "_deleted": number == 6}, True)
-        *rows, end = await rows_of(db)
+        feed = ChangesFeed() if opaque else ChangesFeed(until=7)
+        *rows, end = await rows_of(db, feed=feed)
+        assert len(asked(server, "_changes")) == (1 if opaque else 3)
         assert [row.id for row in rows] == [f"d{number}" for number in range(7)]
         assert [row.deleted for row in rows] == [False] * 6 + [True]
         assert isinstance(end, EndOfChanges)
-        assert [type(row) for row in await rows_of(db, end.last_seq)] == [EndOfChanges]
+        assert [type(row) for row in await rows_of(db, end.last_seq) if row != Heartbeat()] == [EndOfChanges]
         assert [row.id for row in await rows_of(db, rows[3].seq) if isinstance(row, Change)] == ["d4", "d5", "d6"]
         *some, _ = await rows_of(db, feed=ChangesFeed(limit=4))
         assert [row.id for row in some] == ["d0", "d1", "d2", "d3"]
+        if not opaque:
+            *some, _ = await rows_of(db, feed=ChangesFeed(until=2))
+            assert [row.id for row in some] == ["d0", "d1", "d2"]
+
+
+async def test_a_line_that_cannot_be_held_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
+    monkeypatch.setattr("jobs_service.replication.changes_feed._MOST_LINE", 100)
+    async with database(Oddities(one_line_changes=True)) as (server, db):
+        for number in range(7):
+            server.database("db").write({"_id": f"d{number}"}, True)
+        *rows, _ = await rows_of(db)
+        assert [row.id for row in rows] == [f"d{number}" for number in range(7)]
+        assert len(asked(server, "limit=3")) == 3
 
 
 async def test_a_feed_says_which_documents_it_wants() -> None:

@@ -13,9 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
-from jobs_service.replication import progress, register_replication, replicate
+from jobs_service.replication import pipeline, progress, register_replication, replicate
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
-from jobs_service.replication.job import asked_too_much
+from jobs_service.replication.job import MISSING_RUNS, asked_too_much
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, asked, contents, fill, write_branch
 
@@ -70,6 +70,45 @@ async def equal(source: Server, target: Server, name: str = "db") -> None:
 
 def ends(source: Server, target: Server, name: str = "db") -> tuple[str, str]:
     return f"{source.url}/{name}", f"{target.url}/{name}"
+
+
+async def test_a_revision_that_never_comes_is_skipped_in_the_end(
+    source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "MISSING_PAUSE", 0.001)
+    rev = write_branch(source.database("db"), "gone", 1, "x")
+    write_branch(source.database("db"), "there", 1, "x")
+    source.databases["db"].documents["gone"].nodes[rev].body = None
+    async with running(backoff=0.01) as jobs:
+        job = await replicate(jobs, *ends(source, target))
+        result = await jobs.result(job.type, job.id)
+        attempts = (await jobs.get(job.type, job.id)).attempts
+    assert attempts == MISSING_RUNS + 1
+    assert [*target.databases["db"].documents] == ["there"]
+    assert result["doc_write_failures"] == 1
+    assert [(each["id"], each["rev"], each["error"]) for each in result["skipped"]] == [("gone", rev, "not_found")]
+
+
+async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
+    source.faults.append(Fault("GET /db$", status=500, times=99))
+    async with running(health_threshold=0.1, max_attempts=1) as jobs:
+        job = await replicate(jobs, *ends(source, target))
+        with pytest.raises(JobFailed):
+            await jobs.result(job.type, job.id)
+    assert source.faults[0].hits == 1  # the second one would come after 250 ms
+
+
+async def test_what_was_skipped_is_logged_with_its_count(source: Server) -> None:
+    async with Server(Oddities(validate=lambda document: "no" if document.get("bad") else None)) as target:
+        target.database("db")
+        for number in range(5):
+            write_branch(source.database("db"), f"{number}", 1, "x", bad=number < 3)
+        with capture_logs() as logs:
+            async with running() as jobs:
+                job = await replicate(jobs, *ends(source, target))
+                await jobs.result(job.type, job.id)
+    said = [each for each in logs if each["event"] == "documents_skipped"]
+    assert [(each["log_level"], each["count"], each["target"]) for each in said] == [("warning", 3, f"{target.url}/db")]
 
 
 async def test_its_result_says_what_was_done(source: Server, target: Server) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service.replication.errors import ProtocolError
+from jobs_service.replication.errors import ProtocolError, TooLarge
 from jobs_service.replication.multipart import Part, Parts, content_type, related
 
 
@@ -90,7 +90,7 @@ async def test_a_missing_boundary_is_an_error() -> None:
 
 async def test_a_part_may_not_be_larger_than_its_bound() -> None:
     async for part in Parts(_pieces(b"--b\r\n\r\n" + b"x" * 100 + b"\r\n--b--", 10), "b"):
-        with pytest.raises(ProtocolError, match="50"):
+        with pytest.raises(TooLarge, match="50"):
             await part.read(50)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service import WorkerConflict
-from jobs_service.replication import pipeline
+from jobs_service.replication import pipeline, revisions
 from jobs_service.replication.errors import DatabaseMissing, ReplicationError
 from jobs_service.replication.tally import DocumentRefused
 from tests.replication.server import Fault, Oddities, Server
@@ -45,6 +45,8 @@ class TestAfterwards:
             {"opaque_sequences": False, "one_line_changes": True, "pending": False},
             {"gzip_text": False, "part_lengths": False},
             {"bulk_get_missing_form": True, "possible_ancestors": False},
+            {"compresses": "gzip"},
+            {"compresses": "deflate", "multipart": False},
         ],
         ids=lambda given: "+".join(given) or "as CouchDB",
     )
@@ -61,6 +63,25 @@ class TestAfterwards:
         summary = await between(source, target).run()
         assert summary["no_changes"]
         assert target.databases["db"].documents == {}
+
+    @pytest.mark.parametrize("opaque", [True, False])
+    async def test_it_ends_however_fast_its_source_grows(self, opaque: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("jobs_service.replication.database.PAGE", 5)
+        async with Server(Oddities(opaque_sequences=opaque)) as source, Server() as target:
+            fill(source.database("db"), 30)
+            there = {*source.databases["db"].documents}
+
+            class Growing(list[str]):
+                def append(self, each: str) -> None:
+                    if "_changes" in each:
+                        for number in range(10):
+                            write_branch(source.database("db"), f"later {len(self)} {number}", 1, "x")
+                    super().append(each)
+
+            source.requests = Growing()
+            target.database("db")
+            await between(source, target).run()
+            assert there <= {*target.databases["db"].documents}
 
     async def test_a_second_run_reads_nothing_but_the_logs(self, source: Server, target: Server) -> None:
         fill(source.database("db"), 30, attachments=3)
@@ -123,11 +144,30 @@ class TestAfterwards:
         self, source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(pipeline, "MISSING_PAUSE", 0.001)
-        write_branch(source.database("db"), "doc", 1, "x", _attachments={"a": attachment(b"abc")})
+        write_branch(source.database("db"), "doc", 1, "x", _attachments={"a": attachment(bytes(100_000))})
         source.oddities.multipart = False
-        source.faults.append(Fault("open_revs", status=200, body=[]))
+        fault = Fault("open_revs", status=200, body=[])
+        source.faults.append(fault)
         await between(source, target).run()
+        assert fault.hits
         assert contents(target.databases["db"]) == contents(source.databases["db"])
+
+    @pytest.mark.parametrize("multipart", [True, False])
+    async def test_a_document_larger_than_all_limits_is_skipped_with_a_reason(
+        self, source: Server, target: Server, multipart: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(revisions, "MOST_DOCUMENT", 100_000)
+        source.oddities.multipart = multipart
+        source.oddities.bulk_get = False
+        write_branch(source.database("db"), "other", 1, "x")
+        write_branch(source.database("db"), "doc", 2, "small")
+        large = write_branch(source.database("db"), "doc", 2, "large", text="x" * 100_000)
+        summary = await between(source, target).run()
+        assert (summary["docs_written"], summary["doc_write_failures"]) == (2, 1)
+        assert [(each["id"], each["rev"], each["error"]) for each in summary["skipped"]] == [
+            ("doc", large, "document_too_large")
+        ]
+        assert "has more than 100000 bytes" in summary["skipped"][0]["reason"]
 
     async def test_winning_revisions_alone_leave_conflicts_out(self, source: Server, target: Server) -> None:
         for branch in range(3):

@@ -36,6 +36,7 @@ def test_what_earlier_runs_have_skipped_stays_listed_once() -> None:
     second = Tally(first.statistics, first.skipped_data())
     second.skip(Refusal("doc", "1-a", "forbidden", "no"))
     assert len(second.skipped_data()) == 1
+    assert second.statistics.doc_write_failures == 1
 
 
 def test_a_strict_one_raises_instead() -> None:

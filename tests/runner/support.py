@@ -24,6 +24,8 @@ from tests.virtual_time import EPOCH, VirtualTimeLoop
 TYPE = "work"
 PATIENCE = 50_000.0
 """Virtual seconds after which a test that still waits has failed."""
+THREAD = "jobs_service handler"
+"""The name of the threads in which plain functions run."""
 PATIENCE_OF_THREADS = 30.0
 """The same in real time, where functions run in threads."""
 SOON = 0.2

@@ -10,7 +10,7 @@ import pytest
 from structlog.contextvars import get_contextvars
 from structlog.testing import capture_logs
 
-from jobs_service import Discard, Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
+from jobs_service import Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
 from jobs_service.model import JobState
 from tests.runner.support import TYPE, add, ended, lose, opened, running, story, warned
 from tests.virtual_time import in_virtual_time
@@ -88,9 +88,6 @@ async def test_a_job_whose_only_attempt_was_lost_says_so() -> None:
     assert failed["attempt"] == job.attempts == 1
 
 
-# A job that its handler ends in its own transaction
-
-
 def ending_itself(jobs: JobsService, after: Callable[[], Any], *, seconds: float = 0, **options: Any) -> list[object]:
     """Register a handler that finishes its job in a transaction of its own; return where it notes its way."""
     way: list[object] = []
@@ -111,6 +108,9 @@ def ending_itself(jobs: JobsService, after: Callable[[], Any], *, seconds: float
         return after()
 
     return way
+
+
+# A job that its handler ends in its own transaction
 
 
 @in_virtual_time
@@ -229,76 +229,6 @@ async def test_a_handler_that_swallows_the_cancellation_of_its_time_limit_has_cr
     if then == "returns":
         assert job.error is not None
         assert job.error.message == "it ran longer than its time limit of 5 s"
-
-
-# Groups of exceptions
-
-
-async def raise_in_group(*errors: BaseException) -> None:
-    """Raise all of these in a task group."""
-
-    async def fail(error: BaseException) -> None:
-        try:
-            await asyncio.sleep(0.1)
-        except asyncio.CancelledError:
-            raise error from None
-        raise error
-
-    async with asyncio.TaskGroup() as group:
-        for error in errors:
-            group.create_task(fail(error))
-
-
-@pytest.mark.parametrize(
-    ("errors", "expected", "error"),
-    [
-        ([Discard("wrong address")], ["crashed", "finished"], ("Discard", "wrong address")),
-        ([Retry(7, "busy")], ["crashed", "started"], ("Retry", "busy")),
-        ([Snooze(7)], ["stopped", "started"], None),
-        ([ValueError("one")], ["crashed"], ("ValueError", "one")),
-        (
-            [ValueError("one"), KeyError("two")],
-            ["crashed"],
-            ("ExceptionGroup", "2 errors: ValueError: one; KeyError: 'two'"),
-        ),
-        ([ValueError("one"), Discard("wrong address")], ["crashed", "finished"], ("Discard", "wrong address")),
-        ([ValueError("one"), Retry(7)], ["crashed"], ("ValueError", "one")),
-        ([Retry(7, "busy"), Snooze(3)], ["crashed", "started"], ("Retry", "busy")),
-        ([ExceptionGroup("inner", [Discard("deep")])], ["crashed", "finished"], ("Discard", "deep")),
-    ],
-    ids=[
-        "a discard",
-        "a retry",
-        "a snooze",
-        "one error",
-        "two errors",
-        "an error and a discard",
-        "an error and a retry",
-        "a retry and a snooze",
-        "a group in a group",
-    ],
-)
-@in_virtual_time
-async def test_what_is_raised_inside_a_task_group_counts_as_if_it_were_raised_by_the_handler(
-    errors: list[BaseException], expected: list[str], error: tuple[str, str] | None
-) -> None:
-    runs = 0
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work() -> None:
-            nonlocal runs
-            runs += 1
-            if runs == 1:
-                await raise_in_group(*errors)
-            await asyncio.sleep(DAY)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(10)
-            job = await jobs.get(TYPE, "a")
-            assert story(job) == ["added", "started", *expected]
-            assert error == (None if job.error is None else (job.error.type, job.error.message))
 
 
 # Results

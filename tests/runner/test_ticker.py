@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import fdb.tuple
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import InvalidJob, InvalidSettings, JobsService, JobState, RunningJob, Settings
+from jobs_service import InvalidJob, InvalidSettings, JobsService, RunningJob
 from jobs_service.errors import StoreDamaged, TransactionTooOld
 from jobs_service.layer.key_parts import AFTER, unpack_id
 from jobs_service.layer.keyspace import PERIODIC
@@ -25,112 +22,24 @@ from jobs_service.runner.ticker import Done, Periodic, Ticker, add_due, tick_id
 from jobs_service.store.base import Limits, Transaction
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.testing import World
-from jobs_service.testing.world import EPOCH, Process
-from tests.checker import check_store
 from tests.layer.support import layer
 from tests.runner.support import opened, running, store_of
+from tests.runner.ticking import (
+    FIRST,
+    MINUTE,
+    START,
+    Noting,
+    Register,
+    RunRecord,
+    every_minute,
+    in_a_world,
+    serving,
+    ticks,
+)
 from tests.virtual_time import in_virtual_time
 
-MINUTE = 60.0
-START = EPOCH
-"""1,700,000,000 is 20 s into a minute: the first tick of a whole minute comes 40 s later."""
-FIRST = 40.0
-SETTINGS = Settings(type_check_period=3600.0, activity_samples=4)
 SPAN = 103.4
 """Seconds; no tick of many periods comes near the end of it."""
-Register = Callable[[JobsService], object]
-
-
-class RunRecord:
-    """What the jobs of one world did.
-
-    Attributes:
-        ran: ids in the order in which they ran, with the world's time.
-    """
-
-    def __init__(self) -> None:
-        self.ran: list[tuple[str, float]] = []
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids, in order."""
-        return sorted(id for id, _ in self.ran)
-
-    def note(self, job: Any) -> None:
-        """Note that a job runs now."""
-        self.ran.append((str(job.id), asyncio.get_running_loop().time()))
-
-
-def every_minute(seen: RunRecord, **options: Any) -> Register:
-    """Return what registers a handler that ticks every minute, and notes its runs."""
-
-    def register(jobs: JobsService) -> object:
-        @jobs.every("1m", type="minute", **options)
-        async def minute(job: Any) -> None:
-            seen.note(job)
-
-        return minute
-
-    return register
-
-
-def serving(*registers: Register) -> Callable[[Process], Awaitable[None]]:
-    """Return the program of a process that runs these handlers."""
-
-    async def serve(process: Process) -> None:
-        jobs = process.service()
-        for register in registers:
-            register(jobs)
-        async with jobs:
-            await jobs.run()
-
-    return serve
-
-
-def ticks(count: int, first: float = FIRST, period: float = MINUTE) -> list[str]:
-    """Return the ids of so many ticks of a period, the first of them so many seconds after the start."""
-    return [str(tick_id(START + first + number * period)) for number in range(count)]
-
-
-def in_a_world(main: Callable[[World], Any], **how: Any) -> Any:
-    """Run in a world of its own; nothing may fail or go unhandled, and the store must be sound."""
-    world = World(1, settings=SETTINGS, **how)
-
-    async def checked(world: World) -> Any:
-        result = await main(world)
-        failures = [process.failure for process in world._processes if process.failure]
-        assert failures == [], list(world.events)[-20:]
-        ahead = max((process.clock.ahead for process in world._processes), default=0.0)
-        now = START + world.loop.time() + max(ahead, 0.0)
-        async with Observer(world) as observer:
-            assert await check_store(observer.store, now=now) == []
-        return result
-
-    result = world.run(checked)
-    assert world.unhandled == []
-    return result
-
-
-class Observer:
-    """A service of the test's own in a world, beside the processes."""
-
-    def __init__(self, world: World) -> None:
-        self._ready = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
-        self._process = world.start("observer", self._observe)
-
-    async def _observe(self, process: Process) -> None:
-        async with process.service(supervise=False) as jobs:
-            self._ready.set_result(jobs)
-            await self._over.wait()
-
-    async def __aenter__(self) -> JobsService:
-        jobs: JobsService = await self._ready
-        return jobs
-
-    async def __aexit__(self, *_: object) -> None:
-        self._over.set()
-        await self._process.ended()
 
 
 # One job per tick
@@ -201,324 +110,6 @@ def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
         # A tick at the very moment of the first look counts.
         first = Every(period).next_after(START - 0.001) - START
         assert those.ids == ticks(int((SPAN - first) // period) + 1, first, period), period
-
-
-class Noting:
-    """A handler that notes its runs."""
-
-    def __init__(self, seen: RunRecord) -> None:
-        self._seen = seen
-
-    async def __call__(self, job: Any) -> None:
-        self._seen.note(job)
-
-
-# Missed ticks
-
-
-@pytest.mark.parametrize(
-    ("missed", "expected"),
-    [
-        # 20 minutes are missed, the newest tick by 15 s.
-        ("once", [*ticks(2), *ticks(2, FIRST + 21 * MINUTE)]),
-        ("skip", [*ticks(2), *ticks(2, FIRST + 21 * MINUTE)]),
-        ("all", ticks(23)),
-    ],
-)
-def test_ticks_that_were_missed_are_made_up_for_as_the_policy_says(missed: str, expected: list[str]) -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        program = serving(every_minute(seen, missed=missed))
-        first = world.start("p", program)
-        await asyncio.sleep(FIRST + MINUTE + 15)
-        first.request_stop()
-        await first.ended()
-        await asyncio.sleep(20 * MINUTE)
-        for number in range(3):
-            world.start(f"again {number}", program)
-        await asyncio.sleep(MINUTE)
-
-    in_a_world(main)
-    assert seen.ids == expected
-
-
-@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("skip", 0), ("all", 3)])
-def test_a_tick_that_is_long_over_is_skipped_where_it_is_to_be(missed: str, made_up: int) -> None:
-    seen = RunRecord()
-
-    def register(jobs: JobsService) -> None:
-        jobs.every("10m", type="rare", missed=missed)(Noting(seen))
-
-    async def main(world: World) -> None:
-        first = world.start("p", serving(register))
-        await asyncio.sleep(1)
-        first.request_stop()
-        await first.ended()
-        await asyncio.sleep(1900)  # the last of three ticks is over for more than a minute
-        world.start("again", serving(register))
-        await asyncio.sleep(100)
-
-    in_a_world(main)
-    due = Every(600).previous_at(START + 1901)
-    assert due is not None
-    assert START + 1901 - due > 60
-    assert len(seen.ids) == made_up
-    assert made_up == 0 or seen.ids[-1] == tick_id(due)
-
-
-def missed_seconds(missed: Missed, overlap: bool, seconds: float) -> Callable[[World], Awaitable[list[str]]]:
-    """Return a world in which nobody was there for so many ticks; it returns the jobs that were made up."""
-
-    async def main(world: World) -> list[str]:
-        def register(jobs: JobsService) -> None:
-            jobs.every(1, type="second", missed=missed, overlap=overlap, slots=0)(Noting(RunRecord()))
-
-        first = world.start("p", serving(register))
-        await asyncio.sleep(1.5)
-        first.request_stop()
-        await first.ended()
-        async with Observer(world) as jobs:
-            before = [str(job.id) async for job in jobs.list("second")]
-            await asyncio.sleep(seconds)
-            for id in before:
-                await jobs.remove("second", id)
-            world.start("p", serving(register))
-            await asyncio.sleep(0.5)
-            return [str(job.id) async for job in jobs.list("second")]
-
-    return main
-
-
-def test_of_many_missed_ticks_the_newest_hundred_are_made_up_for() -> None:
-    ids = in_a_world(missed_seconds(Missed.ALL, True, 2500))
-    assert len(ids) == MOST_MADE_UP
-    newest = datetime.fromisoformat(ids[-1]).timestamp()
-    assert ids == [tick_id(newest - back) for back in reversed(range(MOST_MADE_UP))]
-    assert START + 2500 < newest < START + 2504
-
-
-def test_fewer_missed_ticks_are_all_made_up_for() -> None:
-    assert len(in_a_world(missed_seconds(Missed.ALL, True, 50))) in (50, 51)
-
-
-def test_jobs_that_must_not_overlap_are_made_up_for_one_after_the_other() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        def register(jobs: JobsService) -> None:
-            @jobs.every(10, type="ten", missed=Missed.ALL)
-            async def ten(job: Any) -> None:
-                seen.ran.append((str(job.id), world.loop.time()))
-                await asyncio.sleep(2)
-                seen.ids.append(str(job.id))
-                assert len(seen.ran) == len(seen.ids)
-
-        first = world.start("p", serving(register))
-        await asyncio.sleep(11)
-        first.request_stop()
-        await first.ended()
-        await asyncio.sleep(60)
-        world.start("p", serving(register))
-        await asyncio.sleep(30)
-
-    in_a_world(main)
-    assert len(seen.ids) >= 9
-    times = [datetime.fromisoformat(id).timestamp() for id in seen.ids]
-    assert times == [times[0] + 10 * number for number in range(len(times))]
-
-
-def test_a_schedule_that_is_seen_for_the_first_time_makes_up_for_nothing() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
-        await asyncio.sleep(FIRST - 1)
-        assert seen.ran == []
-        await asyncio.sleep(2)
-
-    in_a_world(main)
-    assert seen.ids == ticks(1)
-
-
-# Clocks
-
-
-def test_a_clock_that_is_set_back_brings_nothing_twice() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        process = world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
-        await asyncio.sleep(FIRST + 3 * MINUTE + 1)
-        process.clock.ahead -= 150
-        await asyncio.sleep(5 * MINUTE)
-
-    in_a_world(main)
-    assert max(Counter(seen.ids).values()) == 1
-    # Two and a half of the five minutes are lived through a second time.
-    assert seen.ids == ticks(6)
-
-
-def test_a_clock_that_is_set_forward_is_noticed_within_half_a_minute() -> None:
-    seen = RunRecord()
-
-    def register(jobs: JobsService) -> None:
-        jobs.every("1d", type="daily")(Noting(seen))
-
-    async def main(world: World) -> None:
-        process = world.start("p", serving(register))
-        await asyncio.sleep(5)
-        process.clock.ahead += 86_400
-        await asyncio.sleep(31)
-
-    in_a_world(main)
-    assert len(seen.ids) == 1
-
-
-BERLIN = ZoneInfo("Europe/Berlin")
-
-
-@pytest.mark.unmeasured
-@pytest.mark.parametrize(
-    ("expression", "day", "expected"),
-    [
-        ("30 2 * * *", "2024-10-27", ["2024-10-27T00:30:00Z"]),  # 2:30 comes twice: the first time only
-        ("30 2 * * *", "2024-03-31", ["2024-03-31T01:00:00Z"]),  # there is no 2:30: as it is skipped
-        ("0 3 * * *", "2024-10-27", ["2024-10-27T02:00:00Z"]),
-        (
-            "*/30 1-3 * * *",
-            "2024-03-31",
-            ["2024-03-31T00:00:00Z", "2024-03-31T00:30:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:30:00Z"],
-        ),
-    ],
-)
-def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, day: str, expected: list[str]) -> None:
-    seen = RunRecord()
-    midnight = datetime.fromisoformat(day).replace(tzinfo=BERLIN)
-
-    def register(jobs: JobsService) -> None:
-        jobs.cron(expression, timezone="Europe/Berlin", type="nightly", timeout=36_000)(Noting(seen))
-
-    async def main(world: World) -> None:
-        ahead = midnight.timestamp() - START
-        for number in range(2):
-            world.start(f"p{number}", serving(register), ahead=ahead)
-        await asyncio.sleep(5 * 3600)
-
-    in_a_world(main)
-    assert seen.ids == expected
-
-
-# Beside other things
-
-
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 3), ("skip", 1)])
-def test_ticks_of_a_paused_type_are_missed_until_it_is_resumed(missed: str, made_up: int, overlap: bool) -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> int:
-        async with Observer(world) as jobs:
-            await jobs.pause("minute")
-            world.start("p", serving(every_minute(seen, missed=missed, overlap=overlap)))
-            await asyncio.sleep(FIRST + 3 * MINUTE - 1)
-            assert seen.ran == []
-            waiting = await jobs.pending_count("minute")
-            await jobs.resume("minute")
-            await asyncio.sleep(0.4)
-        return waiting
-
-    assert in_a_world(main) == 0
-    # Of a schedule that is not older than a minute, "skip" takes the newest tick for punctual.
-    assert seen.ids == ticks(3)[-made_up:]
-
-
-def test_a_paused_cron_that_makes_up_for_all_does_not_flood() -> None:
-    async def main(world: World) -> int:
-        def register(jobs: JobsService) -> None:
-            jobs.every(1, type="second", missed="all", overlap=True, slots=0)(Noting(RunRecord()))
-
-        async with Observer(world) as jobs:
-            await jobs.pause("second")
-            world.start("p", serving(register))
-            await asyncio.sleep(1000)
-            assert await jobs.pending_count("second") == 0
-            await jobs.resume("second")
-            await asyncio.sleep(0.5)
-            return await jobs.pending_count("second")
-
-    assert in_a_world(main) == MOST_MADE_UP
-
-
-def slow_ticks(overlap: bool, missed: str = "once") -> list[tuple[str, float]]:
-    """Return when the jobs of a handler began that takes longer than from one tick to the next."""
-    started: list[tuple[str, float]] = []
-
-    def register(jobs: JobsService) -> None:
-        @jobs.every("1m", type="slow", overlap=overlap, missed=missed)
-        async def slow(job: Any) -> None:
-            started.append((str(job.id), asyncio.get_running_loop().time()))
-            await asyncio.sleep(90)
-
-    async def main(world: World) -> None:
-        world.start("p", serving(register))
-        await asyncio.sleep(FIRST + 3 * MINUTE + 5)
-
-    in_a_world(main)
-    return started
-
-
-def test_jobs_that_may_overlap_come_whatever_runs() -> None:
-    assert [id for id, _ in slow_ticks(overlap=True)] == ticks(4)
-
-
-def test_a_tick_whose_predecessor_still_runs_waits_for_its_end() -> None:
-    began = slow_ticks(overlap=False)
-    # The tick after the first is due after 60 s, and waits until 90; of those at 120 and 180 the newer one comes then.
-    assert [id for id, _ in began] == [ticks(4)[0], ticks(4)[1], ticks(4)[3]]
-    assert [round(at - began[0][1]) for _, at in began] == [0, 90, 180]
-
-
-def test_a_tick_whose_predecessor_still_runs_is_dropped_where_missed_ticks_are() -> None:
-    began = slow_ticks(overlap=False, missed="skip")
-    assert [id for id, _ in began][:2] == [ticks(4)[0], ticks(4)[1]]
-    assert all(later - before >= 90 for (_, before), (_, later) in itertools.pairwise(began))
-
-
-def test_a_job_that_waits_for_another_attempt_has_not_finished() -> None:
-    failed: list[str] = []
-
-    def register(jobs: JobsService) -> None:
-        @jobs.every(10, type="flaky", backoff=35, jitter=0, max_attempts=2)
-        async def flaky(job: Any) -> None:
-            failed.append(str(job.id))
-            raise ValueError("no")
-
-    async def main(world: World) -> None:
-        world.start("p", serving(register))
-        await asyncio.sleep(60)
-
-    in_a_world(main)
-    assert failed[0] == failed[1]
-    assert failed[2] > failed[1]
-
-
-def test_whether_jobs_overlap_is_yes_or_no() -> None:
-    with pytest.raises(InvalidSettings, match="overlap=1: allowed are True and False"):
-        JobsService("memory:").every(10, overlap=1)  # type: ignore[arg-type]
-
-
-def test_ticks_expire_as_their_handler_says() -> None:
-    async def main(world: World) -> list[tuple[str, JobState]]:
-        world.start("p", serving(every_minute(RunRecord(), keep=90)))
-        await asyncio.sleep(FIRST + 10 * MINUTE + 5)
-        async with Observer(world) as jobs:
-            return [(str(job.id), job.state) async for job in jobs.list("minute")]
-
-    left = in_a_world(main)
-    assert 2 <= len(left) <= 4
-    assert [id for id, _ in left] == ticks(11)[-len(left) :]
-    assert {state for _, state in left} == {JobState.FINISHED}
 
 
 # The transaction that adds them

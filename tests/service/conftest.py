@@ -1,16 +1,21 @@
-"""A running service on every store, with two types in it, as the seed's suite sets them up."""
+"""A running service on every store, with two types in it, as couch_jobs' own suite sets them up."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs_service import JobsService, Settings
 from jobs_service.store import Store
+from tests.checker import assert_sound
+from tests.service.open_files import open_files
+from tests.service.rerunning import Unsure, opened
 from tests.service.support import T1, T2, TIMEOUT, empty
 from tests.stores import EVERY_KIND, StoreKind, one_of
+from tests.unsure import UNSURE_KINDS
 
 store_kind = one_of(EVERY_KIND)
 
@@ -53,3 +58,23 @@ async def quiet(store_kind: StoreKind, where: str | Store, settings: Settings) -
         await service.set_type_timeout(T1, TIMEOUT)
         await service.set_type_timeout(T2, TIMEOUT)
         yield service
+
+
+@pytest.fixture
+def nothing_left_behind() -> Iterator[None]:
+    """Fail when a test leaves a thread or an open file behind."""
+    threads = set(threading.enumerate())
+    files = open_files()
+    yield
+    assert set(threading.enumerate()) - threads == set()
+    assert open_files() - files == set()
+
+
+@pytest.fixture(params=UNSURE_KINDS)
+async def unsure(request: pytest.FixtureRequest) -> AsyncIterator[Unsure]:
+    """Two services on a store of every kind that can meet such commits."""
+    async with opened(request.param) as found:
+        yield found
+        assert not found.fates.coming, "a fate was not met"
+        assert found.fates.meanwhile is None, "the others did not act"
+        await assert_sound(found.jobs.store)

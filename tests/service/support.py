@@ -61,7 +61,7 @@ async def told(jobs: JobsService, count: int = 1) -> None:
     async def they_were_told() -> bool:
         hub = jobs._hub
         of_jobs = [targets for keys in hub.types() for targets in hub.targets(keys).values()]
-        return sum(target.told is not None for targets in of_jobs for target in targets) == count
+        return sum(target.reported is not None for targets in of_jobs for target in targets) == count
 
     await eventually(they_were_told)
 

@@ -115,7 +115,7 @@ async def test_a_caller_that_is_canceled_leaves_whole_batches_and_nothing_under_
     with pytest.raises(asyncio.CancelledError):
         await adding
     # A store may have to find out what became of a commit.
-    assert {task for task in asyncio.all_tasks() - before if "Store" not in str(task.get_coro())} == set()
+    assert {task for task in asyncio.all_tasks() - before if "/jobs_service/store/" not in str(task)} == set()
     # What was on its way to the store when the caller went may still get there, whole or not at all.
     found = await drained(quiet)
     assert found == names(0, len(found))

@@ -13,7 +13,7 @@ from jobs_service import JobsService, QueueState, Retention
 from jobs_service.errors import JobTooLarge
 from jobs_service.model import Priority
 from tests.service.support import FAR_AWAY, T1, T2
-from tests.service.test_unreadable import damage, with_broken_notes
+from tests.service.unreadable import damage, with_broken_notes
 
 
 async def test_a_queue_without_jobs_stands_nowhere(quiet: JobsService) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob, RunningJob, Settings
+from jobs_service import JobsService, JobState, NewJob, Settings
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
 from tests.service.support import (
@@ -25,10 +24,7 @@ from tests.service.support import (
     new_jobs,
     pass_moment,
     running,
-    waits,
 )
-
-# priorities
 
 
 async def add_with_priorities(jobs: JobsService, priorities: list[Any]) -> None:
@@ -44,6 +40,9 @@ PRIORITIES: dict[str, list[Any]] = {
     "tuples": [(), (-1, "z"), (0,), (0, "a"), (0, "b"), (1,)],
     "mixed, as the tuple layer orders": [b"z", "a", ("t",), -5, 0, 5],
 }
+
+
+# priorities
 
 
 @pytest.mark.parametrize("priorities", PRIORITIES.values(), ids=PRIORITIES.keys())
@@ -238,219 +237,3 @@ async def test_jobs_that_came_due_while_all_workers_were_busy_stand_before_those
     await eventually(is_ready)
     await jobs.add(T1, "later")
     assert await drained(jobs) == ["scheduled", "later"]
-
-
-# spread
-
-
-async def test_spread_picks_among_the_first_candidates(quiet: JobsService) -> None:
-    ids = [str(number) for number in range(60)]
-    await quiet.add_many(T1, new_jobs(*ids))
-    left = list(ids)
-    came = []
-    while (job := await quiet.accept(T1, spread=4, timeout=0)) is not None:
-        assert job.id in left[:4]
-        left.remove(str(job.id))
-        came.append(job.id)
-    assert sorted(came) == sorted(ids)
-    assert came != ids  # 4**-57 is the chance of that
-
-
-async def test_spread_takes_the_only_candidate(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    assert (await accepted(quiet, spread=100)).id == J1
-    assert await quiet.accept(T1, spread=100, timeout=0) is None
-
-
-async def test_spread_heeds_max_priority(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{priority}/{n}", priority=priority) for priority in (1, 2) for n in range(5)])
-    came = await drained(quiet, spread=20, max_priority=1)
-    assert sorted(came) == [f"1/{n}" for n in range(5)]
-
-
-# several at once
-
-
-async def test_accept_many_takes_up_to_its_limit_in_order(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob("c", priority=1), NewJob("a"), NewJob("b"), NewJob("d", priority=2)])
-    first = await quiet.accept_many(T1, 3, timeout=0)
-    assert [job.id for job in first] == ["a", "b", "c"]
-    assert all(isinstance(job, RunningJob) and job.state is JobState.RUNNING for job in first)
-    assert len({job.lock for job in first}) == 3
-    assert [job.id for job in await quiet.accept_many(T1, 3, timeout=0)] == ["d"]
-    assert await quiet.accept_many(T1, 3, timeout=0) == []
-    for job in first:
-        assert (await job.finish()).state is JobState.FINISHED
-
-
-async def test_accept_many_takes_due_jobs_only(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob("later", run_at=FAR_AWAY), NewJob("past", run_at=LONG_AGO), NewJob("now")])
-    assert sorted(str(job.id) for job in await quiet.accept_many(T1, 10, timeout=0)) == ["now", "past"]
-    assert [job.id for job in await quiet.accept_many(T1, 10, due_by=FAR_AWAY, timeout=0)] == ["later"]
-
-
-async def test_accept_many_with_spread_takes_as_many_as_there_are(quiet: JobsService) -> None:
-    ids = [str(number) for number in range(10)]
-    await quiet.add_many(T1, new_jobs(*ids))
-    came = await quiet.accept_many(T1, 20, spread=3, timeout=0)
-    assert sorted(str(job.id) for job in came) == ids
-
-
-async def test_accept_many_waits_for_the_first_job(jobs: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(jobs.accept_many(T1, 10))
-        await waits(jobs)
-        await jobs.add_many(T1, new_jobs("a", "b"))
-    assert [job.id for job in waiting.result()] == ["a", "b"]
-
-
-async def test_many_workers_accept_every_job_once(jobs: JobsService) -> None:
-    ids = [f"{number:03}" for number in range(100)]
-    came: list[Any] = []
-
-    async def work(spread: int) -> None:
-        while (job := await jobs.accept(T1, timeout=0, spread=spread)) is not None:
-            came.append(job.id)
-            await job.finish()
-
-    await jobs.add_many(T1, new_jobs(*ids))
-    async with asyncio.TaskGroup() as tasks:
-        for spread in (1, 1, 5, 5, 10, 10):
-            tasks.create_task(work(spread))
-    assert sorted(came) == ids
-
-
-# waiting
-
-
-async def test_accept_without_waiting_returns_none(quiet: JobsService) -> None:
-    assert await quiet.accept(T1, timeout=0) is None
-
-
-async def test_accept_returns_none_when_nothing_came_in_time(quiet: JobsService) -> None:
-    assert await quiet.accept(T1, timeout=0.05) is None
-    assert await quiet.accept_many(T1, 5, timeout=0.05) == []
-
-
-async def test_accept_with_a_timeout_takes_what_is_there_already(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    job = await quiet.accept(T1, timeout=30)
-    assert job is not None
-    assert job.id == J1
-
-
-@pytest.mark.parametrize("timeout", [None, 30])
-async def test_a_waiting_accept_wakes_for_an_added_job(quiet: JobsService, timeout: float | None) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1, timeout=timeout))
-        await waits(quiet)
-        await quiet.add(T1, J1)
-    job = waiting.result()
-    assert job is not None
-    assert job.id == J1
-
-
-async def test_a_waiting_accept_wakes_for_a_job_that_comes_due_by_itself(quiet: JobsService) -> None:
-    run_at = time.time() + 0.2
-    await quiet.add(T1, J1, run_at=run_at)
-    job = await quiet.accept(T1)
-    assert time.time() >= run_at
-    assert job is not None
-    assert job.id == J1
-
-
-async def test_a_waiting_accept_wakes_for_a_job_scheduled_while_it_waits(quiet: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await waits(quiet)
-        await quiet.add(T1, "far away", run_at=FAR_AWAY)
-        await quiet.add(T1, "soon", run_at=time.time() + 0.1)
-    job = waiting.result()
-    assert job is not None
-    assert job.id == "soon"
-
-
-async def test_a_waiting_accept_wakes_for_a_scheduled_job_that_is_moved_forward(quiet: JobsService) -> None:
-    await quiet.add(T1, J1, run_at=FAR_AWAY)
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await waits(quiet)
-        await quiet.resubmit(T1, J1, run_at=None)
-    job = waiting.result()
-    assert job is not None
-    assert job.id == J1
-
-
-@pytest.mark.parametrize("how", ["released", "flagged and finished", "finished and resubmitted"])
-async def test_a_waiting_accept_wakes_for_a_job_that_becomes_pending_again(quiet: JobsService, how: str) -> None:
-    worker = await running(quiet)
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await waits(quiet)
-        if how == "released":
-            await worker.release()
-        elif how == "flagged and finished":
-            await worker.resubmit()
-            await worker.finish()
-        else:
-            await worker.finish()
-            await quiet.resubmit(T1, J1)
-    job = waiting.result()
-    assert job is not None
-    assert job.lock != worker.lock
-
-
-async def test_a_waiting_accept_takes_a_lost_job(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
-    worker = await running(jobs)
-    job = await jobs.accept(T1)
-    assert job is not None
-    assert (job.id, job.lock == worker.lock) == (J1, False)
-
-
-async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(quiet: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1, max_priority=1))
-        await waits(quiet)
-        [line] = quiet._waiting._lines.values()
-        before = line.watch
-        await quiet.add(T1, "too high", priority=2)
-
-        async def it_has_looked_again() -> bool:
-            return waiting.done() or (line.watch is not None and line.watch is not before)
-
-        await eventually(it_has_looked_again)
-        assert not waiting.done()
-        await quiet.add(T1, "low enough", priority=1)
-    job = waiting.result()
-    assert job is not None
-    assert job.id == "low enough"
-
-
-async def test_as_many_waiting_accepts_as_jobs_that_come_all_get_one(quiet: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = [tasks.create_task(quiet.accept(T1)) for _ in range(20)]
-        await waits(quiet, 20)
-        await quiet.add_many(T1, new_jobs(*(str(number) for number in range(10))))
-        for number in range(10, 20):
-            await quiet.add(T1, str(number))
-    came = sorted(str(job.id) for task in waiting if (job := task.result()) is not None)
-    assert came == sorted(str(number) for number in range(20))
-
-
-async def test_a_canceled_accept_takes_nothing_with_it(quiet: JobsService) -> None:
-    waiting = [asyncio.create_task(quiet.accept(T1)) for _ in range(5)]
-    await waits(quiet, 5)
-    async with asyncio.TaskGroup() as tasks:
-        adding = tasks.create_task(quiet.add(T1, J1))
-        for task in waiting:
-            task.cancel()
-    assert adding.result().id == J1
-    results = await asyncio.gather(*waiting, return_exceptions=True)
-    got = [result for result in results if isinstance(result, RunningJob)]
-    if got:
-        await got[0].release()
-    # A job accepted for a caller that is gone is given back, which may come after the cancellation.
-    job = await quiet.accept(T1, timeout=30)
-    assert job is not None
-    assert job.id == J1

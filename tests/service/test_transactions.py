@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from hypothesis import given, settings
 
 from jobs_service import (
     InvalidJob,
@@ -18,7 +12,6 @@ from jobs_service import (
     JobCanceled,
     JobExists,
     JobNotFound,
-    JobsError,
     JobsService,
     JobState,
     JobTransaction,
@@ -27,10 +20,8 @@ from jobs_service import (
     Outcome,
     Removal,
     RunningJob,
-    StoreError,
     WorkerConflict,
 )
-from tests.service.sequences import OPERATIONS, Operation, play
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -40,15 +31,12 @@ from tests.service.support import (
     accepted,
     contents,
     drained,
-    empty,
     finished,
     listed,
     new_jobs,
-    own_keys,
     running,
     state,
 )
-from tests.stores import EVERY_STORE, StoreKind
 
 PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
 
@@ -58,9 +46,6 @@ async def taken(tx: JobTransaction) -> RunningJob:
     job = await tx.accept(T1)
     assert job is not None
     return job
-
-
-# one after the other on the same job
 
 
 async def test_a_job_added_is_seen_in_the_same_transaction(quiet: JobsService) -> None:
@@ -389,303 +374,3 @@ async def test_a_transaction_that_changes_nothing_writes_nothing(quiet: JobsServ
 
     await quiet.transact(function)
     assert await contents(quiet) == before
-
-
-# with the application's own keys
-
-
-async def test_own_keys_and_jobs_are_written_together(quiet: JobsService) -> None:
-    async def place_order(tx: JobTransaction) -> Job:
-        tx.kv[b"own/orders/42"] = b"ordered"
-        return await tx.add(T1, "receipt-42", {"order": 42})
-
-    job = await quiet.transact(place_order)
-    assert (job.id, job.state) == ("receipt-42", PENDING)
-    assert await own_keys(quiet) == {b"own/orders/42": b"ordered"}
-    assert (await quiet.get(T1, "receipt-42")).data == {"order": 42}
-
-
-async def test_nothing_is_written_when_the_function_raises(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    before = await contents(quiet)
-
-    class Refused(Exception):
-        pass
-
-    async def function(tx: JobTransaction) -> None:
-        tx.kv[b"own/a"] = b"1"
-        await tx.add(T1, J2)
-        await tx.finish(worker)
-        raise Refused("for a reason")
-
-    with pytest.raises(Refused, match="for a reason"):
-        await quiet.transact(function)
-    assert await own_keys(quiet) == {}
-    assert await contents(quiet) == before
-
-
-async def test_nothing_is_written_when_an_operation_raises(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    before = await contents(quiet)
-
-    async def function(tx: JobTransaction) -> None:
-        tx.kv[b"own/a"] = b"1"
-        await tx.add(T1, J2)
-        await tx.add(T1, J1)
-
-    with pytest.raises(JobExists):
-        await quiet.transact(function)
-    assert await own_keys(quiet) == {}
-    assert await contents(quiet) == before
-
-
-async def test_a_lambda_makes_a_transaction_of_one_operation(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await quiet.transact(lambda tx: tx.finish(worker, "result"))
-    assert (job.state, job.data) == (FINISHED, "result")
-
-
-async def test_own_keys_are_read_and_written_in_the_stores_vocabulary(quiet: JobsService) -> None:
-    async def write(tx: JobTransaction) -> None:
-        tx.kv.set(b"own/a", b"1")
-        tx.kv[b"own/b"] = b"2"
-        tx.kv.set(b"own/c", b"3")
-        tx.kv.set(b"own/d/1", b"4")
-        tx.kv.set(b"own/d/2", b"5")
-        tx.kv.clear(b"own/a")
-        del tx.kv[b"own/b"]
-        tx.kv.clear_range(b"own/d/", b"own/d0")
-        tx.kv.add(b"own/count", (5).to_bytes(8, "little"))
-        assert await tx.kv.get(b"own/c") == b"3"
-        assert await tx.kv.get(b"own/a") is None
-
-    async def read(tx: JobTransaction) -> None:
-        tx.kv.add(b"own/count", (2).to_bytes(8, "little"))
-        tx.kv.add_read_conflict_key(b"own/c")
-        tx.kv.add_read_conflict_range(b"own/", b"own0")
-        assert await tx.kv.get_many([b"own/c", b"own/a"]) == [b"3", None]
-        assert await tx.kv.snapshot.get(b"own/c") == b"3"
-        seven = (7).to_bytes(8, "little")
-        assert await tx.kv.get_range(b"own/", b"own0") == [(b"own/c", b"3"), (b"own/count", seven)]
-        assert await tx.kv.get_range(b"own/", b"own0", limit=1, reverse=True) == [(b"own/count", seven)]
-        assert await tx.kv.snapshot.get_range(b"own/", b"own0", limit=1) == [(b"own/c", b"3")]
-
-    await quiet.transact(write)
-    await quiet.transact(read)
-
-
-async def test_versionstamped_keys_grow_in_commit_order(quiet: JobsService) -> None:
-    def log(entry: bytes) -> Callable[[JobTransaction], Coroutine[Any, Any, None]]:
-        async def function(tx: JobTransaction) -> None:
-            key = b"own/log/"
-            offset = len(key).to_bytes(4, "little")
-            tx.kv.set_versionstamped_key(key + bytes(10) + offset, entry)
-            await tx.add(T1, entry)
-
-        return function
-
-    entries = [b"third", b"first", b"second"]
-    for entry in entries:
-        await quiet.transact(log(entry))
-    logged = await own_keys(quiet)
-    assert [logged[key] for key in sorted(logged)] == entries
-    assert all(len(key) == len(b"own/log/") + 10 for key in logged)
-    assert await drained(quiet) == entries
-
-
-async def test_a_versionstamped_value_is_the_stamp_of_the_job_written_beside_it(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> None:
-        tx.kv.set_versionstamped_value(b"own/stamp", bytes(10) + (0).to_bytes(4, "little"))
-        await tx.add(T1, J1)
-
-    await quiet.transact(function)
-    stamp = (await own_keys(quiet))[b"own/stamp"]
-    seq = (await quiet.get(T1, J1)).seq
-    assert seq is not None
-    assert len(seq) == 12
-    assert seq[:10] == stamp
-
-
-async def test_a_watch_on_an_own_key_fires_when_it_changes(quiet: JobsService) -> None:
-    async def look(tx: JobTransaction) -> Any:
-        return tx.kv.watch(b"own/watched")
-
-    async def write(tx: JobTransaction) -> None:
-        tx.kv[b"own/watched"] = b"changed"
-        await tx.add(T1, J1)
-
-    watch = await quiet.transact(look)
-    assert not watch.fired
-    await quiet.transact(write)
-    await watch.wait()
-
-
-async def test_concurrent_transactions_on_own_keys_lose_no_update(quiet: JobsService) -> None:
-    async def increment(tx: JobTransaction) -> None:
-        value = int(await tx.kv.get(b"own/count") or b"0")
-        tx.kv[b"own/count"] = b"%d" % (value + 1)
-        await tx.add(T1, f"job {value}")
-
-    await asyncio.gather(*(quiet.transact(increment) for _ in range(30)))
-    assert await own_keys(quiet) == {b"own/count": b"30"}
-    assert len(await listed(quiet, T1)) == 30
-
-
-# exactly once
-
-
-async def test_a_stale_workers_transaction_has_no_effect(quiet: JobsService) -> None:
-    stale = await running(quiet)
-    await stale.release()
-    worker = await accepted(quiet)
-
-    async def pay(tx: JobTransaction, job: RunningJob) -> Job:
-        tx.kv.add(b"own/paid", (1).to_bytes(8, "little"))
-        return await tx.finish(job)
-
-    with pytest.raises(WorkerConflict):
-        await quiet.transact(lambda tx: pay(tx, stale))
-    assert await own_keys(quiet) == {}
-    await quiet.transact(lambda tx: pay(tx, worker))
-    with pytest.raises(WorkerConflict):
-        await quiet.transact(lambda tx: pay(tx, worker))
-    assert await own_keys(quiet) == {b"own/paid": (1).to_bytes(8, "little")}
-
-
-async def test_two_workers_that_both_think_the_job_theirs_have_one_effect(quiet: JobsService) -> None:
-    stale = await running(quiet)
-    await stale.release()
-    worker = await accepted(quiet)
-
-    async def pay(tx: JobTransaction, job: RunningJob, payer: bytes) -> Job:
-        tx.kv[b"own/paid by"] = payer
-        return await tx.finish(job)
-
-    results = await asyncio.gather(
-        quiet.transact(lambda tx: pay(tx, stale, b"stale")),
-        quiet.transact(lambda tx: pay(tx, worker, b"worker")),
-        return_exceptions=True,
-    )
-    assert isinstance(results[0], WorkerConflict)
-    assert isinstance(results[1], Job)
-    assert await own_keys(quiet) == {b"own/paid by": b"worker"}
-
-
-# what a transaction function may not do
-
-
-async def sleep_zero() -> None:
-    await asyncio.sleep(0)
-
-
-async def sleep() -> None:
-    await asyncio.sleep(1)
-
-
-async def anyio_sleep() -> None:
-    await anyio.sleep(0.01)
-
-
-async def asyncio_event() -> None:
-    await asyncio.Event().wait()
-
-
-async def anyio_event() -> None:
-    await anyio.Event().wait()
-
-
-async def to_thread() -> None:
-    await asyncio.to_thread(int)
-
-
-@pytest.mark.parametrize(
-    "foreign", [sleep_zero, sleep, anyio_sleep, asyncio_event, anyio_event, to_thread], ids=lambda f: f.__name__
-)
-async def test_awaiting_anything_but_the_transaction_is_an_error_that_says_so(
-    store_kind: StoreKind, quiet: JobsService, foreign: Callable[[], Awaitable[None]]
-) -> None:
-    if store_kind.suspends:
-        pytest.skip("its functions may suspend: what they await then is not seen")
-    before = await contents(quiet)
-
-    async def function(tx: JobTransaction) -> None:
-        tx.kv[b"own/a"] = b"1"
-        await tx.add(T1, J1)
-        await foreign()
-
-    with pytest.raises(StoreError, match="may await nothing but its transaction"):
-        await quiet.transact(function)
-    assert await own_keys(quiet) == {}
-    assert await contents(quiet) == before
-    await quiet.add(T1, J1)  # and the service goes on
-
-
-async def test_awaiting_the_service_inside_its_transaction_is_an_error_that_says_so(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> None:
-        await quiet.add(T1, J1)
-
-    with pytest.raises(StoreError, match="may await nothing but its transaction"):
-        await quiet.transact(function)
-    assert await listed(quiet) == []
-    await quiet.add(T1, J1)
-
-
-async def test_a_transaction_is_of_no_use_after_its_function_has_ended(quiet: JobsService) -> None:
-    kept: list[JobTransaction] = []
-
-    async def function(tx: JobTransaction) -> None:
-        kept.append(tx)
-
-    await quiet.transact(function)
-    with pytest.raises(JobsError):
-        await kept[0].add(T1, J1)
-    assert await listed(quiet) == []
-
-
-# any sequence of operations
-
-
-async def play_both(kind: StoreKind, operations: list[Operation]) -> None:
-    seen = []
-    for groups in ([[one] for one in operations], [operations]):
-        with tempfile.TemporaryDirectory() as directory:
-            async with JobsService(kind.address_in(Path(directory)), supervise=False) as jobs:
-                if kind.shared:
-                    await empty(jobs)
-                seen.append(await play(jobs, groups))
-    assert seen[1] == seen[0]
-
-
-@pytest.mark.unmeasured
-@pytest.mark.parametrize("kind", EVERY_STORE)
-@settings(max_examples=60, deadline=None)
-@given(operations=OPERATIONS)
-def test_any_operations_in_one_transaction_end_as_they_do_one_after_the_other(
-    kind: StoreKind, operations: list[Operation]
-) -> None:
-    asyncio.run(play_both(kind, operations))
-
-
-async def test_a_list_by_state_has_of_the_transactions_own_jobs_those_in_that_state(quiet: JobsService) -> None:
-    async def work(tx: JobTransaction) -> tuple[list[Any], list[Any]]:
-        await tx.add(T1, J1)
-        finished, pending = await tx.list(T1, state=FINISHED), await tx.list(T1, state=PENDING)
-        return [job.id for job in finished], [job.id for job in pending]
-
-    assert await quiet.transact(work) == ([], [J1])
-
-
-async def test_a_job_that_a_transaction_renews_is_the_last_of_those_that_are_active(quiet: JobsService) -> None:
-    first, _ = await running(quiet, J1), await running(quiet, J2)
-
-    async def work(tx: JobTransaction) -> list[Any]:
-        await tx.update(first)
-        return await tx.active_ids(T1)
-
-    assert await quiet.transact(work) == await quiet.active_ids(T1) == [J2, J1]
-
-
-async def test_a_job_ends_in_a_transaction_as_its_worker_says(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await quiet.transact(lambda tx: tx.finish(worker, outcome=Outcome.FAILED))
-    assert job.outcome is (await quiet.get(T1, J1)).outcome is Outcome.FAILED

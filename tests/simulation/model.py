@@ -151,31 +151,6 @@ Result: TypeAlias = ModelJob | type[JobsError]
 Rank: TypeAlias = tuple[bytes, int, Any]
 """A job's place among the candidates of an accept: priority, 0 ready or 1 scheduled, then place or (run_at, id)."""
 
-COLUMNS: Final = ("no type", "missing", "pending", "running", "flagged", "canceled", "elsewhere", "finished")
-"""What a job can be before an operation: running ones are `flagged` when they are to run again, and `elsewhere` when
-whoever acts does not hold their lock."""
-
-_OF_CREATORS = ("missing", "pending", "running", "flagged", "canceled", "finished")
-_OF_WORKERS = (*_OF_CREATORS, "elsewhere")
-
-CELLS: Final = frozenset(
-    [(name, "no type") for name in ("add", "add resubmit", "add ignore")]
-    + [
-        (name, column)
-        for name in ("add", "add resubmit", "add ignore", "resubmit", "remove", "remove force")
-        for column in _OF_CREATORS
-    ]
-    + [(name, column) for name in ("enqueue", "enqueue unique") for column in _OF_CREATORS]
-    + [
-        (name, column)
-        for name in ("update", "finish", "worker resubmit", "stop", "crash", "beat")
-        for column in _OF_WORKERS
-    ]
-    + [("lost", column) for column in ("running", "flagged", "canceled")]
-    + [("accept", "pending"), ("make ready", "pending"), ("expire", "finished")]
-)
-"""All cells of the operations table: operation, and what the job is before it."""
-
 
 def column(job: ModelJob | None, lock: bytes | None = None) -> str:
     """Return the column of the operations table that a job is in, for a worker with this lock."""

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.operations import CELLS, COLUMNS
 from tests.simulation.explore import Tally
-from tests.simulation.model import CELLS, COLUMNS
 from tests.simulation.plans import only_text, replay_command
 from tests.simulation.run import Report
 

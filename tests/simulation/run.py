@@ -24,7 +24,7 @@ from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.embedded import KEY, LONGEST_PERIOD, Machine
 from tests.simulation.history import History
 from tests.simulation.journal import recording
-from tests.simulation.sizes import draw_sizes, few_made_up, small_pages
+from tests.simulation.sizes import draw_sizes, few_made_up, few_subscribed, small_pages
 from tests.simulation.weather import (
     CATCHES_UP,
     CATCHES_UP_SOON,
@@ -293,8 +293,8 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            streams = (world.choices.stream(each) for each in ("pages", "made up"))
-            with recording(), small_pages(next(streams)), few_made_up(next(streams)), ExitStack() as stack:
+            pages, made_up, few = (world.choices.stream(each) for each in ("pages", "made up", "few"))
+            with recording(), small_pages(pages), few_made_up(made_up), few_subscribed(few), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

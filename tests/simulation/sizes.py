@@ -138,6 +138,17 @@ def few_made_up(random: Random) -> Iterator[None]:
         schedule.MOST_MADE_UP = before  # type: ignore[misc]
 
 
+@contextmanager
+def few_subscribed(random: Random) -> Iterator[None]:
+    """In most runs, have notifiers read what has changed instead of all that is subscribed to, until left."""
+    before = notifier._FEW
+    notifier._FEW = random.choice([0, 0, 1, before])  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        notifier._FEW = before  # type: ignore[misc]
+
+
 def pages_are_small() -> bool:
     """Whether pages hold a few keys only just now: then a transaction may take fewer jobs than are there."""
     return max(_FEW_KEYS) >= candidates.PAGE

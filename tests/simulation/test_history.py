@@ -26,9 +26,10 @@ from jobs_service.store import Transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import FAULTS, Process, SimulatedTransaction, World
 from jobs_service.testing.world import Clock
+from tests.operations import CELLS
 from tests.simulation.history import History, State
 from tests.simulation.journal import Entry, recording
-from tests.simulation.model import CELLS, Change
+from tests.simulation.model import Change
 
 PREFIX: bytes = fdb.tuple.pack(("jobs_service",))
 

@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from jobs_service.errors import SupervisorFailed
-from jobs_service.supervision import ChildSpec, Killed, Process, Restart, Strategy, Supervisor, run_tree
-from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, settled, tell
+from jobs_service.supervision import Killed, Restart, Strategy, Supervisor, run_tree
+from tests.supervision.nesting import BOTH, nested
+from tests.supervision.probes import Crash, Trace, of_probes, probe, running, settled, tell
 from tests.virtual_time import in_virtual_time
-
-BOTH = pytest.mark.parametrize("strategy", list(Strategy))
 
 
 @BOTH
@@ -154,84 +153,6 @@ async def test_a_permanent_child_that_keeps_returning_ends_the_supervisor_withou
     assert cause.__cause__ is None
 
 
-@BOTH
-@in_virtual_time
-async def test_a_failed_start_stops_those_before_in_reverse_and_ends_the_supervisor(strategy: Strategy) -> None:
-    trace = Trace()
-    trace.failing_starts["c"] = 1
-    supervisor = of_probes(trace, "abcd", strategy=strategy)
-    with pytest.raises(SupervisorFailed, match="'top' did not start: child 'c' failed to start") as failed:
-        await supervisor.start()
-    assert isinstance(failed.value.__cause__, Crash)
-    assert trace.starts_and_stops() == ["start a", "start b", "fail c", "stop b", "stop a"]
-
-
-@in_virtual_time
-async def test_a_child_that_cannot_even_be_made_fails_the_start() -> None:
-    trace = Trace()
-
-    def no_child() -> Process:
-        raise Crash("no child")
-
-    supervisor = Supervisor("top", [probe("a", trace), ChildSpec("b", no_child)], strategy=Strategy.ONE_FOR_ONE)
-    with pytest.raises(SupervisorFailed, match="'b' failed to start: Crash"):
-        await supervisor.start()
-    assert trace.starts_and_stops() == ["start a", "stop a"]
-
-
-@in_virtual_time
-async def test_a_failed_restart_counts_and_is_tried_again() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace, "ab")
-    async with running(supervisor):
-        trace.take()
-        trace.failing_starts["a"] = 2
-        tell(supervisor.child("a"), "crash")
-        await settled()
-        assert trace.starts_and_stops() == ["crash a", "fail a", "fail a", "start a"]
-        tell(supervisor.child("a"), "crash")
-        assert isinstance(await supervisor.ended(), SupervisorFailed)
-        assert trace.starts_and_stops() == ["crash a", "stop b"]
-
-
-@in_virtual_time
-async def test_a_failed_restart_in_the_rest_is_tried_again_from_there() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace, "abcd", strategy=Strategy.REST_FOR_ONE)
-    async with running(supervisor):
-        trace.take()
-        trace.failing_starts["c"] = 1
-        tell(supervisor.child("b"), "crash")
-        await settled()
-        stops = ["crash b", "stop d", "stop c"]
-        assert trace.starts_and_stops() == [*stops, "start b", "fail c", "start c", "start d"]
-
-
-@in_virtual_time
-async def test_restarts_that_keep_failing_end_the_supervisor() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace, "abc", strategy=Strategy.REST_FOR_ONE)
-    await supervisor.start()
-    trace.take()
-    trace.failing_starts["b"] = 100
-    tell(supervisor.child("b"), "crash")
-    cause = await supervisor.ended()
-    assert isinstance(cause, SupervisorFailed)
-    assert "Crash('b does not start')" in str(cause)
-    assert trace.starts_and_stops() == ["crash b", "stop c", "fail b", "fail b", "fail b", "stop a"]
-
-
-@in_virtual_time
-async def test_a_start_that_hands_out_a_used_object_counts_as_failed() -> None:
-    actor = Probe("a", Trace())
-    supervisor = Supervisor("top", [ChildSpec("a", lambda: actor)], strategy=Strategy.ONE_FOR_ONE)
-    await supervisor.start()
-    actor.cast("crash")
-    cause = await supervisor.ended()
-    assert isinstance(cause, SupervisorFailed)
-    assert "a restart needs a new object" in str(cause)
-
-
 @in_virtual_time
 async def test_errors_during_the_stop_do_not_keep_the_others_from_being_stopped() -> None:
     trace = Trace()
@@ -323,16 +244,6 @@ async def test_a_child_canceled_by_a_stranger_is_restarted() -> None:
     assert trace.starts_and_stops() == ["start a", "crash a", "start a", "crash a"]
 
 
-def nested(trace: Trace, inner_names: str = "bc") -> Supervisor:
-    """Return top(a, inner(b, c), d), rest_for_one above one_for_one."""
-    specs: list[ChildSpec[Process]] = [
-        probe("a", trace),
-        ChildSpec("inner", lambda: of_probes(trace, inner_names, name="inner", max_restarts=1)),
-        probe("d", trace),
-    ]
-    return Supervisor("top", specs, strategy=Strategy.REST_FOR_ONE, max_restarts=1)
-
-
 @in_virtual_time
 async def test_nested_supervisors_start_and_stop_depth_first() -> None:
     trace = Trace()
@@ -368,15 +279,6 @@ async def test_an_inner_supervisor_that_gives_up_is_restarted_by_the_outer_one_u
     assert isinstance(cause.__cause__.__cause__, Crash)
 
 
-@in_virtual_time
-async def test_a_failed_start_deep_in_the_tree_fails_the_whole_start() -> None:
-    trace = Trace()
-    trace.failing_starts["c"] = 1
-    with pytest.raises(SupervisorFailed, match="'top' did not start: child 'inner' failed to start"):
-        await nested(trace).start()
-    assert trace.starts_and_stops() == ["start a", "start b", "fail c", "stop b", "stop a"]
-
-
 def test_names_must_differ_and_limits_make_sense() -> None:
     with pytest.raises(ValueError, match="same name"):
         of_probes(Trace(), "aba")
@@ -406,15 +308,6 @@ async def test_run_tree_stops_everything_when_the_notice_of_the_start_fails() ->
     with pytest.raises(ZeroDivisionError):
         await run_tree(of_probes(trace, "ab"), started=lambda: 1 / 0)
     assert trace.starts_and_stops() == ["start a", "start b", "stop b", "stop a"]
-
-
-@in_virtual_time
-async def test_run_tree_raises_a_failed_start() -> None:
-    trace = Trace()
-    trace.failing_starts["b"] = 1
-    with pytest.raises(SupervisorFailed, match="did not start"):
-        await run_tree(of_probes(trace, "ab"))
-    assert trace.starts_and_stops() == ["start a", "fail b", "stop a"]
 
 
 @in_virtual_time

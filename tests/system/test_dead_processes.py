@@ -26,7 +26,7 @@ from jobs_service.run_values import HistoryKind
 from jobs_service.store import Transaction
 from tests.checker import assert_sound
 from tests.service.support import eventually
-from tests.service.test_unreadable import with_broken_notes
+from tests.service.unreadable import with_broken_notes
 from tests.system.forking import ForkServer
 from tests.system.holders import SLOW, TYPE
 

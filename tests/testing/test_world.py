@@ -9,23 +9,18 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import structlog
 
-from jobs_service import JobsService
 from jobs_service.testing import EPOCH, Deadlock, Livelock, Plan, Process, World
 from jobs_service.testing.loop import SimulatedTask
 from tests.testing.busy import Busy
-from tests.testing.support import connected, read, simulate, watch, write
+from tests.testing.support import simulate
+from tests.testing.victims import Victim
 
 ROOT = Path(__file__).parents[2]
-
-# The same seed
-
 SEED = 5
 
 
@@ -33,6 +28,9 @@ SEED = 5
 def whole() -> Busy:
     """A run of everything, with which others are compared."""
     return Busy(SEED)
+
+
+# The same seed
 
 
 @pytest.mark.unmeasured
@@ -80,260 +78,6 @@ def test_a_run_with_less_in_it_begins_as_the_whole_did(whole: Busy) -> None:
     half = Busy(Plan(SEED, faults=frozenset(choices.faults[:5]), deviations=frozenset(choices.deviations[:100])))
     assert half.world.choices.faults == choices.faults[:5]
     assert set(half.world.choices.deviations) <= set(choices.deviations[:100])
-
-
-# Killing
-
-
-@asynccontextmanager
-async def noted(world: World, process: Process, name: str) -> AsyncIterator[None]:
-    """Note that something was entered and left, from a generator and from a plain `finally`."""
-    world.note(f"enter {name}", process)
-    try:
-        yield
-    finally:
-        world.note(f"leave {name}", process)
-        await asyncio.sleep(0)
-        world.note(f"left {name}", process)
-
-
-class Victim:
-    """A program that is in the middle of a lot, and notes every line that it runs."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    async def __call__(self, process: Process) -> None:
-        self.process = process
-        loop = asyncio.get_running_loop()
-        loop.call_later(3, self.note, "timer")
-        async with noted(self.world, process, "outer"):
-            try:
-                async with process.service() as jobs, asyncio.TaskGroup() as group:
-                    await jobs.set_type_timeout("t", 60)
-                    group.create_task(self.beat())
-                    group.create_task(self.generate())
-                    group.create_task(self.follow(jobs))
-                    group.create_task(self.work(jobs))
-                    group.create_task(asyncio.to_thread(self.note, "thread"))
-            finally:
-                self.note("finally")
-
-    def note(self, text: str) -> None:
-        self.world.note(text, self.process)
-
-    async def beat(self) -> None:
-        while True:
-            self.note("beat")
-            try:
-                await asyncio.sleep(0.01)
-            finally:
-                self.note("after beat")
-
-    async def numbers(self) -> AsyncIterator[int]:
-        try:
-            for number in range(10**9):
-                await asyncio.sleep(0.005)
-                yield number
-        finally:
-            self.note("generator closed")
-            await asyncio.sleep(0)
-            self.note("generator closed, and waited")
-
-    async def generate(self) -> None:
-        async for number in self.numbers():
-            self.note(f"number {number}")
-            await asyncio.sleep(0.005)
-
-    async def follow(self, jobs: JobsService) -> None:
-        await jobs.add("t", "followed", if_exists="ignore")
-        async for event in jobs.subscribe("t", "followed"):
-            self.note(f"event {event}")
-
-    async def work(self, jobs: JobsService) -> None:
-        while True:
-            job = await jobs.accept("t")
-            async with noted(self.world, self.process, f"job {job}"):
-                await asyncio.sleep(0.5)
-
-
-def lines_after(world: World, what: str) -> list[str]:
-    """Return what was noted of the victim after an event."""
-    events = [event.split(maxsplit=1)[1] for event in world.events]
-    return [event for event in events[events.index(what) + 1 :] if event.startswith("victim.1")]
-
-
-@pytest.mark.unmeasured
-@pytest.mark.parametrize("seed", range(0, 60, 2))
-def test_of_a_killed_process_no_line_runs_again_not_even_a_finally(seed: int) -> None:
-    async def main(world: World) -> None:
-        victim = world.start("victim", Victim(world))
-        until = world.choices.stream("test").uniform(0, 1) ** 3
-        while world.loop.time() < until or world.loop.steps < seed:  # noqa: ASYNC110 - a step of the loop each
-            await asyncio.sleep(0 if world.loop.steps < seed else 0.001)
-        victim.kill()
-        assert not victim.alive
-        assert world.left_behind() == []
-        await victim.ended()
-        async with connected(world) as store:
-            for count in range(10):
-                await write(store, b"a", b"%d" % count)
-                await asyncio.sleep(1)
-        gc.collect()
-        assert world.cluster.idle
-
-    world = World(seed, latency=0.002, rates={"suspend": 0.3})
-    world.run(main)
-    gc.collect()
-    assert lines_after(world, "victim.1: killed") == []
-    assert world.unhandled == []
-
-
-def test_a_process_that_kills_itself_goes_no_further_than_its_next_await() -> None:
-    async def main(world: World) -> None:
-        async def program(process: Process) -> None:
-            try:
-                process.kill()
-                world.note("still here", process)
-                asyncio.get_running_loop().call_soon(world.note, "callback", process)
-                left = [asyncio.create_task(asyncio.sleep(1))]
-                left.clear()
-                await asyncio.sleep(0)
-                world.note("still here after an await", process)
-            finally:
-                world.note("finally", process)
-
-        process = world.start("victim", program)
-        await process.ended()
-        await asyncio.sleep(10)
-
-    world = World()
-    world.run(main)
-    gc.collect()
-    assert lines_after(world, "victim.1: killed") == ["victim.1: still here"]
-    assert world.unhandled == []
-
-
-def test_killing_is_done_once_and_a_dead_process_neither_stands_still_nor_goes_on() -> None:
-    async def main(world: World) -> None:
-        process = world.start("victim", Victim(world))
-        await asyncio.sleep(1)
-        process.kill()
-        for act in (process.kill, process.pause, process.go_on, process.request_stop):
-            act()
-        await asyncio.sleep(10)
-
-    world = World()
-    world.run(main)
-    assert lines_after(world, "victim.1: killed") == []
-
-
-def test_a_process_can_be_killed_while_it_is_paused() -> None:
-    async def main(world: World) -> None:
-        process = world.start("victim", Victim(world))
-        await asyncio.sleep(1)
-        process.pause()
-        await asyncio.sleep(10)
-        process.kill()
-        process.go_on()
-        await asyncio.sleep(10)
-
-    world = World()
-    world.run(main)
-    assert lines_after(world, "victim.1: paused") == ["victim.1: killed"]
-
-
-def test_the_job_of_a_killed_worker_is_done_by_another() -> None:
-    async def main(world: World) -> list[str]:
-        done: list[str] = []
-
-        async def work(process: Process) -> None:
-            async with process.service() as jobs:
-                await jobs.set_type_timeout("t", 10)
-                while True:
-                    job = await jobs.accept("t")
-                    assert job is not None
-                    await asyncio.sleep(2)
-                    await job.finish()
-                    done.append(str(process))
-
-        first = world.start("worker", work)
-        await asyncio.sleep(1)
-        async with connected(world) as store, JobsService(store, supervise=False) as jobs:
-            await jobs.add("t", "job")
-            await asyncio.sleep(1)
-            assert (await jobs.get("t", "job")).state == "running"
-            first.kill()
-            assert world.start("worker", work).incarnation == 2
-            await asyncio.sleep(20)
-            assert (await jobs.get("t", "job")).state == "finished"
-        return done
-
-    assert simulate(main) == ["worker.2"]
-
-
-# Pausing
-
-
-def test_a_paused_process_stands_still_and_finds_its_timers_due_afterwards() -> None:
-    async def main(world: World) -> None:
-        process = world.start("victim", Victim(world))
-        await asyncio.sleep(2.5)
-        process.pause()
-        assert process.alive
-        assert not process.running
-        before = len(world.events)
-        await asyncio.sleep(10)
-        assert len(world.events) == before
-        process.go_on()
-        await asyncio.sleep(0)
-        assert world.loop.time() == 12.5
-        await asyncio.sleep(1)
-
-    world = World()
-    world.run(main)
-    after = lines_after(world, "victim.1: goes on")
-    assert "victim.1: timer" in after[:20]  # It was due in the meantime.
-    assert after.count("victim.1: beat") > 90
-
-
-def test_a_paused_process_takes_up_what_it_was_waiting_for() -> None:
-    async def main(world: World) -> tuple[float, bytes | None]:
-        async with connected(world) as store:
-            found: list[tuple[float, bytes | None]] = []
-
-            async def program(process: Process) -> None:
-                await process.store.open()
-                watched = await watch(process.store, b"a")
-                await watched.wait()
-                found.append((world.loop.time(), await read(process.store, b"a")))
-
-            process = world.start("watcher", program)
-            await asyncio.sleep(1)
-            process.pause()
-            await write(store, b"a", b"1")
-            await asyncio.sleep(1)
-            await write(store, b"a", b"2")
-            process.go_on()
-            await process.ended()
-            return found[0]
-
-    assert simulate(main) == (2, b"2")
-
-
-def test_a_process_that_is_paused_for_ever_is_a_deadlock_that_says_so() -> None:
-    async def main(world: World) -> None:
-        async def program(process: Process) -> None:
-            await asyncio.sleep(3)
-
-        process = world.start("sleeper", program)
-        await asyncio.sleep(1)
-        process.pause()
-        await process.ended()
-
-    with pytest.raises(Deadlock) as caught:
-        World().run(main)
-    assert "sleeper.1 (paused), sleeper.1: " in str(caught.value)
 
 
 # Clocks

@@ -101,10 +101,10 @@ async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> C
     from jobs_service.cli.logging import configure
     from jobs_service.copying import copy_jobs
     from jobs_service.errors import StoreError
-    from jobs_service.settings import tell_of_unknown_variables
+    from jobs_service.settings import log_unknown_variables
 
     configure("warning")
-    tell_of_unknown_variables()
+    log_unknown_variables()
     missing = session.missing_store(source)
     if missing is not None:
         raise StoreError(f"there is no store at {missing}: nothing to copy")

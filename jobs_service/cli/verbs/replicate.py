@@ -9,8 +9,9 @@ import typer
 
 from jobs_service.cli import exits, output, secrets, session, values
 from jobs_service.cli.names import printable, shown
-from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
+from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, waiting_for
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
@@ -41,10 +42,7 @@ StrictOption = Annotated[
 MissingOption = Annotated[
     bool, typer.Option("--fail-if-missing", help="Fail when a database is not there, instead of trying for ever.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for its end, with its progress.")]
-TimeoutOption = Annotated[
-    str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
-]
+WaitOption = Annotated[bool, wait_option(", with its progress.")]
 
 COLUMNS = (
     Column("id"),
@@ -83,11 +81,7 @@ def replicate(
     again; env:NAME and file:PATH in its place name one that the daemon knows. With --wait the exit code is 0 when
     everything has been copied, and 1 when it has failed.
     """
-    if timeout is not None and not wait:
-        raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
-    if wait and continuous:
-        raise typer.BadParameter("it never ends; leave --wait or --continuous out", param_hint="--wait")
-    seconds = None if timeout is None else values.duration(timeout, "--timeout")
+    seconds = wait_limit(wait, timeout)
     given: dict[str, Any] = {
         "continuous": continuous,
         "create_target": create_target,
@@ -97,7 +91,25 @@ def replicate(
         "strict": strict,
         "on_missing": "fail" if fail_if_missing else "retry",
     }
+    if document is not None:
+        # What describes a replication beside a document that does so would count for nothing.
+        words = {
+            "SOURCE": source,
+            "TARGET": target,
+            "--continuous": continuous,
+            "--create-target": create_target,
+            "--filter": filter,
+            "--doc-id": doc_ids,
+            "--selector": selector,
+            "--strict": strict,
+            "--fail-if-missing": fail_if_missing,
+        }
+        if beside := [word for word, value in words.items() if value not in (None, False, [])]:
+            raise typer.BadParameter(f"it says everything; leave out {', '.join(beside)}", param_hint="--from-document")
     options = _options(source, target, document, given)
+    if wait and options.continuous:
+        how = "--continuous" if document is None else '"continuous" of the document'
+        raise typer.BadParameter(f"it never ends; leave --wait or {how} out", param_hint="--wait")
 
     async def add(jobs: JobsService) -> Job:
         from jobs_service.replication.api import replicate_as
@@ -141,9 +153,8 @@ def _options(source: str | None, target: str | None, document: str | None, given
 
     try:
         if document is not None:
-            if source is not None:
-                raise typer.BadParameter("the document has source and target; leave SOURCE and TARGET out")
-            options = ReplicationOptions.from_document(_json(_text_of(document), "--from-document"))
+            text = values.text_of(document, "--from-document")
+            options = ReplicationOptions.from_document(_json(text, "--from-document"))
         elif source is None or target is None:
             raise typer.BadParameter("name SOURCE and TARGET, or a document with --from-document")
         else:
@@ -161,30 +172,14 @@ def _json(text: str, name: str) -> Any:
         raise typer.BadParameter(str(error), param_hint=name) from None
 
 
-def _text_of(file: str) -> str:
-    try:
-        if file == "-":
-            return values.whole(sys.stdin.buffer).decode()
-        with open(file, "rb") as opened:
-            return values.whole(opened).decode()
-    except OSError as error:
-        raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint="--from-document") from None
-    except ValueError as error:
-        raise typer.BadParameter(f"{file}: {error}", param_hint="--from-document") from None
-
-
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
-    import asyncio
-
     from jobs_service.cli.signals import while_read
 
-    try:
-        async with while_read(), asyncio.timeout(seconds), jobs.subscribe(job.type, job.id) as events:
-            with _Bar() as bar:
-                async for event in events:
-                    bar.show(event)
-    except TimeoutError:
-        raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} did not finish within {seconds:g} s") from None
+    waiting = waiting_for(jobs, job, seconds, "serve --replications")
+    async with waiting, while_read(), jobs.subscribe(job.type, job.id) as events:
+        with _Bar() as bar:
+            async for event in events:
+                bar.show(event)
     if event.state == "removed":
         raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
     return event

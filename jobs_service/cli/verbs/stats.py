@@ -11,7 +11,7 @@ from jobs_service.cli import exits, output, secrets, session
 from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, table
-from jobs_service.cli.tally import Tally
+from jobs_service.cli.tally import STATUS_COLUMNS, Tally
 from jobs_service.status import Status
 
 if TYPE_CHECKING:
@@ -23,13 +23,7 @@ JobsOption = Annotated[
 
 COLUMNS = (
     Column("type"),
-    Column("ready", right=True),
-    Column("scheduled", right=True, nothing="0"),
-    Column("running", right=True),
-    Column("succeeded", right=True),
-    Column("failed", right=True, nothing="0"),
-    Column("canceled", right=True, nothing="0"),
-    Column("unreadable", right=True, nothing="0"),
+    *STATUS_COLUMNS,
     Column("crashed", right=True, nothing="0"),
     Column("paused", nothing="no"),
 )

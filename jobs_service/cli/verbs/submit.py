@@ -19,6 +19,7 @@ from jobs_service.cli.options import (
     PriorityOption,
     StoreOption,
 )
+from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, waiting_for
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
@@ -39,12 +40,7 @@ InputOption = Annotated[
 TimeLimitOption = Annotated[
     str | None, typer.Option("--time-limit", metavar="S", help=f"End it after this time: {DURATION_HELP}.")
 ]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Wait for its end; print what it printed, and exit with its exit code.")
-]
-TimeoutOption = Annotated[
-    str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
-]
+WaitOption = Annotated[bool, wait_option("; print what it printed, and exit with its exit code.")]
 
 
 def submit(
@@ -74,16 +70,14 @@ def submit(
     name = None if id is None else parse_id(id)
     rank = 0 if priority is None else parse_priority(priority)
     run_at = values.run_at(after, at)
-    if timeout is not None and not wait:
-        raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
-    seconds = None if timeout is None else values.duration(timeout, "--timeout")
+    seconds = wait_limit(wait, timeout)
     described = Command(
         tuple(command),
         # The daemon may run in another directory.
         cwd=None if directory is None else os.path.abspath(directory),
         env=dict(map(_variable, env or [])),
         time_limit=None if time_limit is None else values.duration(time_limit, "--time-limit"),
-        stdin=None if stdin is None else _text_of(stdin),
+        stdin=None if stdin is None else values.text_of(stdin, "--stdin"),
     )
 
     async def enqueue(jobs: JobsService) -> Job:
@@ -122,20 +116,6 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _text_of(file: str) -> str:
-    try:
-        if file == "-":
-            return values.whole(sys.stdin.buffer).decode()
-        with open(file, "rb") as opened:
-            return values.whole(opened).decode()
-    except OSError as error:
-        raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint="--stdin") from None
-    except UnicodeDecodeError:
-        raise typer.BadParameter(f"{file}: it is no text in UTF-8", param_hint="--stdin") from None
-    except ValueError as error:
-        raise typer.BadParameter(f"{file}: {error}", param_hint="--stdin") from None
-
-
 async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> Job:
     from jobs_service import HandlerOptions
     from jobs_service.runner.commands import command_handler
@@ -143,30 +123,11 @@ async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> J
     return await jobs.enqueue(command_handler(HandlerOptions()), data, **options)
 
 
-async def _why_not(jobs: JobsService, job: Job) -> str:
-    """Return advice about a job that has not ended in time, as the last words of an error."""
-    from jobs_service.errors import JobNotFound
-
-    try:
-        status = output.status_text(await jobs.get(job.type, job.id))
-    except JobNotFound:
-        return ""
-    return "; it is still ready: a daemon runs it that was started with `serve --commands`" if status == "ready" else ""
-
-
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
-    import asyncio
-
-    called = output.name(job.type, job.id)
-    try:
-        event = await jobs.wait(job.type, job.id, "finished", "removed", timeout=seconds)
-    except TimeoutError:
-        raise exits.AnswerIsNo(f"{called} did not finish within {seconds:g} s{await _why_not(jobs, job)}") from None
-    except asyncio.CancelledError:
-        exits.say(f"interrupted; {called} is still there")
-        raise
+    async with waiting_for(jobs, job, seconds, "serve --commands"):
+        event = await jobs.wait(job.type, job.id, "finished", "removed")
     if event.state == "removed":
-        raise exits.AnswerIsNo(f"{called} was removed before it finished")
+        raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
     return (await jobs.get_redaction(job.type)).event(event)
 
 

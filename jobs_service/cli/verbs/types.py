@@ -10,7 +10,7 @@ from jobs_service.cli import output, session, values
 from jobs_service.cli.names import parse_type, shown
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument, Verb
 from jobs_service.cli.tables import Column, table
-from jobs_service.cli.tally import Tally
+from jobs_service.cli.tally import STATUS_COLUMNS, Tally
 from jobs_service.cli.type_checks import change_type
 from jobs_service.status import Status
 
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     Column("type"),
     Column("timeout", right=True),
-    Column("ready", right=True),
-    Column("scheduled", right=True, nothing="0"),
-    Column("running", right=True),
-    Column("succeeded", right=True),
-    Column("failed", right=True, nothing="0"),
-    Column("canceled", right=True, nothing="0"),
-    Column("unreadable", right=True, nothing="0"),
+    *STATUS_COLUMNS,
     Column("paused", nothing="no"),
 )
 

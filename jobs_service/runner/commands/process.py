@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import anyio
 from jobs_service.errors import in_one_line, shown
 from jobs_service.runner.commands.command import Command
 from jobs_service.runner.commands.result import CommandFailed, CommandResult
+from jobs_service.uncancelable import outlast
 
 _CHUNK: Final = 1 << 16
 """Bytes per read or write: what a pipe holds."""
@@ -259,18 +261,10 @@ class _Patience:
     def __init__(self) -> None:
         self._canceled: asyncio.CancelledError | None = None
 
-    async def wait(self, future: asyncio.Future[None], seconds: float | None = None) -> bool:
+    async def wait(self, future: asyncio.Future[None], seconds: float = math.inf) -> bool:
         """Return whether the future is done within so many seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = None if seconds is None else loop.time() + seconds
-        while not future.done():
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                break
-            try:
-                await asyncio.wait([future], timeout=left)
-            except asyncio.CancelledError as error:
-                self._canceled = self._canceled or error
+        canceled = await outlast([future], seconds)
+        self._canceled = self._canceled or canceled
         return future.done()
 
     async def pause(self, seconds: float) -> None:

@@ -32,7 +32,7 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
 )
-from jobs_service.store.calls import Calls, not_open, open_loop, outlast
+from jobs_service.store.calls import Calls, not_open, open_loop
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.driving import no_coroutine, ran_too_long, stray_await
 from jobs_service.store.fdb.attempts import Attempts
@@ -56,6 +56,7 @@ from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
 from jobs_service.store.fdb.watch_maker import WatchMaker
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
+from jobs_service.uncancelable import outlast
 
 T = TypeVar("T")
 
@@ -173,8 +174,8 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
         ending = asyncio.get_running_loop().create_task(self._end())
         canceled = await outlast([ending])
         ending.result()
-        if canceled:
-            raise asyncio.CancelledError
+        if canceled is not None:
+            raise canceled
 
     async def _end(self) -> None:
         """Wait for the calls and for work in the background, then release everything."""

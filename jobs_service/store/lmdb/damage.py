@@ -28,7 +28,7 @@ class Damage:
         self.count = 0
         self._keys: set[bytes] = set()
 
-    def __contains__(self, key: bytes) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._keys
 
     def note(self, key: bytes | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -134,9 +134,12 @@ class Reader(Responder):
         if number - seen <= own or not self._watches:
             return []
         try:
-            fired = self._watches.changed_in(state, number)
-        except lmdb.Error:  # those who read the damaged keys get the error
-            state.spoil()
+            fired = self._watches.changed_in(state, number, damaged=self._known_damage())
+        except lmdb.Error:
+            # The next check looks again, but not at this key: whoever reads it gets the error.
+            if not state.is_careful:
+                state.spoil()
+            self._seen_commit = seen
             return []
         # With thousands of watches this takes milliseconds. The pause keeps it rare while others commit all the time.
         ended = self._monotonic()
@@ -152,8 +155,13 @@ class Reader(Responder):
             if newer == number:
                 return []
             state = State(transaction, self._damage)
-            return self._watches.changed_in(state, newer, [watch.key for watch in watched])
+            keys = [watch.key for watch in watched]
+            return self._watches.changed_in(state, newer, keys, damaged=self._known_damage())
         except lmdb.Error:
+            self._own_commits.clear()  # so that the next check looks at all watched keys, whoever has committed
             return []
         finally:
             transaction.abort()
+
+    def _known_damage(self) -> Container[bytes]:
+        return self._damage if self._damage.count else ()

@@ -16,7 +16,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-import fdb.tuple
 import lmdb
 
 from jobs_service.errors import StoreError, StoreUnavailable
@@ -28,7 +27,7 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
 )
-from jobs_service.store.calls import open_loop, outlast
+from jobs_service.store.calls import open_loop
 from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import copy_environment
@@ -38,6 +37,7 @@ from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.thread_calls import Deadlines, Request
 from jobs_service.store.lmdb.watches import Watches
 from jobs_service.store.lmdb.writer import Writer
+from jobs_service.uncancelable import outlast
 
 T = TypeVar("T")
 
@@ -138,19 +138,15 @@ class LmdbStore(Writer, Reader, Store):
         canceled = await outlast(self._copying, seconds)
         self._reads.put(None)
         self._writes.put(None)
-        canceled |= await outlast([self._ended], seconds)
+        canceled = await outlast([self._ended], seconds) or canceled
         if self._ended.done():
             self._writer.join()
         self._write_deadlines.stop()
         self._read_deadlines.stop()
         for watch in self._watches.take_all():
             watch.fire(StoreError(f"store {self.address} was closed"))
-        if canceled:
-            raise asyncio.CancelledError
-
-    async def prefix(self) -> bytes:
-        packed: bytes = fdb.tuple.pack(("jobs_service",))
-        return packed
+        if canceled is not None:
+            raise canceled
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         loop = self._usable()

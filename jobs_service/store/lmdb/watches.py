@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 from jobs_service.sources import go_on
@@ -72,9 +72,20 @@ class Watches:
         with self._lock:
             return self._take({key: written[key] for key in self._by_key.keys() & written.keys()}, number)
 
-    def changed_in(self, state: BaseState, number: int, keys: list[bytes] | None = None) -> list[Watch]:
-        """Remove and return the watches (on these keys, or all) whose keys have another value in this state."""
-        values = self._unexpected(state) if keys is None else {key: state.get(key) for key in keys}
+    def changed_in(
+        self, state: BaseState, number: int, keys: list[bytes] | None = None, *, damaged: Container[bytes] = ()
+    ) -> list[Watch]:
+        """Remove and return the watches (on these keys, or all) whose keys have another value in this state.
+
+        Args:
+            state, number: of the LMDB transaction that looks.
+            keys: of the watches.
+            damaged: keys that are not to be looked up.
+        """
+        if keys is None:
+            values = self._unexpected(state, damaged)
+        else:
+            values = {key: state.get(key) for key in keys if key not in damaged}
         self._at("reader: has looked up watched keys")
         with self._lock:
             return self._take({key: value for key, value in values.items() if key in self._by_key}, number)
@@ -88,7 +99,7 @@ class Watches:
             self._order = []
             return watches
 
-    def _unexpected(self, state: BaseState) -> dict[bytes, bytes | None]:
+    def _unexpected(self, state: BaseState, damaged: Container[bytes]) -> dict[bytes, bytes | None]:
         """Return the watched keys that have another value than expected, with that value.
 
         Looking up thousands of keys takes milliseconds, so it is done without the lock, which the writer needs.
@@ -101,6 +112,8 @@ class Watches:
             with self._lock:
                 if self._expected.keys() == expected.keys():
                     self._order = order
+        if damaged:
+            order = [key for key in order if key not in damaged]
         found: dict[bytes, bytes | None] = {}
         for start in range(0, len(order), _CHUNK):
             keys = order[start : start + _CHUNK]

@@ -8,8 +8,6 @@ from contextvars import Context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-import fdb.tuple
-
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -23,6 +21,7 @@ from jobs_service.testing.cluster.cluster import Cluster, Handle
 from jobs_service.testing.cluster.faults import SLOW, ClientError, lost_with_its_transaction
 from jobs_service.testing.cluster.timer import Timer
 from jobs_service.testing.cluster.transaction import SimulatedTransaction
+from jobs_service.uncancelable import wait_until
 
 if TYPE_CHECKING:
     from jobs_service.testing.world import Process
@@ -93,19 +92,11 @@ class SimulatedStore(Store):
             return
         self._opened = False
         self.cluster.connections.remove(self)
-        canceled = False
-        while self._calls.number:
-            try:
-                await self._calls.ended()
-            except asyncio.CancelledError:
-                canceled = True  # It is closed all the same, and leaves no commit under way behind.
+        # No commit is left under way, not even by a caller that is canceled.
+        canceled = await wait_until(lambda: not self._calls.number, self._calls.ended)
         self.cluster.drop_watches(self, f"store {self.address} was closed")
-        if canceled:
-            raise asyncio.CancelledError
-
-    async def prefix(self) -> bytes:
-        packed: bytes = fdb.tuple.pack(("jobs_service",))
-        return packed
+        if canceled is not None:
+            raise canceled
 
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         return await self._call(self._transact(function, abandoned))

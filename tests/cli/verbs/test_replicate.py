@@ -60,7 +60,14 @@ def test_a_document_of_replicator_has_everything(invoke: Invoke, store: str, tmp
         ([SOURCE, TARGET, "--filter", "x"], "filter: allowed are"),
         ([SOURCE, TARGET, "--wait", "--continuous"], "it never ends"),
         ([SOURCE, TARGET, "--timeout", "3"], "it limits --wait; give both"),
-        ([SOURCE, TARGET, "--from-document", "-"], "the document has source and target"),
+        ([SOURCE, TARGET, "--from-document", "-"], "it says everything; leave out SOURCE, TARGET"),
+        (["--from-document", "-", "--continuous", "--doc-id", "x"], "leave out --continuous, --doc-id"),
+        (["--from-document", "-", "--create-target", "--strict"], "leave out --create-target, --strict"),
+        (["--from-document", "-", "--filter", "a/b", "--selector", "{}"], "leave out --filter, --selector"),
+        (
+            ["--from-document", "-", "--fail-if-missing"],
+            "it says everything; leave out --fail-if-missing",
+        ),
         (["--from-document", "missing.json"], "No such file"),
     ],
 )
@@ -87,6 +94,31 @@ def test_a_list_shows_no_password(invoke: Invoke, store: str) -> None:
 def test_without_any_the_list_says_so(invoke: Invoke, store: str) -> None:
     invoke("types", "set", "email", "30", "--store", store)
     assert invoke("replications", "--store", store).out == "there are no replications\n"
+
+
+def test_a_document_of_a_continuous_one_is_not_waited_for(invoke: Invoke, store: str) -> None:
+    document = json.dumps({"source": SOURCE, "target": TARGET, "continuous": True}).encode()
+    ended = invoke("replicate", "--from-document", "-", "--wait", "--store", store, stdin=document)
+    assert (ended.code, ended.error) == (
+        2,
+        'Invalid value for --wait: it never ends; leave --wait or "continuous" of the document out '
+        "(see jobs-service replicate --help)",
+    )
+
+
+def test_a_document_that_is_no_text_is_named(invoke: Invoke, store: str, tmp_path: Path) -> None:
+    (tmp_path / "document.json").write_bytes(b"\xff")
+    ended = invoke("replicate", "--from-document", "document.json", "--store", store)
+    assert ended.code == 2
+    assert "--from-document: document.json: it is no text in UTF-8" in ended.error
+
+
+def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
+    late = invoke("replicate", SOURCE, TARGET, "--wait", "--timeout", "0.1", "--store", store)
+    assert late.code == 1
+    assert late.error.endswith(
+        "did not finish within 0.1 s; it is still ready: a daemon runs it that was started with `serve --replications`"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.replication.server.databases import Refused, StoredDatabase, StoredDocument
@@ -66,8 +67,11 @@ async def changes(asked: "Asked", database: StoredDatabase) -> Result:
     if feed == "continuous":
         return 200, _continuous(asked, database, since, limit, wanted), {"Content-Type": "application/json"}
     if feed == "longpoll":
-        while not any(wanted(document) for document in database.rows(since)) and not asked.server.closing.is_set():
-            await database.changed.wait()
+        seconds = int(query["timeout"]) / 1000 if "timeout" in query else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not any(map(wanted, database.rows(since))) and not asked.server.closing.is_set():
+                    await database.changed.wait()
     rows, last = _rows(asked, database, since, limit, wanted)
     end: dict[str, Any] = {"last_seq": shown(asked, last)}
     if asked.server.oddities.pending:
@@ -198,7 +202,8 @@ async def bulk_get(asked: "Asked", database: StoredDatabase) -> Result:
                 docs.append({"error": {"id": id, "rev": each, "error": error, "reason": "as the test wants it"}})
             elif there:
                 since = wanted.get("atts_since", ())
-                form = document_form(document, each, revs=query.get("revs") == "true", inline=inline, since=since)
+                with_revs, told = query.get("revs") == "true", "att_encoding_info" in query
+                form = document_form(document, each, revs=with_revs, inline=inline, since=since, encoding_info=told)
                 docs.append({"ok": form})
             elif oddities.bulk_get_missing_form:
                 docs.append({"missing": each})
@@ -244,6 +249,10 @@ def check(asked: "Asked", form: dict[str, Any]) -> None:
         plain = {key: value for key, value in form.items() if key not in ("_attachments", "_revisions")}
         if len(json.dumps(plain)) > limit:
             raise Refused(413, "document_too_large", id)
+    most = asked.server.oddities.max_attachment
+    for name, attachment in form.get("_attachments", {}).items():
+        if most is not None and len(base64.b64decode(attachment.get("data", ""))) > most:
+            raise Refused(413, "attachment_too_large", name)
 
 
 def forbidden(asked: "Asked", form: dict[str, Any]) -> str | None:

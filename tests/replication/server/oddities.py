@@ -50,6 +50,8 @@ class Oddities:
     session_wants_basic: bool = False
     """`_session` itself wants Basic authentication too."""
     latency: float = 0.0
+    compresses: str | None = None
+    """What stands before the server compresses every answer, "gzip" or "deflate", whatever the client accepts."""
 
 
 @dataclass(slots=True)

@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import gzip
 import json
 import secrets
 import time
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -180,6 +182,9 @@ class Server:
             chunks = answer.body
         else:
             data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode() + b"\n"
+            if self.oddities.compresses and "Content-Encoding" not in headers:
+                headers["Content-Encoding"] = self.oddities.compresses
+                data = gzip.compress(data) if self.oddities.compresses == "gzip" else zlib.compress(data)
             headers.setdefault("Content-Type", "application/json")
             response = web.StreamResponse(status=answer.status, headers=headers)
             response.content_length = len(data)

@@ -51,7 +51,7 @@ async def test_what_replaces_an_untaken_event_of_the_same_state_is_told(jobs: Jo
             await worker.update(data)
 
             async def is_told(data: int = data) -> bool:
-                return target.told is not None and target.told.data == data
+                return target.reported is not None and target.reported.data == data
 
             await eventually(is_told)
         assert (await anext(events)).data == 3

@@ -56,7 +56,7 @@ def the_monitor_is_quiet_too_early() -> Defect:
 
 def scheduled_jobs_are_not_looked_at() -> Defect:
     """The activity monitor never makes a scheduled job ready."""
-    return changed(ActivityMonitor._look_at_queue, ("_NEVER if run_at is None else run_at", "_NEVER"))
+    return changed(ActivityMonitor._watch_queue, ("_NEVER if run_at is None else run_at", "_NEVER"))
 
 
 # The sampler
@@ -89,22 +89,22 @@ def subscriptions_die_with_their_notifier() -> Defect:
 def heartbeats_are_told() -> Defect:
     """Subscribers are told of what does not concern them: the same state again."""
     return together(
-        changed(Notifier._tell, ("before.state is record.state", "False")),
-        changed(Mailbox.put, ("looks_like(event, target.taken)", "False")),
+        changed(Notifier._report_to, ("before.state is record.state", "False")),
+        changed(Mailbox.put, ("is_same(event, target.taken)", "False")),
     )
 
 
 def removed_jobs_are_not_told_of() -> Defect:
     """Who has subscribed to a job that is removed waits for ever."""
     return changed(
-        Notifier._tell,
-        ("target.tell(JobEvent(target.keys.type, target.id, JobState.REMOVED, None, None, None))", "pass"),
+        Notifier._report_to,
+        ("target.report(JobEvent(target.keys.type, target.id, JobState.REMOVED, None, None, None))", "pass"),
     )
 
 
 def only_the_first_batch_is_looked_at() -> Defect:
     """With more subscribed jobs than the notifier reads at once, some are never told of."""
-    return changed(Notifier._tell_of, ("await self._look_at(data_keys[len(raws) :])", "pass"))
+    return changed(Notifier._report, ("await self._report_jobs(data_keys[len(raws) :])", "pass"))
 
 
 def what_ends_is_not_noted_for_followers() -> Defect:
@@ -117,11 +117,11 @@ def activity_is_watched_after_it_was_read() -> Defect:
     return changed(
         TypeMonitor.run,
         (
-            "                    told = time()\n",
+            "                    notified = time()\n",
             "                    watch.cancel()\n"
             "                    await asyncio.sleep(holdoff)\n"
-            "                    _, watch = await self._context.retried(lambda: self._context.read(self._look))\n"
-            "                    told = time()\n",
+            "                    _, watch = await self._context.retried(lambda: self._context.read(self._read_stamp))\n"
+            "                    notified = time()\n",
         ),
     )
 
@@ -139,7 +139,7 @@ def a_dead_monitor_is_not_noticed() -> Defect:
 
 def types_that_wake_up_are_not_noticed() -> Defect:
     """A type server has monitors for the types that were awake at its start, and looks again only now and then."""
-    words = "self._look_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)"
+    words = "self._read_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)"
     return changed(TypeServer._awake_changed, (words, "del now"))
 
 

@@ -89,7 +89,7 @@ def unreadable_jobs_stay_in_the_queue() -> Defect:
 
 def an_unreadable_record_ends_the_notifier() -> Defect:
     """Whoever subscribes to a damaged job brings down those who tell of all others."""
-    return changed(Notifier._tell_of, ("target.fail(error.of(target.keys.type, target.id))", "raise"))
+    return changed(Notifier._report, ("target.fail(error.of(target.keys.type, target.id))", "raise"))
 
 
 ALL = (

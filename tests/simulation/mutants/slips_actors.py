@@ -86,8 +86,8 @@ def a_lost_watch_on_awake_types_is_not_renewed() -> Defect:
     return changed(
         TypeServer._awake_changed,
         (
-            "self._look_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)",
-            "self._look_at = self._look_at if lost else max(now, self._held_off_until)",
+            "self._read_at = max(now + _LOST_WATCH_PAUSE if lost else now, self._held_off_until)",
+            "self._read_at = self._read_at if lost else max(now, self._held_off_until)",
         ),
     )
 
@@ -146,54 +146,54 @@ def what_is_asked_during_a_look_is_forgotten() -> Defect:
         Notifier.handle,
         ("        self._asked = False\n", ""),
         (
-            "self._look_took = self._time() - began",
-            "self._look_took = self._time() - began\n        self._asked = False",
+            "self._read_took = self._time() - began",
+            "self._read_took = self._time() - began\n        self._asked = False",
         ),
     )
 
 
 def who_subscribes_during_a_look_is_told_what_it_saw() -> Defect:
     """Somebody who adds a job and subscribes while a look goes on is told of the state before that."""
-    return changed(Notifier._tell_of, ("if target.number > asking:", "if False:"))
+    return changed(Notifier._report, ("if target.number > asking:", "if False:"))
 
 
 def new_subscriptions_to_a_followed_type_are_not_looked_at() -> Defect:
     """Who subscribes to a job of a type that is followed already hears of it when it changes next."""
-    return changed(Notifier.handle, ("await self._look_at(fresh)", "pass"))
+    return changed(Notifier.handle, ("await self._report_jobs(fresh)", "pass"))
 
 
 def what_does_not_fit_into_one_read_is_not_told() -> Defect:
     """Of jobs that have changed, or are subscribed to, only the first batch is read."""
-    return changed(Notifier._tell_of, ("await self._look_at(data_keys[len(raws) :])", "pass"))
+    return changed(Notifier._report, ("await self._report_jobs(data_keys[len(raws) :])", "pass"))
 
 
 def progress_alone_is_no_news() -> Defect:
     """Subscribers are not told when only result, error or progress of a job have changed."""
     return changed(
-        Notifier._tell,
+        Notifier._report_to,
         ("            and run_data.parts_of(before.run_data) == run_data.parts_of(record.run_data)\n", ""),
     )
 
 
 def another_time_is_no_news() -> Defect:
     """Subscribers are not told when a pending job is to run at another time."""
-    return changed(Notifier._tell, ("            and next_run(before) == next_run(record)\n", ""))
+    return changed(Notifier._report_to, ("            and next_run(before) == next_run(record)\n", ""))
 
 
 def the_result_in_an_event_is_the_data() -> Defect:
     """What an event, and so `result`, has as the result of a run is the job's data."""
-    return changed(Notifier._tell, ("run_data.result_of(record.run_data),", "json_data.decode(record.json),"))
+    return changed(Notifier._report_to, ("run_data.result_of(record.run_data),", "json_data.decode(record.json),"))
 
 
 def events_have_no_errors() -> Defect:
     """What a failed run has left as its error is not in the event."""
-    return changed(Notifier._tell, ("run_data.error_of(record.run_data),", "None,"))
+    return changed(Notifier._report_to, ("run_data.error_of(record.run_data),", "None,"))
 
 
 def events_have_the_attempts_of_the_event_before() -> Defect:
     """The number of attempts in an event is that of the record which was told of before."""
     return changed(
-        Notifier._tell,
+        Notifier._report_to,
         (
             "                run_data.attempts_of(record.run_data),\n                next_run",
             "                run_data.attempts_of((before or record).run_data),\n                next_run",
@@ -208,7 +208,7 @@ def a_slow_subscriber_is_told_what_was_first() -> Defect:
 
 def a_change_within_a_state_hides_the_event() -> Defect:
     """An untaken event is dropped when the job is in the state that the subscriber knows, whatever else has changed."""
-    return changed(Mailbox.put, ("looks_like(event, target.taken)", "event.state is target.taken.state"))
+    return changed(Mailbox.put, ("is_same(event, target.taken)", "event.state is target.taken.state"))
 
 
 def a_subscriber_is_discarded_with_its_neighbours() -> Defect:
@@ -221,9 +221,9 @@ def activity_during_the_holdoff_is_not_seen() -> Defect:
     return changed(
         TypeMonitor.run,
         (
-            "                    await asyncio.sleep(told + holdoff - time())\n",
-            "                    await asyncio.sleep(told + holdoff - time())\n"
-            "                    stamp, _ = await self._context.read(self._look)\n",
+            "                    await asyncio.sleep(notified + holdoff - time())\n",
+            "                    await asyncio.sleep(notified + holdoff - time())\n"
+            "                    stamp, _ = await self._context.read(self._read_stamp)\n",
         ),
     )
 

@@ -22,7 +22,8 @@ from jobs_service.store.fdb.errors import COMMIT_UNKNOWN_RESULT
 from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.contract.support import number, value_of, write
 from tests.fdb_stores import Fated, UnsureFdbStore
-from tests.store.fdb.test_store import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
+from tests.store.fdb.clusters import CLUSTER, cluster_test
+from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 from tests.stores import plain_settings
 from tests.system.fdb_server import FdbServer, missing
 from tests.unsure import UNKNOWN, Fates

@@ -15,7 +15,8 @@ from jobs_service.store import Transaction, open_address
 from jobs_service.store.background_priority import background, in_background
 from jobs_service.store.fdb import FdbStore
 from tests.contract.support import write
-from tests.store.fdb.test_store import KEY, OTHER, cluster_test, make, write_nothing
+from tests.store.fdb.clusters import cluster_test
+from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 
 
 class Options:

@@ -23,7 +23,7 @@ from jobs_service.store.fdb.directory import (
     split_address,
 )
 from tests.contract.support import value_of, write
-from tests.store.fdb.test_store import CLUSTER, cluster_test
+from tests.store.fdb.clusters import CLUSTER, cluster_test
 
 KEY = b"own/key"
 

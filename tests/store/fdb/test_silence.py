@@ -23,7 +23,7 @@ from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.cluster_file import Cluster, Coordinator, FileWatch, default_cluster_file, read_cluster_file
 from jobs_service.store.fdb.diagnosis import Reason, reason_in
 from tests.contract.support import patience, value_of, write
-from tests.store.fdb.test_store import CLUSTER, cluster_test
+from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.stores import plain_settings
 from tests.system.fdb_server import FdbServer, missing
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,22 +18,11 @@ from jobs_service.store import Store, Transaction, Watch, open_address
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.directory import DIRECTORY
 from tests.contract.support import patience, value_of, write
-from tests.stores import FDB_VARIABLE, plain_settings
+from tests.store.fdb.clusters import CLUSTER, cluster_test
+from tests.stores import plain_settings
 
-CLUSTER = os.environ.get(FDB_VARIABLE, "")
-needs_cluster = [
-    pytest.mark.skipif(not CLUSTER, reason=f"{FDB_VARIABLE} names no cluster file"),
-    pytest.mark.cluster,
-]
 KEY = b"own/key"
 OTHER = b"own/other"
-
-
-def cluster_test(test: Any) -> Any:
-    """Mark a test that needs a cluster."""
-    for mark in needs_cluster:
-        test = mark(test)
-    return test
 
 
 def make(**settings: Any) -> FdbStore:
@@ -62,52 +49,6 @@ async def write_nothing(store: Store) -> None:
         tr.clear_range(b"own/", b"own0")
 
     await store.transact(clear)
-
-
-def run_python_with(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with arguments in a process of its own."""
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def run_python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own, whose client is not started yet."""
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-OPEN = """
-import asyncio, sys
-from jobs_service import JobsService
-from jobs_service.errors import JobsError
-
-async def main():
-    try:
-        async with JobsService(sys.argv[1] if len(sys.argv) > 1 else {address!r}, supervise=False) as jobs:
-            print(await jobs.types())
-    except JobsError as error:
-        print("refused:", error)
-
-asyncio.run(main())
-"""
-
-
-def test_without_the_client_library_one_line_says_what_to_install(tmp_path: Path) -> None:
-    cluster = tmp_path / "fdb.cluster"
-    cluster.write_text("test:test@127.0.0.1:4500")
-    nowhere = tmp_path / "libfdb_c.so"
-    done = run_python(OPEN.format(address=f"fdb:{cluster}"), JOBS_SERVICE_FDB_LIBRARY=str(nowhere))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("refused: ")
-    assert str(nowhere) in done.stdout
-    assert "JOBS_SERVICE_FDB_LIBRARY" in done.stdout
-    assert done.stdout.count("\n") == 1
 
 
 async def test_a_cluster_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -141,84 +82,12 @@ async def test_a_cluster_that_does_not_answer_is_unavailable_within_the_limit(tm
 
 
 @cluster_test
-def test_a_fork_after_the_start_of_the_client_is_refused() -> None:
-    done = run_python(
-        f"""
-import asyncio, os
-from jobs_service import JobsService
-from jobs_service.errors import StoreError
-
-async def look():
-    async with JobsService("fdb:{CLUSTER}", supervise=False) as jobs:
-        await jobs.types()
-
-asyncio.run(look())
-child = os.fork()
-if child == 0:
-    try:
-        asyncio.run(look())
-    except StoreError as error:
-        os.write(1, f"child: {{error}}\\n".encode())
-    os._exit(0)
-os.waitpid(child, 0)
-asyncio.run(look())
-print("parent: works")
-"""
-    )
-    assert done.returncode == 0, done.stderr
-    child, parent = done.stdout.splitlines()
-    assert child.startswith("child: ")
-    assert "before a fork" in child
-    assert parent == "parent: works"
-
-
-@cluster_test
 async def test_several_services_share_the_client() -> None:
     async with JobsService(f"fdb:{CLUSTER}", supervise=False) as one:
         await one.set_type_timeout("shared client", 10)
         async with JobsService(f"fdb:{CLUSTER}", supervise=False) as two:
             assert await two.get_type_timeout("shared client") == 10
         await one.clear_type_timeout("shared client")
-
-
-TWO_LOOPS = """
-import asyncio, sys, threading
-from jobs_service import JobsService, JobState
-
-both = threading.Barrier(2, timeout=30)
-done = []
-
-async def work(own, other):
-    async with JobsService(sys.argv[1]) as jobs:
-        await jobs.set_type_timeout(own, 60)
-        await jobs.add(own, "job")
-        await asyncio.to_thread(both.wait)
-        async with jobs.subscribe(other, "job") as events:
-            await (await jobs.accept(own)).finish()
-            states = [event.state async for event in events]
-        assert states[-1] is JobState.FINISHED
-        if own == "two loops: b":  # the other one goes on when the first has gone
-            await asyncio.to_thread(both.wait)
-            await jobs.resubmit(own, "job")
-            await (await jobs.accept(own)).finish()
-    if own == "two loops: a":
-        both.wait()
-    done.append(own)
-
-names = ["two loops: a", "two loops: b"]
-threads = [threading.Thread(target=asyncio.run, args=(work(*pair),)) for pair in (names, names[::-1])]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(sorted(done) == names)
-"""
-
-
-@cluster_test
-def test_two_event_loops_of_one_process_have_a_service_each_on_the_same_cluster() -> None:
-    ended = run_python_with(TWO_LOOPS, f"fdb:{CLUSTER}")
-    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
 
 
 @cluster_test
@@ -267,77 +136,6 @@ async def test_watches_made_at_the_same_time_do_not_exceed_the_clients_limit() -
             for watch in watches:
                 await watch.wait()
     await store.close()
-
-
-ENDS_WITHOUT_CLOSING = """
-import asyncio, sys
-from jobs_service import Settings
-from jobs_service.sources import Sources
-from jobs_service.store import open_address
-
-async def main():
-    store = open_address(sys.argv[1], Settings(), Sources())
-    await store.open()
-    await store.read(lambda tr: tr.get(b"a"))
-    print("opened", flush=True)
-
-if sys.argv[2] == "closed loop":
-    asyncio.run(main())
-else:
-    asyncio.new_event_loop().run_until_complete(main())
-"""
-
-
-@cluster_test
-@pytest.mark.parametrize("loop", ["closed loop", "open loop"])
-def test_a_program_that_ends_without_closing_its_store_ends(loop: str) -> None:
-    ended = run_python_with(ENDS_WITHOUT_CLOSING, f"fdb:{CLUSTER}", loop)
-    assert (ended.returncode, ended.stdout) == (0, "opened\n")
-
-
-WATCHES_TO_THE_END = """
-import asyncio, atexit, gc, sys
-
-def collect():
-    global loop, store, tasks
-    del loop, store, tasks
-    gc.collect()
-
-atexit.register(collect)  # First come, last served: the client has stopped by then.
-
-from jobs_service import Settings
-from jobs_service.sources import Sources
-from jobs_service.store import open_address
-
-store = open_address(sys.argv[1], Settings(), Sources())
-
-async def make_watch(tr):
-    return tr.watch(b"own/never")
-
-async def watching():
-    watch = await store.read(make_watch)
-    try:
-        await watch.wait()
-    finally:
-        watch.cancel()
-
-async def main():
-    await store.open()
-    tasks = [asyncio.ensure_future(watching()) for _ in range(20)]
-    while store.metrics()["watches"] < 20:
-        await asyncio.sleep(0.01)
-    print("watching", flush=True)
-    return tasks
-
-loop = asyncio.new_event_loop()
-tasks = loop.run_until_complete(main())
-"""
-
-
-@cluster_test
-def test_a_program_that_ends_while_coroutines_wait_for_watches_does_not_crash() -> None:
-    ended = run_python_with(WATCHES_TO_THE_END, f"fdb:{CLUSTER}")
-    assert (ended.returncode, ended.stdout) == (0, "watching\n")
 
 
 @cluster_test

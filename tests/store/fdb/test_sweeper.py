@@ -19,8 +19,9 @@ from jobs_service.store.fdb.sweeper import MarkSweeper, _Page
 from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.contract.support import patience, value_of, write
 from tests.fdb_stores import UnsureFdbStore
+from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.store.fdb.test_committer import SECOND, add_one, count, opened
-from tests.store.fdb.test_store import CLUSTER, OTHER, cluster_test, make
+from tests.store.fdb.test_store import OTHER, make
 from tests.stores import plain_settings
 from tests.unsure import UNKNOWN, Fates
 

@@ -12,7 +12,8 @@ from jobs_service.store import Transaction
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.client import Bridge
 from tests.contract.support import write
-from tests.store.fdb.test_store import CLUSTER, KEY, OTHER, cluster_test, make, write_nothing
+from tests.store.fdb.clusters import CLUSTER, cluster_test
+from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 from tests.stores import plain_settings
 
 

@@ -18,7 +18,8 @@ from jobs_service.store import Transaction, Watch
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.watches import FdbWatches
 from tests.contract.support import patience, write
-from tests.store.fdb.test_store import CLUSTER, KEY, cluster_test, make, write_nothing
+from tests.store.fdb.clusters import CLUSTER, cluster_test
+from tests.store.fdb.test_store import KEY, make, write_nothing
 from tests.stores import plain_settings
 
 

@@ -95,6 +95,34 @@ def test_nobody_waits_for_a_look_at_what_is_watched() -> None:
     assert watches.take_all() == [late]
 
 
+async def test_a_page_that_is_damaged_hides_no_change_of_keys_on_other_pages(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+
+    def needle(number: int) -> bytes:
+        return b"needle-%04d-" % number + b"x" * 900
+
+    async def write(tr: Transaction) -> None:
+        for number in range(300):
+            tr.set(b"%05d" % number, needle(number))
+
+    async def watch(tr: Transaction) -> list[Watch]:
+        return [tr.watch(b"%05d" % number) for number in range(300)]
+
+    async with opened(path) as store, process(path) as other:
+        await store.transact(write)
+        watches = await store.read(watch)
+        with (path / "data.mdb").open("r+b") as file:
+            content = file.read()
+            for number in (30, 123):
+                file.seek(content.index(needle(number)) // 4096 * 4096)
+                file.write(bytes(4096))
+        for number in (200, 290, 0):
+            assert await other.ask("set", f"{number:05}", "new") == "done"
+            async with patience():
+                await watches[number].wait()
+        assert sum(watch.fired for watch in watches) == 3
+
+
 async def test_while_others_commit_all_the_time_a_change_is_noticed_among_thousands_of_watches(tmp_path: Path) -> None:
     path = tmp_path / "store"
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jobs_service.supervision import through_cancellation
+from jobs_service.uncancelable import through_cancellation
 
 
 async def test_work_ends_before_the_cancellation_is_raised() -> None:

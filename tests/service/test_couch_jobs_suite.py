@@ -1,6 +1,6 @@
-"""The 17 cases of the seed's eunit suite (couch_jobs_tests.erl), one to one with their names, on every store.
+"""The 17 cases of couch_jobs' eunit suite (couch_jobs_tests.erl), one to one with their names, on every store.
 
-Timeouts are shorter than the seed's 2 and 3 s, and what it calls `{ok, Data, State}` is a Job here; `not_found`,
+Timeouts are shorter than its 2 and 3 s, and what that suite calls `{ok, Data, State}` is a Job here; `not_found`,
 `{error, ...}`, `worker_conflict` and `canceled` are exceptions. Further differences stand where they are.
 """
 
@@ -47,7 +47,7 @@ PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobSta
 
 
 def summary(job: Job | JobEvent) -> tuple[object, object, object]:
-    """Return what the seed's results say of a job."""
+    """Return what couch_jobs' results say of a job."""
     return job.id, job.state, job.data
 
 

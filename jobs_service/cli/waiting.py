@@ -1,0 +1,78 @@
+"""`--wait` and `--timeout` of the verbs that add a job and can wait for its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs_service.cli import exits, output, values
+from jobs_service.cli.options import DURATION_HELP
+
+if TYPE_CHECKING:
+    from jobs_service import Job, JobsService
+
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
+]
+
+
+def wait_option(help: str) -> typer.models.OptionInfo:
+    """Return `--wait`, for the annotation of a parameter.
+
+    Args:
+        help: what is done at the job's end.
+    """
+    option: typer.models.OptionInfo = typer.Option("--wait", help=f"Wait for its end{help}")
+    return option
+
+
+def wait_limit(wait: bool, timeout: str | None) -> float | None:
+    """Return the seconds of `--timeout`, None without it.
+
+    Raises:
+        typer.BadParameter: it is no duration, or there is nothing that it limits.
+    """
+    if timeout is not None and not wait:
+        raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
+    return None if timeout is None else values.duration(timeout, "--timeout")
+
+
+@asynccontextmanager
+async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon: str) -> AsyncIterator[None]:
+    """Let the block wait for the end of a job, and say what has become of the job if the block is stopped.
+
+    Args:
+        jobs: the service.
+        job: what is waited for.
+        seconds: as long as that at most; None for any time.
+        daemon: the command whose daemon runs such jobs: "serve --commands".
+
+    Raises:
+        AnswerIsNo: the time is over.
+    """
+    import asyncio
+
+    called = output.name(job.type, job.id)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        advice = await _advice(jobs, job, daemon)
+        raise exits.AnswerIsNo(f"{called} did not finish within {seconds:g} s{advice}") from None
+    except asyncio.CancelledError:
+        exits.say(f"interrupted; {called} is still there")
+        raise
+
+
+async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
+    """Return advice about a job that has not ended in time, as the last words of an error."""
+    from jobs_service.errors import JobNotFound
+
+    try:
+        status = output.status_text(await jobs.get(job.type, job.id))
+    except JobNotFound:
+        return ""
+    return f"; it is still ready: a daemon runs it that was started with `{daemon}`" if status == "ready" else ""

@@ -1,0 +1,73 @@
+"""Small attachments, which come and go inside of their documents: a request for each of them costs more than base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from jobs_service.replication.contract import Document
+
+_T = TypeVar("_T")
+
+MOST_INLINE: Final = 64 << 10
+"""Bytes of all attachments of a document up to which they are small."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallAttachments:
+    """The attachments of one revision, as a source has described them.
+
+    Attributes:
+        stubs: by name.
+        size: how many bytes they have as base64.
+    """
+
+    stubs: Mapping[str, Mapping[str, Any]]
+    size: int
+
+    def are_in(self, document: Document) -> bool:
+        """Return whether a document brings all of them, each with the bytes that its stub has told of."""
+        given = document.body.get("_attachments") or {}
+        return given.keys() == self.stubs.keys() and all(_is_whole(given[name], self.stubs[name]) for name in given)
+
+
+def small_attachments(document: Document) -> SmallAttachments | None:
+    """Return the attachments of a document that has come with stubs; None where they are large, or of unknown size."""
+    stubs = document.body.get("_attachments") or {}
+    if not isinstance(stubs, Mapping) or not all(isinstance(each, Mapping) for each in stubs.values()):
+        return None
+    lengths = [length for each in stubs.values() if each.get("stub") and type(length := each.get("length")) is int]
+    if len(lengths) < len(stubs) or sum(lengths) > MOST_INLINE:
+        return None
+    return SmallAttachments(stubs, sum((each + 2) // 3 * 4 for each in lengths))
+
+
+def portions(wanted: Iterable[tuple[_T, SmallAttachments]], most: int) -> Iterator[list[_T]]:
+    """Divide documents with attachments into lists whose attachments have no more than `most` bytes."""
+    some: list[_T] = []
+    used = 0
+    for each, attachments in wanted:
+        if some and used + attachments.size > most:
+            yield some
+            some, used = [], 0
+        some.append(each)
+        used += attachments.size
+    if some:
+        yield some
+
+
+def _is_whole(given: Any, stub: Mapping[str, Any]) -> bool:
+    if not isinstance(given, Mapping) or not isinstance(given.get("data"), str):
+        return False
+    try:
+        content = base64.b64decode(given["data"], validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    kind, _, digest = str(stub.get("digest", "")).partition("-")
+    if kind == "md5" and not stub.get("encoding"):  # else it is the digest of the compressed form
+        return digest == base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+    return bool(len(content) == stub["length"])

@@ -1,0 +1,211 @@
+"""Units of work within the limits of a store, and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from jobs_service import JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, run_data
+from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.creation import Spec
+from jobs_service.layer.entry import Entry
+from jobs_service.layer.key_parts import AFTER, pack_id
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY
+from jobs_service.layer.unit_of_work import UnitOfWork, run
+from jobs_service.model import UNSET
+from tests.layer.support import Layer, add, layer
+from tests.layer.units import Work, accept, adding, lock_of
+from tests.virtual_time import EPOCH, in_virtual_time
+
+# limits
+
+
+@in_virtual_time
+async def test_a_record_over_the_limit_names_job_size_and_limit() -> None:
+    async with layer() as found:
+        with pytest.raises(
+            JobTooLarge, match=r"job 't'/'a': its record takes 1000\d\d bytes; .* limit is 100000"
+        ) as caught:
+            await found.add("a", "x" * 100_000)
+        assert (caught.value.type, caught.value.id) == ("t", "a")
+        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []
+
+
+@in_virtual_time
+async def test_a_key_over_the_limit_names_job_size_and_limit() -> None:
+    async with layer() as found:
+        for id, priority in (("a" * 10_000, 0), ("a", "p" * 10_000), ("a" * 5000, "p" * 5000)):
+            with pytest.raises(
+                JobTooLarge, match=r"make a key of 10\d\d\d bytes; the store's limit is 10000"
+            ) as caught:
+                await found.add(id, priority=priority)
+            assert (caught.value.type, caught.value.id) == ("t", id)
+
+
+@in_virtual_time
+async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
+    async with layer() as found:
+        id = "a" * 4000
+        place = found.place(id)
+        priority = "p" * 5900
+        biggest = 100_000 - 4 - 24 - 16 - 10 - 2 * 5902 - 4 - run_data.HEAD_BYTES
+        await found.add(id, "x" * (biggest - 2), priority=priority)
+        lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
+        await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
+        await found.transact(lambda unit: creation.remove(unit, place, False))
+        await found.assert_sound()
+        await found.transact(lambda unit: running_jobs.release(unit, place, lock))
+        await found.assert_sound()
+        with pytest.raises(JobTooLarge):
+            await found.add("b" * 4000, "x" * (biggest - 1), priority=priority)
+
+
+@in_virtual_time
+async def test_a_type_that_is_missing_takes_no_job_and_nothing_is_written() -> None:
+    async with layer() as found:
+        found.keys = found.keyspace.of("other")
+        with pytest.raises(NoTypeTimeout):
+            await found.add("a")
+
+        async def made_here(unit: UnitOfWork) -> None:
+            await activity.set_type_timeout(unit, found.keys, 5.0)
+            await add(unit, found.place("a"))
+            await activity.clear_type_timeout(unit, found.keys)
+            with pytest.raises(NoTypeTimeout):
+                await add(unit, found.place("b"))
+
+        await found.transact(made_here)
+        assert len(await found.pairs(found.keys.data, found.keys.data + AFTER)) == 1
+
+
+@in_virtual_time
+async def test_as_many_jobs_are_taken_as_a_transaction_can_hold_and_never_none() -> None:
+    async with layer() as found:
+        for number in range(40):
+            await found.add(f"{number:02}", "x" * 90_000)
+
+        async def take(unit: UnitOfWork) -> int:
+            taken, more = await queue.accept(unit, found.keys, AcceptTerms(1000, None, None, 1, 100))
+            assert more
+            return len(taken)
+
+        assert 20 <= await found.transact(take) <= 30
+
+        async def fit(unit: UnitOfWork) -> int:
+            entry = Entry(found.keys, "a", pack_id("a"), None)
+            entry.record = Record(None, READY, b"s" * 12, b"\x14", None, None, False, None, b"x" * 3_000_000)
+            return len(unit.fitting([entry, entry]))
+
+        assert await found.transact(fit) == 1
+
+
+def removing(found: Layer, id: str) -> Work:
+    return lambda unit: creation.remove(unit, found.place(id), True)
+
+
+async def run_and_lose(found: Layer, work: Work) -> Any:
+    """Run work in a transaction that never commits, and return its result."""
+    transaction = found.store.begin()
+    try:
+        return await run(transaction, found.keyspace, found.sources, work)
+    finally:
+        transaction.end()
+
+
+# runs
+
+
+@pytest.mark.parametrize("how", ["add", "accept", "update", "finish", "release", "resubmit", "remove"])
+def test_a_run_that_did_not_commit_leaves_nothing_behind_and_the_next_one_does_it_all(how: str) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        async with layer() as found:
+            place = found.place("a")
+            if how != "add":
+                await found.add("a")
+            lock = b""
+            if how not in ("add", "accept", "remove"):
+                lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
+            work: Work = {
+                "add": adding(found, "a"),
+                "accept": lambda unit: accept(unit, found),
+                "update": lambda unit: running_jobs.update(unit, place, lock, b"1"),
+                "finish": lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED),
+                "release": lambda unit: running_jobs.release(unit, place, lock),
+                "resubmit": lambda unit: running_jobs.resubmit(unit, place, lock, Spec(UNSET, 3, UNSET)),
+                "remove": removing(found, "a"),
+            }[how]
+            before = await found.pairs()
+            await run_and_lose(found, work)
+            assert await found.pairs() == before
+            await found.transact(work)
+            assert await found.pairs() != before
+            await found.assert_sound()
+
+    scenario()
+
+
+@in_virtual_time
+async def test_a_run_takes_the_jobs_as_they_are_then_whatever_an_earlier_one_has_seen() -> None:
+    async with layer() as found:
+        await found.add("a")
+        await found.add("b")
+
+        def work(unit: UnitOfWork) -> Awaitable[Entry]:
+            return accept(unit, found)
+
+        assert (await run_and_lose(found, work)).id == "a"
+        await found.transact(removing(found, "a"))
+        assert (await found.transact(work)).id == "b"
+        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
+            await found.transact(removing(found, "a"))
+        await found.assert_sound()
+
+
+@in_virtual_time
+async def test_every_accept_draws_a_lock_that_nobody_has_had() -> None:
+    async with layer() as found:
+        await found.add("a")
+        locks = [lock_of(await run_and_lose(found, lambda unit: accept(unit, found))) for _ in range(3)]
+        locks.append(lock_of(await found.transact(lambda unit: accept(unit, found))))
+        assert len(set(locks)) == 4
+        assert {len(lock) for lock in locks} == {16}
+
+
+@in_virtual_time
+async def test_a_run_that_fails_writes_nothing() -> None:
+    async with layer() as found:
+        await found.add("a")
+        before = await found.pairs()
+
+        async def work(unit: UnitOfWork) -> None:
+            await add(unit, found.place("b"))
+            await creation.remove(unit, found.place("a"), False)
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            await found.transact(work)
+        assert await found.pairs() == before
+
+
+@in_virtual_time
+async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_by_force() -> None:
+    async with layer() as found:
+        place = found.place("a")
+
+        async def damage(transaction: Any) -> None:
+            transaction.set(found.keys.data + place[2], b"\x02damaged")
+
+        await found.store.transact(damage)
+        for work in (adding(found, "a"), lambda unit: creation.remove(unit, found.place("a"), False)):
+            with pytest.raises(StoreError, match="a job's record is damaged"):
+                await found.transact(work)
+        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == [
+            (found.keys.data + place[2], b"\x02damaged")
+        ]
+        await found.transact(removing(found, "a"))
+        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []

@@ -1,0 +1,80 @@
+"""Groups of exceptions that a handler raises."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobs_service import Discard, Retry, Snooze
+from tests.runner.support import TYPE, add, opened, running, story
+from tests.virtual_time import in_virtual_time
+
+DAY = 86_400.0
+
+
+async def raise_in_group(*errors: BaseException) -> None:
+    """Raise all of these in a task group."""
+
+    async def fail(error: BaseException) -> None:
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            raise error from None
+        raise error
+
+    async with asyncio.TaskGroup() as group:
+        for error in errors:
+            group.create_task(fail(error))
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected", "error"),
+    [
+        ([Discard("wrong address")], ["crashed", "finished"], ("Discard", "wrong address")),
+        ([Retry(7, "busy")], ["crashed", "started"], ("Retry", "busy")),
+        ([Snooze(7)], ["stopped", "started"], None),
+        ([ValueError("one")], ["crashed"], ("ValueError", "one")),
+        (
+            [ValueError("one"), KeyError("two")],
+            ["crashed"],
+            ("ExceptionGroup", "2 errors: ValueError: one; KeyError: 'two'"),
+        ),
+        ([ValueError("one"), Discard("wrong address")], ["crashed", "finished"], ("Discard", "wrong address")),
+        ([ValueError("one"), Retry(7)], ["crashed"], ("ValueError", "one")),
+        ([Retry(7, "busy"), Snooze(3)], ["crashed", "started"], ("Retry", "busy")),
+        ([ExceptionGroup("inner", [Discard("deep")])], ["crashed", "finished"], ("Discard", "deep")),
+    ],
+    ids=[
+        "a discard",
+        "a retry",
+        "a snooze",
+        "one error",
+        "two errors",
+        "an error and a discard",
+        "an error and a retry",
+        "a retry and a snooze",
+        "a group in a group",
+    ],
+)
+@in_virtual_time
+async def test_what_is_raised_inside_a_task_group_counts_as_if_it_were_raised_by_the_handler(
+    errors: list[BaseException], expected: list[str], error: tuple[str, str] | None
+) -> None:
+    runs = 0
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work() -> None:
+            nonlocal runs
+            runs += 1
+            if runs == 1:
+                await raise_in_group(*errors)
+            await asyncio.sleep(DAY)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await asyncio.sleep(10)
+            job = await jobs.get(TYPE, "a")
+            assert story(job) == ["added", "started", *expected]
+            assert error == (None if job.error is None else (job.error.type, job.error.message))

@@ -1,0 +1,123 @@
+"""Tickers beside pauses, jobs that go on, removed types and other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from jobs_service import InvalidSettings, JobsService, JobState
+from jobs_service.runner.schedule import MOST_MADE_UP
+from jobs_service.testing import World
+from tests.runner.ticking import FIRST, MINUTE, Noting, Observer, RunRecord, every_minute, in_a_world, serving, ticks
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("all", 3), ("skip", 1)])
+def test_ticks_of_a_paused_type_are_missed_until_it_is_resumed(missed: str, made_up: int, overlap: bool) -> None:
+    seen = RunRecord()
+
+    async def main(world: World) -> int:
+        async with Observer(world) as jobs:
+            await jobs.pause("minute")
+            world.start("p", serving(every_minute(seen, missed=missed, overlap=overlap)))
+            await asyncio.sleep(FIRST + 3 * MINUTE - 1)
+            assert seen.ran == []
+            waiting = await jobs.pending_count("minute")
+            await jobs.resume("minute")
+            await asyncio.sleep(0.4)
+        return waiting
+
+    assert in_a_world(main) == 0
+    # Of a schedule that is not older than a minute, "skip" takes the newest tick for punctual.
+    assert seen.ids == ticks(3)[-made_up:]
+
+
+def test_a_paused_cron_that_makes_up_for_all_does_not_flood() -> None:
+    async def main(world: World) -> int:
+        def register(jobs: JobsService) -> None:
+            jobs.every(1, type="second", missed="all", overlap=True, slots=0)(Noting(RunRecord()))
+
+        async with Observer(world) as jobs:
+            await jobs.pause("second")
+            world.start("p", serving(register))
+            await asyncio.sleep(1000)
+            assert await jobs.pending_count("second") == 0
+            await jobs.resume("second")
+            await asyncio.sleep(0.5)
+            return await jobs.pending_count("second")
+
+    assert in_a_world(main) == MOST_MADE_UP
+
+
+def slow_ticks(overlap: bool, missed: str = "once") -> list[tuple[str, float]]:
+    """Return when the jobs of a handler began that takes longer than from one tick to the next."""
+    started: list[tuple[str, float]] = []
+
+    def register(jobs: JobsService) -> None:
+        @jobs.every("1m", type="slow", overlap=overlap, missed=missed)
+        async def slow(job: Any) -> None:
+            started.append((str(job.id), asyncio.get_running_loop().time()))
+            await asyncio.sleep(90)
+
+    async def main(world: World) -> None:
+        world.start("p", serving(register))
+        await asyncio.sleep(FIRST + 3 * MINUTE + 5)
+
+    in_a_world(main)
+    return started
+
+
+def test_jobs_that_may_overlap_come_whatever_runs() -> None:
+    assert [id for id, _ in slow_ticks(overlap=True)] == ticks(4)
+
+
+def test_a_tick_whose_predecessor_still_runs_waits_for_its_end() -> None:
+    began = slow_ticks(overlap=False)
+    # The tick after the first is due after 60 s, and waits until 90; of those at 120 and 180 the newer one comes then.
+    assert [id for id, _ in began] == [ticks(4)[0], ticks(4)[1], ticks(4)[3]]
+    assert [round(at - began[0][1]) for _, at in began] == [0, 90, 180]
+
+
+def test_a_tick_whose_predecessor_still_runs_is_dropped_where_missed_ticks_are() -> None:
+    began = slow_ticks(overlap=False, missed="skip")
+    assert [id for id, _ in began][:2] == [ticks(4)[0], ticks(4)[1]]
+    assert all(later - before >= 90 for (_, before), (_, later) in itertools.pairwise(began))
+
+
+def test_a_job_that_waits_for_another_attempt_has_not_finished() -> None:
+    failed: list[str] = []
+
+    def register(jobs: JobsService) -> None:
+        @jobs.every(10, type="flaky", backoff=35, jitter=0, max_attempts=2)
+        async def flaky(job: Any) -> None:
+            failed.append(str(job.id))
+            raise ValueError("no")
+
+    async def main(world: World) -> None:
+        world.start("p", serving(register))
+        await asyncio.sleep(60)
+
+    in_a_world(main)
+    assert failed[0] == failed[1]
+    assert failed[2] > failed[1]
+
+
+def test_whether_jobs_overlap_is_yes_or_no() -> None:
+    with pytest.raises(InvalidSettings, match="overlap=1: allowed are True and False"):
+        JobsService("memory:").every(10, overlap=1)  # type: ignore[arg-type]
+
+
+def test_ticks_expire_as_their_handler_says() -> None:
+    async def main(world: World) -> list[tuple[str, JobState]]:
+        world.start("p", serving(every_minute(RunRecord(), keep=90)))
+        await asyncio.sleep(FIRST + 10 * MINUTE + 5)
+        async with Observer(world) as jobs:
+            return [(str(job.id), job.state) async for job in jobs.list("minute")]
+
+    left = in_a_world(main)
+    assert 2 <= len(left) <= 4
+    assert [id for id, _ in left] == ticks(11)[-len(left) :]
+    assert {state for _, state in left} == {JobState.FINISHED}

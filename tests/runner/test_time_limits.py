@@ -1,0 +1,92 @@
+"""Handlers that run longer than their time limit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobs_service import Outcome, RunningJob
+from jobs_service.model import HistoryKind, JobState
+from tests.runner.deaf_handlers import DAY, assert_others_go_on, ignoring_cancellation
+from tests.runner.support import TYPE, add, ended, moments, opened, running, story
+from tests.virtual_time import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_handler_that_runs_longer_than_its_time_limit_has_crashed() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, jitter=0, time_limit=50, max_attempts=2, slots=1, timeout=3600)
+        async def work(job: RunningJob) -> str:
+            if job.id == "other":
+                return "fine"
+            await asyncio.Event().wait()
+            return "never"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            await assert_others_go_on(jobs)
+            job = await ended(jobs, "a")
+            assert moments(job, HistoryKind.STARTED) == [0, 80]
+            assert moments(job, HistoryKind.CRASHED) == [50, 130]
+            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
+            assert job.error is not None
+            assert (job.error.type, "time limit of 50 s" in job.error.message) == ("TimeoutError", True)
+
+
+@in_virtual_time
+async def test_a_handler_that_ignores_its_time_limit_uses_up_its_attempts_as_well() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, jitter=0, time_limit=50, grace=10, max_attempts=2, timeout=3600)
+        async def work(job: RunningJob) -> None:
+            await ignoring_cancellation(500)
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert moments(job, HistoryKind.CRASHED) == [60, 150]
+            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
+            assert job.error is not None
+            assert job.error.type == "TimeoutError"
+            await asyncio.sleep(500)
+
+
+@in_virtual_time
+async def test_a_handler_that_is_done_in_time_never_hears_of_its_time_limit() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50)
+        async def work(job: RunningJob) -> str:
+            await asyncio.sleep(49.9)
+            return "fine"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            assert (await ended(jobs, "a")).result == "fine"
+            await asyncio.sleep(100)
+
+
+@in_virtual_time
+async def test_a_time_limit_does_not_turn_a_stop_or_a_cancellation_into_a_crash() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50, grace=30, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            try:
+                await asyncio.sleep(DAY)
+            finally:
+                await asyncio.sleep(20)  # a checkpoint, in the midst of which the time limit comes
+                saved.append(job.id)
+
+        saved: list[object] = []
+        async with running(jobs):
+            await add(jobs, "canceled", "stopped")
+            await asyncio.sleep(40)
+            await jobs.remove(TYPE, "canceled")
+            jobs.configure(TYPE, slots=0)
+            job = await ended(jobs, "canceled")
+            assert (job.outcome, story(job)) == (Outcome.CANCELED, ["added", "started", "canceled"])
+            await asyncio.sleep(1)
+            job = await jobs.get(TYPE, "stopped")
+            assert (job.state, story(job)) == (JobState.PENDING, ["added", "started", "stopped"])
+            assert sorted(map(str, saved)) == ["canceled", "stopped"]

@@ -1,0 +1,215 @@
+"""Transaction functions that run twice, with others at work between the two runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs_service import Removal, RunningJob, WorkerConflict
+from tests.service.rerunning import FINISHED, PENDING, Unsure, every_fate
+from tests.service.support import J1, T1, accepted, drained, finished, listed, new_jobs, running
+from tests.unsure import Fate
+
+
+async def test_a_rerun_add_recognises_its_job_that_somebody_has_accepted(unsure: Unsure) -> None:
+    workers: list[RunningJob] = []
+
+    async def accept() -> None:
+        workers.append(await accepted(unsure.others))
+
+    job = await unsure.next("unanswered", accept).add(T1, J1, "data")
+    assert (job.id, job.resubmit) == (J1, False)
+    assert (await workers[0].finish()).state is FINISHED
+
+
+async def test_a_rerun_add_recognises_its_job_that_somebody_has_finished(unsure: Unsure) -> None:
+    async def run() -> None:
+        await (await accepted(unsure.others)).finish()
+
+    await unsure.next("unanswered", run).add(T1, J1, "data")
+    assert await drained(unsure.jobs) == []
+
+
+@pytest.mark.parametrize("ran", ["accepted", "finished"])
+async def test_a_rerun_resubmit_does_not_make_a_job_run_twice(unsure: Unsure, ran: str) -> None:
+    await finished(unsure.jobs)
+    workers: list[RunningJob] = []
+
+    async def run() -> None:
+        workers.append(await accepted(unsure.others))
+        if ran == "finished":
+            await workers[0].finish()
+
+    await unsure.next("unanswered", run).resubmit(T1, J1)
+    if ran == "accepted":
+        assert (await workers[0].finish()).state is FINISHED
+    assert await drained(unsure.jobs) == []
+
+
+@pytest.mark.parametrize("ran", ["accepted", "finished"])
+async def test_a_rerun_add_with_resubmit_does_not_make_a_job_run_twice(unsure: Unsure, ran: str) -> None:
+    await finished(unsure.jobs)
+    workers: list[RunningJob] = []
+
+    async def run() -> None:
+        workers.append(await accepted(unsure.others))
+        if ran == "finished":
+            await workers[0].finish()
+
+    await unsure.next("unanswered", run).add(T1, J1, "new", if_exists="resubmit")
+    if ran == "accepted":
+        assert (await workers[0].finish()).state is FINISHED
+    assert await drained(unsure.jobs) == []
+
+
+async def test_an_unanswered_accept_whose_job_was_taken_from_it_meanwhile_gives_a_worker_that_is_told_so(
+    unsure: Unsure,
+) -> None:
+    await unsure.jobs.add(T1, J1)
+    workers: list[RunningJob] = []
+
+    async def lose_and_accept() -> None:
+        # What the activity monitor and another worker do to a job that falls silent, in the words of its creator.
+        await unsure.others.remove(T1, J1, force=True)
+        await unsure.others.add(T1, J1)
+        workers.append(await accepted(unsure.others))
+
+    stale = await unsure.next("unanswered", lose_and_accept).accept(T1, timeout=0)
+    assert stale is not None
+    for attempt in (stale.update, stale.finish, stale.release, stale.resubmit):
+        with pytest.raises(WorkerConflict):
+            await attempt()
+    assert (await workers[0].finish()).state is FINISHED
+
+
+async def test_a_lost_accept_does_not_take_a_job_that_another_has_accepted_meanwhile(unsure: Unsure) -> None:
+    await unsure.jobs.add(T1, J1)
+    workers: list[RunningJob] = []
+
+    async def accept() -> None:
+        workers.append(await accepted(unsure.others))
+
+    assert await unsure.next("lost", accept).accept(T1, timeout=0) is None
+    assert (await workers[0].finish()).state is FINISHED
+
+
+@every_fate
+async def test_an_accept_whose_job_is_removed_meanwhile_takes_no_other_job_unless_it_was_lost(
+    unsure: Unsure, fate: Fate
+) -> None:
+    await unsure.jobs.add_many(T1, new_jobs("a", "b"))
+
+    async def remove() -> None:
+        await unsure.others.remove(T1, "a", force=True)
+
+    job = await unsure.next(fate, remove).accept(T1, timeout=0)
+    assert job is not None
+    if fate == "lost":
+        assert job.id == "b"
+        assert await unsure.jobs.active_ids(T1) == ["b"]
+    else:
+        with pytest.raises(WorkerConflict):
+            await job.finish()
+        assert await unsure.jobs.active_ids(T1) == []
+        assert await drained(unsure.jobs) == ["b"]
+
+
+@pytest.mark.parametrize("then", ["pending", "running"])
+async def test_a_rerun_finish_is_a_success_when_the_job_was_resubmitted_meanwhile(unsure: Unsure, then: str) -> None:
+    worker = await running(unsure.jobs)
+    others: list[RunningJob] = []
+
+    async def resubmit() -> None:
+        await unsure.others.resubmit(T1, J1)
+        if then == "running":
+            others.append(await accepted(unsure.others))
+
+    unsure.next("unanswered", resubmit)
+    await worker.finish("result")
+    if then == "running":
+        assert (await others[0].finish()).data == "result"
+    else:
+        assert await drained(unsure.jobs) == [J1]
+
+
+async def test_a_rerun_release_is_a_success_when_another_worker_has_accepted_the_job(unsure: Unsure) -> None:
+    worker = await running(unsure.jobs)
+    others: list[RunningJob] = []
+
+    async def accept() -> None:
+        others.append(await accepted(unsure.others))
+
+    unsure.next("unanswered", accept)
+    await worker.release()
+    assert (await others[0].finish()).state is FINISHED
+
+
+async def test_a_lost_finish_meets_a_conflict_when_the_job_was_taken_meanwhile(unsure: Unsure) -> None:
+    worker = await running(unsure.jobs)
+    others: list[RunningJob] = []
+
+    async def take() -> None:
+        await unsure.others.remove(T1, J1, force=True)
+        await unsure.others.add(T1, J1)
+        others.append(await accepted(unsure.others))
+
+    unsure.next("lost", take)
+    with pytest.raises(WorkerConflict):
+        await worker.finish("result")
+    assert (await others[0].finish("other")).data == "other"
+
+
+async def test_a_rerun_remove_does_not_remove_a_job_added_meanwhile(unsure: Unsure) -> None:
+    await unsure.jobs.add(T1, J1, "old")
+
+    async def add() -> None:
+        await unsure.others.add(T1, J1, "new")
+
+    assert await unsure.next("unanswered", add).remove(T1, J1) is Removal.REMOVED
+    assert (await unsure.jobs.get(T1, J1)).data == "new"
+
+
+@pytest.mark.parametrize("if_exists", ["error", "resubmit", "ignore"])
+async def test_an_unanswered_add_whose_job_was_run_and_removed_meanwhile_is_not_done_again(
+    unsure: Unsure, if_exists: Any
+) -> None:
+    async def run_and_remove() -> None:
+        await (await accepted(unsure.others)).finish()
+        await unsure.others.remove(T1, J1)
+
+    job = await unsure.next("unanswered", run_and_remove).add(T1, J1, "data", if_exists=if_exists)
+    assert (job.state, job.data) == (PENDING, "data")
+    assert await listed(unsure.jobs) == []
+
+
+@pytest.mark.parametrize("if_exists", ["error", "resubmit", "ignore"])
+async def test_an_unanswered_add_whose_job_was_run_and_resubmitted_meanwhile_is_a_success_and_changes_nothing(
+    unsure: Unsure, if_exists: Any
+) -> None:
+    async def run_and_resubmit() -> None:
+        await (await accepted(unsure.others)).finish()
+        await unsure.others.resubmit(T1, J1, data="theirs", priority=5)
+
+    job = await unsure.next("unanswered", run_and_resubmit).add(T1, J1, "mine", if_exists=if_exists)
+    assert (job.state, job.data, job.priority) == (PENDING, "mine", 0)
+    now = await unsure.jobs.get(T1, J1)
+    assert (now.data, now.priority) == ("theirs", 5)
+    assert await drained(unsure.jobs) == [J1]
+
+
+@pytest.mark.parametrize("how", ["update", "finish", "resubmit", "release"])
+async def test_what_a_worker_did_without_an_answer_is_a_success_though_the_job_was_removed_and_made_anew_meanwhile(
+    unsure: Unsure, how: str
+) -> None:
+    worker = await running(unsure.jobs)
+
+    async def remove_and_add() -> None:
+        await unsure.others.remove(T1, J1, force=True)
+        await unsure.others.add(T1, J1, "new")
+
+    unsure.next("unanswered", remove_and_add)
+    assert (await getattr(worker, how)()).id == J1
+    job = await unsure.jobs.get(T1, J1)
+    assert (job.state, job.data, job.resubmit) == (PENDING, "new", False)
+    assert await drained(unsure.jobs) == [J1]

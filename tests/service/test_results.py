@@ -1,0 +1,248 @@
+"""Results of jobs, their progress, and figures about them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jobs_service import (
+    InvalidJob,
+    JobError,
+    JobFailed,
+    JobNotFound,
+    JobsError,
+    JobsService,
+    JobState,
+    JobTransaction,
+    Outcome,
+    RunningJob,
+)
+from jobs_service.layer import running_jobs
+from jobs_service.layer.keyspace import place_of
+from jobs_service.layer.running_jobs import RunReport
+from tests.service.enqueuing import CAT, picture
+from tests.service.support import FAR_AWAY, J1, PATIENCE, T1, T2, accepted, contents, listed, new_jobs, running
+
+# result
+
+
+async def test_a_result_that_is_there_comes_at_once(jobs: JobsService) -> None:
+    worker = await running(jobs)
+    await worker.finish(result={"width": 640})
+    assert await jobs.result(T1, J1, timeout=PATIENCE) == {"width": 640}
+
+
+async def test_a_result_is_waited_for_and_progress_does_not_end_the_wait(jobs: JobsService) -> None:
+    worker = await running(jobs)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(jobs.result(T1, J1, timeout=PATIENCE))
+        await worker.progress(1, 2)
+        await worker.update("more")
+        await worker.finish(result=[7])
+    assert waiting.result() == [7]
+
+
+async def test_a_job_without_a_result_has_none(jobs: JobsService) -> None:
+    await (await running(jobs)).finish()
+    assert await jobs.result(T1, J1) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CANCELED])
+async def test_a_job_that_did_not_succeed_is_an_error_with_what_is_stored(jobs: JobsService, outcome: Outcome) -> None:
+    error = JobError("ValueError", "no\nsuch picture", "Traceback ...")
+    await (await running(jobs)).finish(outcome=outcome, error=error)
+    with pytest.raises(JobFailed) as caught:
+        await jobs.result(T1, J1)
+    failed = caught.value
+    assert (failed.type, failed.id, failed.outcome, failed.error) == (T1, J1, outcome.value, error)
+    assert str(failed) == f"job 't1'/'j1' ended as {outcome.value}: ValueError: no such picture"
+
+
+async def test_a_job_that_failed_without_a_word_is_an_error_without_one(jobs: JobsService) -> None:
+    await (await running(jobs)).finish(outcome=Outcome.FAILED)
+    with pytest.raises(JobFailed, match=r"\Ajob 't1'/'j1' ended as failed\Z") as caught:
+        await jobs.result(T1, J1)
+    assert caught.value.error is None
+
+
+async def test_a_job_that_is_missing_or_removed_meanwhile_has_no_result(jobs: JobsService) -> None:
+    with pytest.raises(JobNotFound):
+        await jobs.result(T1, J1)
+    await jobs.add(T1, J1)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(_error(jobs.result(T1, J1, timeout=PATIENCE)))
+        async with jobs.subscribe(T1, J1) as events:
+            await anext(events)
+            await jobs.remove(T1, J1)
+            async for _ in events:
+                pass
+    error = waiting.result()
+    assert isinstance(error, JobNotFound)
+    assert (str(error), error.type, error.id) == ("job 't1'/'j1' was removed", T1, J1)
+
+
+async def _error(work: Any) -> BaseException | None:
+    try:
+        await work
+    except JobsError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+async def test_a_result_that_does_not_come_in_time_is_a_timeout(jobs: JobsService, timeout: float) -> None:
+    await jobs.add(T1, J1)
+    with pytest.raises(TimeoutError):
+        await jobs.result(T1, J1, timeout=timeout)
+
+
+async def test_a_job_that_was_resubmitted_while_it_ran_gives_the_result_of_its_last_run(jobs: JobsService) -> None:
+    worker = await running(jobs)
+    await worker.resubmit()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(jobs.result(T1, J1, timeout=PATIENCE))
+        await worker.finish(result="first")
+        await (await accepted(jobs)).finish(result="second")
+    assert waiting.result() == "second"
+
+
+@pytest.mark.parametrize("timeout", [-1, "1", True])
+async def test_a_time_to_wait_that_cannot_be_is_refused(jobs: JobsService, timeout: Any) -> None:
+    with pytest.raises(JobsError, match="allowed are None and numbers of seconds from 0 up"):
+        await jobs.result(T1, J1, timeout=timeout)
+
+
+async def test_waiting_for_a_result_needs_the_supervisor_tree(quiet: JobsService) -> None:
+    with pytest.raises(JobsError, match="without supervise=False"):
+        await quiet.result(T1, J1)
+
+
+async def test_a_job_enqueued_for_a_new_type_gives_its_result_at_once(jobs: JobsService) -> None:
+    job = await jobs.enqueue(picture, CAT)
+    async with asyncio.timeout(PATIENCE / 3), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(jobs.result(job.type, job.id))
+        await (await accepted(jobs, "picture")).finish(result=1)
+    assert waiting.result() == 1
+
+
+async def test_a_type_counts_as_one_that_was_enqueued_for_only_when_that_was_committed(quiet: JobsService) -> None:
+    """The first job may have made the type, whose timeout is looked at then: not before, and not never."""
+    runs = 0
+
+    async def work(tx: JobTransaction) -> None:
+        await tx.enqueue(picture, CAT)
+        await tx.enqueue_many(picture, [CAT])
+        if runs == 1:
+            await tx.clear_type_timeout("picture")
+        assert "picture" not in quiet._tree._enqueued
+        if runs == 0:
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await quiet.transact(work)
+    assert "picture" not in quiet._tree._enqueued
+    runs = 1
+    await quiet.transact(work)
+    assert "picture" not in quiet._tree._enqueued
+    await quiet.set_type_timeout("picture", 60)
+    await quiet.enqueue(picture, CAT)
+    assert "picture" in quiet._tree._enqueued
+    with pytest.raises(LookupError):
+        await quiet.transact(refuse_to_clear)
+    assert "picture" in quiet._tree._enqueued
+
+
+async def refuse_to_clear(tx: JobTransaction) -> None:
+    await tx.clear_type_timeout("picture")
+    raise LookupError
+
+
+# Progress
+
+
+async def test_events_carry_progress_result_and_error(jobs: JobsService) -> None:
+    worker = await running(jobs)
+    told = []
+    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
+        await anext(events)
+        await worker.progress(3, 10, "resizing")
+        event = await anext(events)
+        told.append((event.state, event.progress and (event.progress.done, event.progress.message)))
+        await worker.finish(result=7, error=JobError("E", "but"))
+        event = [event async for event in events][-1]
+        told.append((event.state, (event.result, event.error and event.error.type)))  # type: ignore[arg-type]
+    assert told == [(JobState.RUNNING, (3, "resizing")), (JobState.FINISHED, (7, "E"))]
+
+
+async def test_progress_of_a_canceled_or_lost_job_says_so(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    await quiet.remove(T1, J1)
+    with pytest.raises(JobsError, match="was canceled: finish it now"):
+        await worker.progress(1)
+    await quiet.remove(T1, J1, force=True)
+    with pytest.raises(JobsError, match="is no longer this worker's"):
+        await worker.progress(1)
+
+
+# finish_with
+
+
+async def test_effects_and_finish_take_place_together_or_not_at_all(quiet: JobsService) -> None:
+    worker = await running(quiet)
+
+    async def effects(tx: JobTransaction) -> dict[str, int]:
+        tx.kv[b"own/effect"] = b"1"
+        await tx.add(T2, "next", if_exists="ignore")
+        return {"done": 1}
+
+    job = await worker.finish_with(effects)
+    assert (job.state, job.result, job.outcome) == (JobState.FINISHED, {"done": 1}, Outcome.SUCCEEDED)
+    assert [each.id for each in await listed(quiet, T2)] == ["next"]
+    before = await contents(quiet)
+    with pytest.raises(JobsError, match="no longer this worker's"):
+        await worker.finish_with(effects)
+    assert await contents(quiet) == before
+
+
+async def test_what_an_operation_on_another_job_returns_is_no_result(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    job = await worker.finish_with(lambda tx: tx.add(T2, "next"))
+    assert (job.state, job.result) == (JobState.FINISHED, None)
+    assert (await quiet.get(T2, "next")).state is JobState.PENDING
+
+
+async def crash(jobs: JobsService, job: RunningJob, run_at: float) -> None:
+    """Have a run fail, as the runner does."""
+    place = place_of(jobs._context.keyspace.of(job.type), job.id)
+    await jobs._context.transact(lambda unit: running_jobs.crash(unit, place, job.lock, RunReport(reason="no"), run_at))
+
+
+# stats
+
+
+async def test_stats_count_the_jobs_of_each_type_by_state(quiet: JobsService) -> None:
+    await quiet.add_many(T1, new_jobs("a", "b", "c", "d"))
+    first, _, third = await quiet.accept_many(T1, 3, timeout=0)
+    await first.finish()
+    await crash(quiet, third, FAR_AWAY)
+    await quiet.add(T1, "later", run_at=FAR_AWAY)
+    await quiet.add(T2, "only")
+    stats = await quiet.stats()
+    assert {type: {state: each[state] for state in each if "average" not in state} for type, each in stats.items()} == {
+        T1: {"pending": 1, "scheduled": 1, "running": 1, "crashed": 1, "finished": 1},
+        T2: {"pending": 1, "scheduled": 0, "running": 0, "crashed": 0, "finished": 0},
+    }
+    assert [*await quiet.stats(T2)] == [T2]
+    assert all(value >= 0 for each in stats.values() for value in each.values())
+    assert await quiet.stats("nosuch") == {}
+    summaries = (await quiet.stats(T1, jobs=2))[T1]["jobs"]
+    assert [(each["id"], each["state"], each["attempts"]) for each in summaries] == [
+        ("b", "running", 1),
+        ("c", "crashed", 1),
+    ]
+    assert [event["kind"] for event in summaries[1]["history"]] == ["crashed", "started", "added"]
+    assert summaries[1]["error_count"] == 1
+    with pytest.raises(InvalidJob, match="limit"):
+        await quiet.stats(jobs=-1)

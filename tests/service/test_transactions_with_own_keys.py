@@ -1,0 +1,151 @@
+"""Transactions over jobs and keys of the application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from jobs_service import Job, JobExists, JobsService, JobState, JobTransaction
+from tests.service.support import J1, J2, T1, contents, drained, listed, own_keys, running
+
+PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
+
+
+async def test_own_keys_and_jobs_are_written_together(quiet: JobsService) -> None:
+    async def place_order(tx: JobTransaction) -> Job:
+        tx.kv[b"own/orders/42"] = b"ordered"
+        return await tx.add(T1, "receipt-42", {"order": 42})
+
+    job = await quiet.transact(place_order)
+    assert (job.id, job.state) == ("receipt-42", PENDING)
+    assert await own_keys(quiet) == {b"own/orders/42": b"ordered"}
+    assert (await quiet.get(T1, "receipt-42")).data == {"order": 42}
+
+
+async def test_nothing_is_written_when_the_function_raises(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    before = await contents(quiet)
+
+    class Refused(Exception):
+        pass
+
+    async def function(tx: JobTransaction) -> None:
+        tx.kv[b"own/a"] = b"1"
+        await tx.add(T1, J2)
+        await tx.finish(worker)
+        raise Refused("for a reason")
+
+    with pytest.raises(Refused, match="for a reason"):
+        await quiet.transact(function)
+    assert await own_keys(quiet) == {}
+    assert await contents(quiet) == before
+
+
+async def test_nothing_is_written_when_an_operation_raises(quiet: JobsService) -> None:
+    await quiet.add(T1, J1)
+    before = await contents(quiet)
+
+    async def function(tx: JobTransaction) -> None:
+        tx.kv[b"own/a"] = b"1"
+        await tx.add(T1, J2)
+        await tx.add(T1, J1)
+
+    with pytest.raises(JobExists):
+        await quiet.transact(function)
+    assert await own_keys(quiet) == {}
+    assert await contents(quiet) == before
+
+
+async def test_a_lambda_makes_a_transaction_of_one_operation(quiet: JobsService) -> None:
+    worker = await running(quiet)
+    job = await quiet.transact(lambda tx: tx.finish(worker, "result"))
+    assert (job.state, job.data) == (FINISHED, "result")
+
+
+async def test_own_keys_are_read_and_written_in_the_stores_vocabulary(quiet: JobsService) -> None:
+    async def write(tx: JobTransaction) -> None:
+        tx.kv.set(b"own/a", b"1")
+        tx.kv[b"own/b"] = b"2"
+        tx.kv.set(b"own/c", b"3")
+        tx.kv.set(b"own/d/1", b"4")
+        tx.kv.set(b"own/d/2", b"5")
+        tx.kv.clear(b"own/a")
+        del tx.kv[b"own/b"]
+        tx.kv.clear_range(b"own/d/", b"own/d0")
+        tx.kv.add(b"own/count", (5).to_bytes(8, "little"))
+        assert await tx.kv.get(b"own/c") == b"3"
+        assert await tx.kv.get(b"own/a") is None
+
+    async def read(tx: JobTransaction) -> None:
+        tx.kv.add(b"own/count", (2).to_bytes(8, "little"))
+        tx.kv.add_read_conflict_key(b"own/c")
+        tx.kv.add_read_conflict_range(b"own/", b"own0")
+        assert await tx.kv.get_many([b"own/c", b"own/a"]) == [b"3", None]
+        assert await tx.kv.snapshot.get(b"own/c") == b"3"
+        seven = (7).to_bytes(8, "little")
+        assert await tx.kv.get_range(b"own/", b"own0") == [(b"own/c", b"3"), (b"own/count", seven)]
+        assert await tx.kv.get_range(b"own/", b"own0", limit=1, reverse=True) == [(b"own/count", seven)]
+        assert await tx.kv.snapshot.get_range(b"own/", b"own0", limit=1) == [(b"own/c", b"3")]
+
+    await quiet.transact(write)
+    await quiet.transact(read)
+
+
+async def test_versionstamped_keys_grow_in_commit_order(quiet: JobsService) -> None:
+    def log(entry: bytes) -> Callable[[JobTransaction], Coroutine[Any, Any, None]]:
+        async def function(tx: JobTransaction) -> None:
+            key = b"own/log/"
+            offset = len(key).to_bytes(4, "little")
+            tx.kv.set_versionstamped_key(key + bytes(10) + offset, entry)
+            await tx.add(T1, entry)
+
+        return function
+
+    entries = [b"third", b"first", b"second"]
+    for entry in entries:
+        await quiet.transact(log(entry))
+    logged = await own_keys(quiet)
+    assert [logged[key] for key in sorted(logged)] == entries
+    assert all(len(key) == len(b"own/log/") + 10 for key in logged)
+    assert await drained(quiet) == entries
+
+
+async def test_a_versionstamped_value_is_the_stamp_of_the_job_written_beside_it(quiet: JobsService) -> None:
+    async def function(tx: JobTransaction) -> None:
+        tx.kv.set_versionstamped_value(b"own/stamp", bytes(10) + (0).to_bytes(4, "little"))
+        await tx.add(T1, J1)
+
+    await quiet.transact(function)
+    stamp = (await own_keys(quiet))[b"own/stamp"]
+    seq = (await quiet.get(T1, J1)).seq
+    assert seq is not None
+    assert len(seq) == 12
+    assert seq[:10] == stamp
+
+
+async def test_a_watch_on_an_own_key_fires_when_it_changes(quiet: JobsService) -> None:
+    async def look(tx: JobTransaction) -> Any:
+        return tx.kv.watch(b"own/watched")
+
+    async def write(tx: JobTransaction) -> None:
+        tx.kv[b"own/watched"] = b"changed"
+        await tx.add(T1, J1)
+
+    watch = await quiet.transact(look)
+    assert not watch.fired
+    await quiet.transact(write)
+    await watch.wait()
+
+
+async def test_concurrent_transactions_on_own_keys_lose_no_update(quiet: JobsService) -> None:
+    async def increment(tx: JobTransaction) -> None:
+        value = int(await tx.kv.get(b"own/count") or b"0")
+        tx.kv[b"own/count"] = b"%d" % (value + 1)
+        await tx.add(T1, f"job {value}")
+
+    await asyncio.gather(*(quiet.transact(increment) for _ in range(30)))
+    assert await own_keys(quiet) == {b"own/count": b"30"}
+    assert len(await listed(quiet, T1)) == 30

@@ -1,0 +1,264 @@
+"""Leaving a service: what was begun has ended, and no thread and no file is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import (
+    JobNotFound,
+    JobsError,
+    JobsService,
+    JobState,
+    JobTransaction,
+    NewJob,
+    ServiceClosed,
+    Settings,
+    SupervisorFailed,
+)
+from tests.service.support import J1, T1, T2, eventually, kill, listed, node, state, waits
+from tests.stores import StoreKind
+
+
+@pytest.fixture(autouse=True)
+def no_store_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the environment of whoever runs the tests out of them."""
+    monkeypatch.delenv("JOBS_SERVICE_STORE", raising=False)
+
+
+# leaving
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_leaving_stops_every_task_thread_and_file(address: str) -> None:
+    tasks = asyncio.all_tasks()
+    async with JobsService(address) as jobs:
+        await jobs.set_type_timeout(T1, 10)
+        await jobs.add(T1, J1)
+        assert await jobs.accept(T1) is not None
+        async with jobs.subscribe(T1, J1) as events:
+            await anext(events)
+        assert asyncio.all_tasks() > tasks
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_leaving_by_an_error_passes_it_on_and_stops_everything(address: str) -> None:
+    tasks = asyncio.all_tasks()
+    jobs = JobsService(address)
+    with pytest.raises(LookupError, match="the application's own"):
+        async with jobs:
+            raise LookupError("the application's own")
+    assert not jobs.store.is_open
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_leaving_by_cancellation_stops_everything(address: str) -> None:
+    tasks = asyncio.all_tasks()
+    jobs = JobsService(address)
+    entered = asyncio.Event()
+
+    async def use() -> None:
+        async with jobs:
+            await jobs.set_type_timeout(T1, 10)
+            entered.set()
+            await jobs.accept(T1)
+
+    task = asyncio.create_task(use())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not jobs.store.is_open
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancellation_at_any_moment_of_entering_and_leaving_leaves_nothing_behind(
+    address: str, steps: int
+) -> None:
+    tasks = asyncio.all_tasks()
+    jobs = JobsService(address)
+
+    async def use() -> None:
+        async with jobs:
+            pass
+
+    task = asyncio.create_task(use())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert not task.cancelled() or not is_open(jobs)
+    assert not is_open(jobs)
+    assert asyncio.all_tasks() == tasks
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+@pytest.mark.parametrize("own_store", [True, False])
+async def test_leaving_refuses_what_other_tasks_begin_meanwhile_and_ends_what_they_have_begun(
+    address: str, own_store: bool
+) -> None:
+    answered: list[str] = []
+    refusals: list[JobsError] = []
+
+    async def add_on_and_on(jobs: JobsService, name: str) -> None:
+        for number in count():
+            await jobs.add(T1, f"{name} {number}")
+            answered.append(f"{name} {number}")
+
+    async def add_all(jobs: JobsService) -> None:
+        await jobs.add_many(T1, (NewJob(f"many {number}") for number in count()))
+
+    async def wait_for_a_job(jobs: JobsService) -> None:
+        await jobs.accept(T2)
+
+    async def refused(work: Coroutine[Any, Any, None]) -> None:
+        with pytest.raises(JobsError) as caught:
+            await work
+        refusals.append(caught.value)
+
+    async with asyncio.timeout(30), AsyncExitStack() as stack, asyncio.TaskGroup() as others:
+        keeper = JobsService(address, supervise=False)
+        if not own_store:
+            await stack.enter_async_context(keeper)
+        async with JobsService(address if own_store else keeper.store) as jobs:
+            await jobs.set_type_timeout(T1, 10)
+            await jobs.set_type_timeout(T2, 10)
+            for name in ("a", "b", "c"):
+                others.create_task(refused(add_on_and_on(jobs, name)))
+            others.create_task(refused(add_all(jobs)))
+            for _ in range(3):
+                others.create_task(refused(wait_for_a_job(jobs)))
+            await waits(jobs, 3)
+
+            async def all_have_begun(jobs: JobsService = jobs) -> bool:
+                begun = {str(job.id).split()[0] for job in await listed(jobs, T1)}
+                return begun == {"a", "b", "c", "many"} and bool(answered)
+
+            await eventually(all_have_begun)
+    assert len(refusals) == 7
+    assert {*map(type, refusals)} == {ServiceClosed}
+    if address != "memory:":
+        async with JobsService(address, supervise=False) as jobs:
+            for id in answered:
+                assert (await jobs.get(T1, id)).id == id
+
+
+def is_open(jobs: JobsService) -> bool:
+    """Whether the service's store is open; it may have none when it was never entered."""
+    try:
+        return jobs.store.is_open
+    except JobsError:
+        return False
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_leaving_in_a_canceled_scope_of_anyio_stops_everything(address: str) -> None:
+    jobs = JobsService(address)
+    with anyio.CancelScope() as scope:
+        async with jobs:
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert not jobs.store.is_open
+
+
+async def test_leaving_lets_running_transactions_end(jobs: JobsService) -> None:
+    async def write(tx: JobTransaction) -> None:
+        for number in range(200):
+            await tx.add(T1, str(number))
+
+    async with JobsService(jobs.store) as leaving:
+        writing = asyncio.create_task(leaving.transact(write))
+        await asyncio.sleep(0)
+    await writing
+    assert len(await listed(jobs, T1)) == 200
+
+
+async def test_an_accept_that_waits_while_the_service_leaves_ends_with_an_error(address: str) -> None:
+    async with JobsService(address) as jobs:
+        await jobs.set_type_timeout(T1, 10)
+        waiting = asyncio.create_task(jobs.accept(T1))
+        await waits(jobs)
+    with pytest.raises(JobsError):
+        await waiting
+
+
+async def test_a_type_server_that_keeps_dying_fails_the_service_and_says_why(address: str) -> None:
+    settings = Settings(max_restarts=1, restart_period=60)
+
+    async def use() -> None:
+        async with JobsService(address, settings=settings) as jobs:
+            for restarts in range(2):
+
+                async def server_runs(restarts: int = restarts) -> bool:
+                    server = node(jobs, "type server")
+                    return (server["restarts"], server["state"]) == (restarts, "running")
+
+                await eventually(server_runs)
+                kill("type server")
+            await asyncio.Event().wait()
+
+    with pytest.raises(SupervisorFailed) as caught:
+        await use()
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+@pytest.fixture
+async def from_a_fixture(address: str) -> AsyncIterator[JobsService]:
+    """A service entered in one task and left in another, as pytest-asyncio does it."""
+    entered_in = asyncio.current_task()
+    async with JobsService(address) as service:
+        await service.set_type_timeout(T1, 10)
+        yield service
+    assert asyncio.current_task() is not entered_in
+    assert not service.store.is_open
+
+
+# fixtures
+
+
+async def test_a_service_can_be_entered_in_one_task_and_left_in_another(from_a_fixture: JobsService) -> None:
+    await from_a_fixture.add(T1, J1)
+    async with from_a_fixture.subscribe(T1, J1) as events:
+        assert (await anext(events)).state is JobState.PENDING
+        await from_a_fixture.remove(T1, J1)
+        assert (await anext(events)).state is JobState.REMOVED
+    with pytest.raises(JobNotFound):
+        await from_a_fixture.get(T1, J1)
+
+
+def test_a_service_can_be_used_on_one_loop_after_the_other(store_kind: StoreKind, address: str) -> None:
+    async def use() -> None:
+        async with JobsService(address) as jobs:
+            await jobs.set_type_timeout(T1, 10)
+            await jobs.add(T1, J1, if_exists="ignore")
+            assert await state(jobs) is JobState.PENDING
+
+    for _ in range(2):
+        asyncio.run(use())
+
+
+async def test_logs_name_the_embedded_store_by_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with capture_logs() as logged:
+        async with JobsService("lmdb:data", supervise=False) as jobs:
+            assert jobs.store.address == "lmdb:data"
+    named = {entry["event"]: entry["store"] for entry in logged if "store" in entry}
+    assert named == dict.fromkeys(["service_opened", "service_closed"], f"lmdb:{tmp_path / 'data'}")
