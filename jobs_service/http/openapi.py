@@ -66,7 +66,7 @@ def _schemas(endpoints: list[Endpoint]) -> tuple[_Schemas, dict[str, Any]]:
 def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     """Return the operation of one endpoint."""
     found: dict[str, Any] = {
-        "operationId": endpoint.handle.__name__,  # type: ignore[attr-defined]
+        "operationId": endpoint.handle.__name__,
         "summary": endpoint.summary,
         "tags": [_tag(endpoint.path)],
         "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint)],
@@ -90,7 +90,8 @@ def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         found[str(status)] = {"description": endpoint.summary, **({"content": content} if content else {})}
     for media, what in endpoint.media.items():
         ok = found.setdefault("200", {"description": endpoint.summary})
-        ok.setdefault("content", {})[media] = {"schema": {"type": "string", "description": what}}
+        kind = "object" if media == "application/json" else "string"
+        ok.setdefault("content", {})[media] = {"schema": {"type": kind, "description": what}}
     problem = {MEDIA_TYPE: {"schema": schemas[forms.ProblemForm, "serialization"]}}
     found["default"] = {"description": "A problem (RFC 9457)", "content": problem}
     return found
