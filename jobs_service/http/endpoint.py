@@ -75,7 +75,7 @@ class Call:
         who: asks.
         client: the address that it comes from.
         is_secure: whether its way here is encrypted.
-        type, id: as the path has them.
+        names: types and ids in the path, by what they are.
         query, body: checked; what the endpoint says.
         raw: the body as it came.
     """
@@ -86,7 +86,7 @@ class Call:
         self.who = who
         self.client = client
         self.is_secure = is_secure
-        self._names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {}
         self.query: Any = None
         self.body: Any = None
         self.raw = b""
@@ -104,18 +104,18 @@ class Call:
     @property
     def type(self) -> JobType:
         """The type in the path."""
-        found: JobType = self._names["type"]
+        found: JobType = self.names["type"]
         return found
 
     @property
     def id(self) -> JobId:
         """The id in the path."""
-        found: JobId = self._names["id"]
+        found: JobId = self.names["id"]
         return found
 
     def named(self, names: Mapping[str, Any]) -> None:
         """Set the names in the path."""
-        self._names = dict(names)
+        self.names = dict(names)
 
     def check_may_run(self, type: JobType) -> None:
         """Check that the caller may have jobs of a type run: commands are for admins with a token, if they are at all.

@@ -94,7 +94,7 @@ class TypesForm(BaseModel):
 class QueueForm(BaseModel):
     """Where a queue stands."""
 
-    id: Name
+    id: Name | None
     ready_since: str | float | None
     next_scheduled: str | float | None
     paused: bool

@@ -125,7 +125,7 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
         cookie = _cookie(line)
         if cookie is not None and (who := await state.tokens.of_session(cookie)) is not None:
             return who
-    if state.options.is_open and not await state.tokens.known():
+    if state.options.is_open and not await state.tokens.known() and not state.tokens.were_there:
         return Identity("", Role.ADMIN)
     return None
 

@@ -179,9 +179,10 @@ class _Protocol(HttpToolsProtocol):
         if self._in_head and self._patience is None:
             self._patience = self.loop.call_later(self.limits.head_time, self._too_slow)
         self._head_before = self._head
+        self._has_ended = False
         super().data_received(data)
         # What is no complete header yet was not counted.
-        if self._in_head:
+        if self._in_head and not self._has_ended:
             self._head = max(self._head, self._head_before + len(data))
             self._check_head()
 
@@ -218,7 +219,7 @@ class _Protocol(HttpToolsProtocol):
         """Take the end of a body."""
         if not self._is_refused:
             super().on_message_complete()
-        self._in_head = True
+        self._in_head = self._has_ended = True
         self._head = 0
 
     def pause_writing(self) -> None:

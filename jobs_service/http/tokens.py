@@ -78,11 +78,15 @@ class Tokens:
     Args:
         service: of the store.
         revoked: called with the names of tokens that hold no longer, or not as they did.
+
+    Attributes:
+        were_there: whether there was a token since this was made: who takes the last one away opens nothing by that.
     """
 
     def __init__(self, service: JobsService, revoked: Callable[[set[str]], object]) -> None:
         self._service = service
         self._revoked = revoked
+        self.were_there = False
         self._rows: Mapping[str, TokenRow] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._read = asyncio.Event()
@@ -102,12 +106,12 @@ class Tokens:
 
     async def of_token(self, token: str) -> Identity | None:
         """Return who has a token; the time that this takes tells nothing about those there are."""
-        rows = await self.known()
-        offered = hash_of(token[:_LONGEST_TOKEN])
-        found: Identity | None = None
-        for row in rows.values():
-            if hmac.compare_digest(row.hash.encode(), offered.encode()):
-                found = _identity(row)
+        offered = hash_of(token[:_LONGEST_TOKEN]).encode()
+        found = _with_hash(await self.known(), offered)
+        if found is None:
+            # It may have been added a moment ago.
+            self._set(await self._service._remote.tokens())
+            found = _with_hash(await self.known(), offered)
         return found
 
     async def of_session(self, cookie: str) -> Identity | None:
@@ -140,6 +144,7 @@ class Tokens:
 
     def _set(self, rows: list[TokenRow]) -> None:
         before, self._rows = self._rows, {row.name: row for row in rows if row.role in TOKEN_ROLES}
+        self.were_there = self.were_there or bool(rows)
         if before:
             gone = {name for name, row in before.items() if self._rows.get(name) != row}
             if gone:
@@ -164,6 +169,14 @@ class Tokens:
             finally:
                 watch.cancel()
             await asyncio.sleep(_HOLDOFF)
+
+
+def _with_hash(rows: Mapping[str, TokenRow], offered: bytes) -> Identity | None:
+    found: Identity | None = None
+    for row in rows.values():
+        if hmac.compare_digest(row.hash.encode(), offered):
+            found = _identity(row)
+    return found
 
 
 def _identity(row: TokenRow, session: bool = False) -> Identity:

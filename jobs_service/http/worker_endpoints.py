@@ -44,17 +44,17 @@ class _Accepting(Response):
         call, form = self._call, self._call.body
         state = call.state
         timeout = min(form.timeout, state.options.limits.poll_time)
-        work = call.remote.accept(
-            call.type,
-            form.limit,
-            max_priority=form.max_priority,
-            due_by=form.due_by,
-            timeout=timeout,
-            spread=form.spread,
-            worker=form.worker or call.who.name or f"http {call.client}",
-        )
         with state.polls.one():
             async with Presence(call.request) as presence:
+                work = call.remote.accept(
+                    call.type,
+                    form.limit,
+                    max_priority=form.max_priority,
+                    due_by=form.due_by,
+                    timeout=timeout,
+                    spread=form.spread,
+                    worker=form.worker or call.who.name or f"http {call.client}",
+                )
                 try:
                     found: list[RunningJob] = await presence.unless_gone(work, state.closing, _give_back) or []
                 except Gone:

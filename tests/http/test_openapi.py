@@ -1,0 +1,82 @@
+"""The interface answers as its OpenAPI document says, whatever is asked: no 500, and every answer matches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from jobs_service import JobsService, __version__
+from jobs_service.http.endpoint import ENDPOINTS
+from jobs_service.http.limits import Limits
+from jobs_service.http.openapi import document
+from jobs_service.http.state import Options
+from tests.http.support import running
+
+LONG = ("/v1/events", "/v1/types/{type}/events", "/v1/types/{type}/jobs/{id}/events")
+SCHEMA = schemathesis.openapi.from_dict(document(ENDPOINTS, __version__)).exclude(path=list(LONG))
+
+
+class Running:
+    """A service over HTTP on a loop and a thread of its own, because schemathesis waits for its answers."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        assert self._ready.wait(60)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        options = Options(is_open=True, limits=Limits(poll_time=0.01))
+        async with JobsService("memory:") as jobs, running(jobs, options) as self.url:
+            await jobs.set_type_timeout("0", 30)
+            await jobs.add("0", "0")
+            self._ready.set()
+            await self._stop.wait()
+
+    def stop(self) -> None:
+        """End it."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    found = Running()
+    yield found.url
+    found.stop()
+
+
+@SCHEMA.parametrize()
+@settings(
+    max_examples=5,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    database=None,
+)
+def test_every_address_answers_as_documented(case: Case[Any], served: str) -> None:
+    case.call_and_validate(
+        base_url=served,
+        checks=[
+            not_a_server_error,
+            content_type_conformance,
+            response_schema_conformance,
+            status_code_conformance,
+        ],
+    )

@@ -1,0 +1,260 @@
+"""Who may do what over HTTP, from where."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from jobs_service import InvalidSettings, JobsService
+from jobs_service.http.endpoint import ENDPOINTS
+from jobs_service.http.roles import Role
+from jobs_service.http.state import Options
+from jobs_service.http.tokens import add_token
+from jobs_service.runner.commands import COMMAND_TYPE
+from tests.http.support import BASE, events, listening, problem, served
+
+OPEN = Options(is_open=True)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_without_tokens_everybody_on_loopback_may_do_everything_but_run_commands() -> None:
+    async with served() as (jobs, client):
+        assert (await client.put("/v1/types/email", json={"timeout": 30})).status_code == 200
+        await jobs.set_type_timeout(COMMAND_TYPE, 30)
+        path = f"/v1/types/{COMMAND_TYPE!s}"
+        problem(await client.post(f"{path}/jobs", json={"data": {}}), 403, "commands-forbidden")
+        problem(await client.post(f"{path}/accept"), 403, "commands-forbidden")
+        problem(await client.post(f"{path}/jobs/a/resubmit"), 403, "commands-forbidden")
+        problem(await client.post(f"{path}/bulk", json={"action": "resubmit"}), 403, "commands-forbidden")
+    async with served(options=replace(OPEN, commands=True)) as (jobs, client):
+        problem(await client.post(f"{path}/jobs", json={"data": {}}), 403, "commands-forbidden")
+        await jobs.set_type_timeout(COMMAND_TYPE, 30)
+        admin = bearer(await add_token(jobs, "admin", "admin"))
+        writer = bearer(await add_token(jobs, "writer", "write"))
+        problem(await client.post(f"{path}/jobs", json={"data": {}}, headers=writer), 403, "commands-forbidden")
+        assert (await client.post(f"{path}/jobs", json={"data": {}}, headers=admin)).status_code == 201
+
+
+async def test_elsewhere_nobody_may_do_anything_without_a_token() -> None:
+    async with served(options=Options()) as (_, client):
+        for each in ENDPOINTS:
+            path = each.path.replace("{type}", "email").replace("{id}", "a")
+            response = await client.request(each.method, path)
+            if each.role is not Role.NOBODY:
+                problem(response, 401, "unauthorized")
+                assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_each_role_may_do_what_it_may() -> None:
+    async with served() as (jobs, client):
+        tokens = {role: await add_token(jobs, role.label, role.label) for role in list(Role)[1:]}
+        problem(await client.get("/v1/types"), 401, "unauthorized")
+        problem(await client.get("/v1/types", headers=bearer("jst_nonsense")), 401, "unauthorized")
+        problem(await client.get("/v1/types", headers={"Authorization": "Basic eDp5"}), 401, "unauthorized")
+        for each in ENDPOINTS:
+            path = each.path.replace("{type}", "email").replace("{id}", "a")
+            for role, token in tokens.items():
+                if role < each.role:
+                    refused = problem(await client.request(each.method, path, headers=bearer(token)), 403, "forbidden")
+                    assert each.role.label in refused["detail"]
+        needed = {(each.method, each.path): each.role for each in ENDPOINTS}
+        assert needed["DELETE", "/v1/types/{type}"] is Role.ADMIN
+        assert needed["POST", "/v1/types/{type}/jobs"] is Role.WRITE
+        assert needed["POST", "/v1/types/{type}/accept"] is Role.WORK
+        worker = bearer(tokens[Role.WORK])
+        problem(await client.post("/v1/types/email/jobs/a/resubmit", headers=worker), 403, "forbidden")
+
+
+async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cookies() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        token = await add_token(jobs, "ada", "read")
+        assert [row.hash for row in await jobs._remote.tokens()] == [hashlib.sha256(token.encode()).hexdigest()]
+        login = await client.post("/login", data={"token": token})
+        assert login.status_code == 303
+        cookie = login.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert token not in cookie
+        assert (await client.get("/v1/types")).status_code == 200  # by the cookie
+        path = "/v1/types/email/jobs/a/events"
+        async with client.stream("GET", path) as response, aclosing(events(response)) as told:
+            assert (await anext(told))[2]["state"] == "pending"
+            await jobs._remote.remove_token("ada")
+            assert [kind async for kind, _, _ in told] == []
+        assert (await add_token(jobs, "other", "read")).startswith("jst_")
+        problem(await client.get("/v1/types"), 401, "unauthorized")
+        client.cookies.clear()
+        problem(await client.get("/v1/types", headers=bearer(token)), 401, "unauthorized")
+        problem(await client.post("/login", data={"token": token}), 401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cookie: cookie.replace("ada:", "bob:"),
+        lambda cookie: cookie[:-1] + ("A" if cookie[-1] != "A" else "B"),
+        lambda cookie: ":".join([cookie.split(":")[0], "99999999999", cookie.split(":")[2]]),
+        lambda cookie: "ada",
+        lambda cookie: "ada:1:" + cookie.split(":")[2],
+    ],
+)
+async def test_a_cookie_that_was_changed_is_none(change: Any) -> None:
+    async with served() as (jobs, client):
+        token = await add_token(jobs, "ada", "read")
+        await add_token(jobs, "bob", "admin")
+        login = await client.post("/login", data={"token": token})
+        name, _, cookie = login.headers["set-cookie"].partition(";")[0].partition("=")
+        client.cookies.clear()
+        headers = {"Cookie": f"{name}={change(cookie.strip(chr(34)))}"}
+        problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8700", "127.0.0.1.evil.example", "localhost.evil", ""])
+async def test_a_name_that_was_made_to_lead_here_is_refused(host: str) -> None:
+    async with served() as (_, client):
+        problem(await client.get("/v1/types", headers={"Host": host}), 403, "host-not-allowed")
+        problem(await client.get("/livez", headers={"Host": host}), 403, "host-not-allowed")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1:1", "[::1]:8700", "LOCALHOST:8700", "jobs.example", "jobs.example:443"]
+)
+async def test_hosts_of_this_server_are_known(host: str) -> None:
+    async with served(options=replace(OPEN, allowed_hosts=("jobs.example",))) as (_, client):
+        assert (await client.get("/v1/types", headers={"Host": host})).status_code == 200
+
+
+FOREIGN = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:8701"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+async def test_no_page_of_others_changes_anything(headers: dict[str, str]) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for each in ENDPOINTS:
+            if each.method != "GET":
+                path = each.path.replace("{type}", "email").replace("{id}", "a")
+                problem(await client.request(each.method, path, headers=headers, json={}), 403, "cross-site")
+        assert await jobs.get_type_timeout("email") == 30
+        assert await jobs.pending_count("email") == 0
+
+
+async def test_pages_of_this_server_and_links_from_others_may() -> None:
+    async with served() as (_, client):
+        own = {"Origin": BASE, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+        assert (await client.put("/v1/types/email", json={"timeout": 30}, headers=own)).status_code == 200
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        assert (await client.get("/docs", headers=link)).status_code == 200
+        problem(await client.get("/docs", headers={**link, "Sec-Fetch-Dest": "iframe"}), 403, "cross-site")
+
+
+async def test_a_form_of_another_site_is_no_json() -> None:
+    async with served() as (_, client):
+        headers = {"Content-Type": "text/plain"}
+        body = b'{"timeout": 5}'
+        problem(await client.put("/v1/types/email", content=body, headers=headers), 415, "unsupported-media-type")
+
+
+async def test_a_server_that_only_reads_refuses_every_change() -> None:
+    async with served(options=replace(OPEN, read_only=True)) as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for each in ENDPOINTS:
+            path = each.path.replace("{type}", "email").replace("{id}", "a")
+            if each.changes:
+                problem(await client.request(each.method, path, json={}), 403, "read-only")
+        assert {each.path for each in ENDPOINTS if each.method != "GET" and not each.changes} == {
+            "/v1/events",
+            "/login",
+            "/logout",
+        }
+        assert (await client.get("/v1/types")).status_code == 200
+
+
+async def test_who_changed_what_is_written_down(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with served(options=replace(OPEN, audit_log=str(file))) as (jobs, client):
+        token = bearer(await add_token(jobs, "ada", "write"))
+        await client.put("/v1/types/email", json={"timeout": 30}, headers=token)
+        await client.post("/v1/types/email/jobs", json={"jobs": [{"id": "a"}, {"id": "b"}]}, headers=token)
+        await client.get("/v1/types/email", headers=token)
+        await client.post("/v1/types/email/bulk", json={"action": "remove"}, headers=token)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["who"], row["action"], row["type"], row["jobs"]) for row in rows] == [
+        ("ada", "set_type", "email", 0),
+        ("ada", "add", "email", 2),
+        ("ada", "bulk_remove", "email", 2),
+    ]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_forwarded_headers_are_believed_of_named_proxies_alone(tmp_path: Path) -> None:
+    forwarded = {"X-Forwarded-For": "10.1.1.1, 203.0.113.9", "X-Forwarded-Proto": "https"}
+    for proxies, address, secure in (((), "127.0.0.1", False), (("127.0.0.1",), "203.0.113.9", True)):
+        file = tmp_path / str(len(proxies))
+        options = replace(OPEN, audit_log=str(file), proxies=proxies)
+        async with served(options=options) as (jobs, client):
+            token = await add_token(jobs, "ada", "write")
+            await client.put("/v1/types/email", json={"timeout": 1}, headers={**forwarded, **bearer(token)})
+            login = await client.post("/login", data={"token": token}, headers=forwarded)
+            assert ("Secure" in login.headers["set-cookie"]) is secure
+        assert json.loads(file.read_text())["address"] == address
+
+
+async def test_mounted_it_has_the_hosts_authentication_and_works_below_any_path() -> None:
+    async with JobsService("memory:") as jobs:
+
+        async def authenticate(scope: Any) -> Any:
+            found = dict(scope["headers"]).get(b"x-user", b"").decode()
+            return {"ada": ("ada", "write"), "bob": "read"}.get(found)
+
+        own = jobs.asgi(allowed_hosts=["example.org"], authenticate=authenticate)
+        app = Starlette(routes=[Mount("/in/jobs", own)])
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://example.org/in/jobs/") as client:
+            ada, bob = {"X-User": "ada"}, {"X-User": "bob"}
+            made = await client.put("v1/types/a%2Fb", json={"timeout": 30}, headers=ada)
+            assert made.json()["type"] == "a/b"
+            problem(await client.put("v1/types/x", json={"timeout": 30}, headers=bob), 403, "forbidden")
+            problem(await client.get("v1/types"), 401, "unauthorized")
+            document = (await client.get("openapi.json")).json()
+            assert document["servers"] == [{"url": "/in/jobs"}]
+            logout = await client.post("logout")
+            assert "Path=/in/jobs/" in logout.headers["set-cookie"]
+
+
+async def test_options_that_there_are_not_are_refused() -> None:
+    with pytest.raises(InvalidSettings, match="did you mean read_only"):
+        JobsService("memory:").asgi(readonly=True)
+
+
+async def test_a_token_that_others_have_added_holds_at_once(tmp_path: Path) -> None:
+    async with served(f"lmdb:{tmp_path}") as (jobs, client), JobsService(jobs.store, supervise=False) as other:
+        assert (await client.get("/v1/types")).status_code == 200
+        token = await add_token(other, "ada", "read")
+        async with asyncio.timeout(20):
+            while (await client.get("/v1/types")).status_code == 200:
+                continue
+        assert (await client.get("/v1/types", headers=bearer(token))).status_code == 200

@@ -1,0 +1,196 @@
+"""What comes over a socket: slow, broken, half-closed, too large; a problem or a closed connection each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs_service import JobsService
+from jobs_service.http.limits import Limits
+from jobs_service.http.state import Options
+from tests.http.support import listening, problem, running
+
+HASTY = Options(is_open=True, limits=Limits(head_time=0.1, body_time=0.1, body=2000, poll_time=20))
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/types/email/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@dataclass
+class Socket:
+    """One connection, byte by byte."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def rest(self) -> bytes:
+        """Return all that comes until the other side closes."""
+        async with asyncio.timeout(20):
+            try:
+                return await self.reader.read()
+            except ConnectionResetError:
+                return b""
+
+    async def answer(self) -> tuple[int, Any]:
+        """Return status and JSON of the next answer."""
+        async with asyncio.timeout(20):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            size = next(int(line.partition(":")[2]) for line in head.splitlines() if line.startswith("content-length"))
+            return int(head.split()[1]), json.loads(await self.reader.readexactly(size))
+
+
+@asynccontextmanager
+async def connected(options: Options = HASTY) -> AsyncIterator[tuple[JobsService, Socket]]:
+    """Yield an open service, and a connection to its server."""
+    async with JobsService("memory:") as jobs, running(jobs, options) as url:
+        await jobs.set_type_timeout("email", 30)
+        async with _socket(url) as socket:
+            yield jobs, socket
+
+
+@asynccontextmanager
+async def _socket(url: str) -> AsyncIterator[Socket]:
+    parsed = httpx.URL(url)
+    reader, writer = await asyncio.open_connection(parsed.host, parsed.port)
+    try:
+        yield Socket(reader, writer)
+    finally:
+        writer.close()
+
+
+async def test_who_says_nothing_is_cut_off() -> None:
+    async with connected() as (_, socket):
+        assert await socket.rest() == b""
+
+
+async def test_headers_that_do_not_come_are_not_waited_for() -> None:
+    async with connected() as (_, socket):
+        await socket.send(GET)
+        status, found = await socket.answer()
+        assert (status, found["type"]) == (408, "/problems/too-slow")
+        assert await socket.rest() == b""
+
+
+@pytest.mark.parametrize("parts", [[b"X: " + b"a" * 40_000 + b"\r\n\r\n"], [b"X: " + b"a" * 20_000, b"a" * 20_000]])
+async def test_headers_that_are_too_large_are_refused(parts: list[bytes]) -> None:
+    async with connected() as (_, socket):
+        await socket.send(GET)
+        for part in parts:
+            await socket.send(part)
+        status, found = await socket.answer()
+        assert (status, found["type"]) == (431, "/problems/headers-too-large")
+        assert await socket.rest() == b""
+
+
+async def test_what_is_not_http_is_refused() -> None:
+    async with connected() as (_, socket):
+        await socket.send(b"\x16\x03\x01 nonsense\r\n\r\n")
+        status, found = await socket.answer()
+        assert (status, found["type"]) == (400, "/problems/bad-request")
+        assert await socket.rest() == b""
+
+
+async def test_two_hosts_or_none_are_refused() -> None:
+    async with connected() as (_, socket):
+        await socket.send(GET + b"Host: evil.example\r\n\r\n")
+        assert (await socket.answer())[0] == 400
+        await socket.send(b"GET /livez HTTP/1.1\r\n\r\n")
+        assert (await socket.answer())[0] == 400
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_and_adds_nothing() -> None:
+    async with connected() as (jobs, socket):
+        await socket.send(POST + b'Content-Length: 10\r\n\r\n{"id"')
+        status, found = await socket.answer()
+        assert (status, found["type"]) == (408, "/problems/too-slow")
+        assert await socket.rest() == b""
+        assert await jobs.pending_count("email") == 0
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 3000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nbb8\r\n"])
+async def test_a_body_that_is_too_large_is_refused(head: bytes) -> None:
+    async with connected() as (_, socket):
+        await socket.send(POST + head + b"[" * 3000)
+        status, found = await socket.answer()
+        assert (status, found["type"]) == (413, "/problems/body-too-large")
+        assert await socket.rest() == b""
+
+
+async def test_a_connection_that_is_closed_in_a_body_adds_nothing() -> None:
+    async with connected() as (jobs, socket):
+        await socket.send(POST + b'Content-Length: 100\r\n\r\n{"id": "a"}')
+        socket.writer.close()
+        await socket.writer.wait_closed()
+        async with jobs.subscribe("email", "a") as events:
+            with pytest.raises(Exception, match="no job"):
+                await anext(events)
+
+
+async def test_requests_one_behind_the_other_are_answered_in_their_order() -> None:
+    async with connected() as (_, socket):
+        body = b'{"id": "%d"}'
+        every = b"".join(POST + b"Content-Length: 11\r\n\r\n" + body % number for number in range(3))
+        await socket.send(every)
+        assert [(await socket.answer())[1]["id"] for _ in range(3)] == ["0", "1", "2"]
+
+
+async def test_what_a_worker_that_has_gone_would_have_got_is_given_back() -> None:
+    async with connected() as (jobs, socket):
+        accept = b"POST /v1/types/email/accept HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        await socket.send(accept + b'Content-Length: 15\r\n\r\n{"timeout": 20}')
+        # Its request is there before the one that is answered.
+        assert (await jobs.queue_state("email")).id is None
+        socket.writer.close()
+        await socket.writer.wait_closed()
+        await jobs.add("email", "a")
+        job = await jobs.accept("email", timeout=10)
+        assert job is not None
+        assert job.id == "a"
+
+
+async def test_a_worker_that_half_closes_its_connection_takes_nothing() -> None:
+    async with connected() as (jobs, socket):
+        accept = b"POST /v1/types/email/accept HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        await socket.send(accept + b'Content-Length: 15\r\n\r\n{"timeout": 20}')
+        socket.writer.write_eof()
+        assert await socket.rest() == b""
+        await jobs.add("email", "a")
+        assert await jobs.accept("email", timeout=10) is not None
+
+
+async def test_a_worker_that_waits_gets_a_job_and_others_find_no_place() -> None:
+    options = Options(is_open=True, limits=Limits(polls=1))
+    async with listening(options=options) as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        waiting = asyncio.create_task(client.post("/v1/types/email/accept", json={"timeout": 20}))
+        await client.get("/livez")
+        refused = await client.post("/v1/types/email/accept", json={"timeout": 20})
+        problem(refused, 503, "busy")
+        assert refused.headers["retry-after"] == "1"
+        await jobs.add("email", "a")
+        assert (await waiting).json()["jobs"][0]["id"] == "a"
+
+
+async def test_lines_are_answered_while_more_are_sent() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        url = httpx.URL(str(client.base_url))
+        async with _socket(str(url)) as socket:
+            head = b"POST /v1/types/email/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+            await socket.send(head + b"Content-Type: application/x-ndjson\r\n\r\n")
+            await socket.send(b'10\r\n{"id": "first"}\n\r\n')
+            first = await socket.reader.readuntil(b"}\n\r\n")
+            assert b'"id":"first"' in first
+            await socket.send(b'11\r\n{"id": "second"}\n\r\n0\r\n\r\n')
+            assert b'"id":"second"' in await socket.reader.readuntil(b"0\r\n\r\n")
+        assert await jobs.pending_count("email") == 2
