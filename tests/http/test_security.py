@@ -100,7 +100,7 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
         problem(await client.get("/v1/types"), 401, "unauthorized")
         client.cookies.clear()
         problem(await client.get("/v1/types", headers=bearer(token)), 401, "unauthorized")
-        problem(await client.post("/login", data={"token": token}), 401, "unauthorized")
+        assert (await client.post("/login", data={"token": token})).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,7 @@ async def test_a_server_that_only_reads_refuses_every_change() -> None:
             path = each.path.replace("{type}", "email").replace("{id}", "a")
             if each.changes:
                 problem(await client.request(each.method, path, json={}), 403, "read-only")
-        assert {each.path for each in ENDPOINTS if each.method != "GET" and not each.changes} == {
-            "/v1/events",
-            "/login",
-            "/logout",
-        }
+        assert {each.path for each in ENDPOINTS if each.method != "GET" and not each.changes} == {"/v1/events"}
         assert (await client.get("/v1/types")).status_code == 200
 
 
