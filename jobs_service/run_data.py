@@ -49,6 +49,7 @@ _MOST_CRASHES: Final = 15
 _HEAD = struct.Struct(">BHBHd")
 _EVENT = struct.Struct(">BdB")
 _LENGTH = struct.Struct(">I")
+_TIME = struct.Struct(">d")
 _MOST_DETAIL: Final = 255
 _MOST_OF_A_MESSAGE: Final = 200
 _MOST_ATTEMPTS: Final = 0xFFFF
@@ -64,6 +65,8 @@ _ENDS_ROW: Final = frozenset({HistoryKind.ADDED, HistoryKind.STOPPED, HistoryKin
 _CRASHED: Final = HistoryKind.CRASHED
 _KINDS: Final = tuple(HistoryKind)
 """The kinds by their packed number, which is their index here."""
+_CRASHED_CODE: Final = _KINDS.index(HistoryKind.CRASHED)
+STARTED_CODE: Final = _KINDS.index(HistoryKind.STARTED)
 
 
 # Changing the packed form
@@ -183,6 +186,22 @@ def expires_at(run_data: bytes) -> float | None:
     """Return when the job expires, seconds since the epoch; None for never."""
     expires = _head(run_data)[4]
     return None if expires != expires else expires
+
+
+def has_events(run_data: bytes) -> bool:
+    """Whether there is a newest event: its kind and time are the 9 bytes behind the head."""
+    return len(run_data) >= HEAD_BYTES + _EVENT.size and run_data[3] > 0
+
+
+def time_of(event: bytes) -> float:
+    """Return the time of an event, seconds since the epoch, given the 9 bytes of its kind and time."""
+    at: float = _TIME.unpack_from(event, 1)[0]
+    return at
+
+
+def crashed_last(run_data: bytes) -> bool:
+    """Whether the newest event is that a run has crashed."""
+    return len(run_data) > HEAD_BYTES and run_data[HEAD_BYTES] == _CRASHED_CODE and run_data[3] > 0
 
 
 def size_of_history(run_data: bytes) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import fdb.tuple
 from jobs_service.store import Store, Transaction
 from jobs_service.store.base import STAMP_BYTES, CommitStamp, KeyValue
 from tests import reader
-from tests.reader import Record, Row, Undocumented
+from tests.reader import Counts, Record, Row, Undocumented
 
 _STAMP_CODE = b"\x33"
 _DATA = 1
@@ -57,7 +58,9 @@ async def check_store(store: Store, *, now: float | None = None, damaged: Jobs =
     return complaints_about(prefix, newest, time.time() if now is None else now, pairs, damaged)
 
 
-def complaints_about(prefix: bytes, newest: bytes, now: float, pairs: list[KeyValue], damaged: Jobs = ()) -> list[str]:
+def complaints_about(
+    prefix: bytes, newest: bytes, now: float, pairs: list[KeyValue], damaged: Jobs = (), *, counted: bool = True
+) -> list[str]:
     """Return what is wrong with these keys and values, which are all that begin with the prefix.
 
     Args:
@@ -66,8 +69,10 @@ def complaints_about(prefix: bytes, newest: bytes, now: float, pairs: list[KeyVa
         now: seconds since the epoch, as for `check_store`.
         pairs: in key order, in one state.
         damaged: as for `check_store`.
+        counted: whether the counts are to be right: not where damaged records were never counted.
     """
-    return _Check(prefix, newest, now, {(packed(type), packed(id)) for type, id in damaged}).complaints(pairs)
+    check = _Check(prefix, newest, now, {(packed(type), packed(id)) for type, id in damaged})
+    return [*check.complaints(pairs), *(check.counted() if counted else ())]
 
 
 async def assert_sound(store: Store, *, now: float | None = None, damaged: Jobs = ()) -> None:
@@ -101,6 +106,8 @@ class _Check:
         self._awake: set[bytes] = set()
         self._asleep: dict[bytes, float] = {}
         self._alarms: set[tuple[bytes, float]] = set()
+        self._counts: dict[bytes, Counts] = {}
+        self._totals: dict[tuple[str, bytes], Counter[str]] = {}
         self._checks: dict[str, Callable[[Row], Iterable[str]]] = {
             "DATA": self._data,
             "READY": self._ready,
@@ -116,6 +123,10 @@ class _Check:
             "FOLLOWED": self._of_the_past,
             "CHANGES": self._of_the_past,
             "SET_ASIDE": self._set_aside_row,
+            "COUNTS": self._counts_row,
+            "MINUTES": self._interval_row,
+            "HOURS": self._interval_row,
+            "FAILED": self._ready,
         }
 
     def complaints(self, pairs: list[KeyValue]) -> list[str]:
@@ -159,10 +170,12 @@ class _Check:
             name, value = ("READY", type, record.priority, _STAMP_CODE + record.seq, id), record.run_at
         elif record.state == "scheduled":
             name, value = ("SCHEDULED", type, record.run_at, id), record.priority
-        elif record.notes.expires is not None:
-            name, value = ("EXPIRING", type, record.notes.expires, id), None
         else:
-            return
+            if record.outcome == "failed" and record.is_counted:
+                self._expected["FAILED", type, _STAMP_CODE + record.seq] = (id, job)
+            if record.notes.expires is None:
+                return
+            name, value = ("EXPIRING", type, record.notes.expires, id), None
         self._expected[name] = (value, job)
 
     def _told(self, record: Record) -> Iterator[str]:
@@ -220,7 +233,45 @@ class _Check:
         self._set_aside.add((row.packed[0], row.packed[1]))
         return ()
 
+    def _counts_row(self, row: Row) -> Iterable[str]:
+        if not row.names:
+            return ()
+        self._counts[row.packed[0]] = row.value
+        return self._within(row.value)
+
+    def _interval_row(self, row: Row) -> Iterable[str]:
+        self._totals.setdefault((row.family, row.packed[0]), Counter()).update(row.value.totals)
+        return self._within(row.value)
+
+    @staticmethod
+    def _within(counts: Counts) -> Iterator[str]:
+        """No more times than runs that began, and that ended."""
+        totals = counts.totals
+        ended = sum(totals[name] for name in ("succeeded", "failed", "canceled", "crashed", "lost", "released"))
+        if sum(counts.waited) > totals["started"] or sum(counts.ran) > ended:
+            yield f"more times than runs: {counts}"
+
     # Keys that belong together
+
+    def counted(self) -> Iterator[str]:
+        """The counts are those of the jobs; nothing happened in a minute that was not counted."""
+        states: dict[bytes, Counter[str]] = {}
+        for (type, _), record in self._records.items():
+            if record.is_counted:
+                states.setdefault(type, Counter())[_lane_of(record)] += 1
+        # A damaged record counts as what it was before.
+        damaged = Counter(type for type, _ in self._damaged)
+        for type in states.keys() | self._counts.keys():
+            wanted = states.get(type, Counter())
+            counts = self._counts.get(type)
+            found = Counter({} if counts is None else counts.states)
+            off = sum(abs(found[lane] - wanted[lane]) for lane in found.keys() | wanted.keys())
+            if off > damaged[type]:
+                yield f"the counts of type {reader.elements(type)[0][0]!r} are {+found}, its jobs are {wanted}"
+            for family in ("MINUTES", "HOURS"):
+                more = self._totals.get((family, type), Counter()) - Counter({} if counts is None else counts.totals)
+                if more:
+                    yield f"{family} of type {reader.elements(type)[0][0]!r} have {more}, which its counts have not"
 
     def _indexes(self) -> Iterator[str]:
         missing = object()
@@ -230,7 +281,7 @@ class _Check:
                 state = f"{_shown(job)} is {self._records[job].state}, but its index entry {name!r}"
                 yield f"{state} is missing" if found is missing else f"{state} holds {found!r}, not {value!r}"
         for name in self._found.keys() - self._expected.keys():
-            owner = name[1], self._found[name] if name[0] == "ACTIVITY" else name[-1]
+            owner = name[1], self._found[name] if name[0] in ("ACTIVITY", "FAILED") else name[-1]
             if owner not in self._damaged:
                 yield f"index entry {name!r} belongs to no job in that state and place"
             elif owner in self._set_aside:
@@ -268,6 +319,12 @@ class _Check:
                 yield f"{_shown(job)}: its seq {record.seq.hex()} is ahead of its type's activity, {latest.hex()}"
             if job[0] not in self._woken:
                 yield f"{_shown(job)} exists, but its type has no WATCH_PENDING"
+
+
+def _lane_of(record: Record) -> str:
+    """Return the name of the lane in which a job counts."""
+    again = record.state in ("ready", "scheduled") and record.notes.history[:1] and record.notes.history[0].kind
+    return f"{record.state} after a crash" if again == "crashed" else record.outcome or record.state
 
 
 @functools.lru_cache(16_384)

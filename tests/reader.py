@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-RECORD_VERSION: Final = 2
+RECORD_VERSIONS: Final = (2, 3)
 NOTE_VERSION: Final = 1
 
 _STATES: Final = {1: "running", 2: "ready", 4: "scheduled"}
@@ -256,6 +256,13 @@ def _packed_id(raw: bytes) -> bytes:
     return raw
 
 
+def _packed_type_and_id(raw: bytes) -> bytes:
+    found = elements(raw)
+    if len(found) != 2:
+        raise Undocumented(f"no type and id: {raw!r}")
+    return raw
+
+
 def _packed_ids(raw: bytes) -> tuple[bytes, ...]:
     found = elements(raw)
     if not found:
@@ -315,6 +322,81 @@ def _values(what: str, raw: bytes) -> tuple[Any, ...]:
         return tuple(value for value, _ in elements(raw))
     except Undocumented as error:
         raise Undocumented(f"no {what}: {error}") from None
+
+
+# Counts
+
+_LANES_OF_STATES: Final = (
+    "ready",
+    "scheduled",
+    "running",
+    "succeeded",
+    "failed",
+    "canceled",
+    "ready after a crash",
+    "scheduled after a crash",
+)
+_TOTALS: Final = ("added", "started", "succeeded", "failed", "canceled", "crashed", "lost", "released", "expired")
+_BUCKETS: Final = 32
+
+
+class Counts(NamedTuple):
+    """What is counted of a type, or of a minute or an hour of it.
+
+    Attributes:
+        states: jobs by the name of their lane; empty in an interval.
+        totals: events by name.
+        waited, ran: times by bucket.
+        sums: of both, in milliseconds.
+    """
+
+    states: dict[str, int]
+    totals: dict[str, int]
+    waited: tuple[int, ...]
+    ran: tuple[int, ...]
+    sums: tuple[int, int]
+
+
+def _number(what: str, value: Any) -> None:
+    if value.__class__ is not int:
+        raise Undocumented(f"{what} {value!r}: no integer")
+
+
+def _lane_or_nothing(raw: bytes) -> str | None:
+    if len(raw) > 1 or (raw and raw[0] >= len(_LANES_OF_STATES)):
+        raise Undocumented(f"no lane of a state: {raw!r}")
+    return _LANES_OF_STATES[raw[0]] if raw else None
+
+
+def _counts(raw: bytes) -> Counts:
+    states, totals, waited, ran = len(_LANES_OF_STATES), len(_TOTALS), _BUCKETS + 1, _BUCKETS + 1
+    if len(raw) != 8 * (states + totals + waited + ran):
+        raise Undocumented(f"counts of {len(raw)} bytes")
+    lanes = []
+    whole = int.from_bytes(raw, "little", signed=True)
+    for _ in range(len(raw) // 8):
+        lane = whole & 0xFFFF_FFFF_FFFF_FFFF
+        lanes.append(lane - (lane >> 63 << 64))
+        whole = (whole - lanes[-1]) >> 64
+    behind = states + totals
+    waited_lanes, ran_lanes = lanes[behind : behind + waited], lanes[behind + waited :]
+    return Counts(
+        dict(zip(_LANES_OF_STATES, lanes, strict=False)),
+        dict(zip(_TOTALS, lanes[states:], strict=False)),
+        tuple(waited_lanes[:-1]),
+        tuple(ran_lanes[:-1]),
+        (waited_lanes[-1], ran_lanes[-1]),
+    )
+
+
+def _interval(raw: bytes) -> Counts:
+    layout = struct.Struct(f"<{len(_TOTALS) + 2 * _BUCKETS}I2Q")
+    if len(raw) != layout.size:
+        raise Undocumented(f"counts of {len(raw)} bytes")
+    *lanes, waited, ran = layout.unpack(raw)
+    totals = dict(zip(_TOTALS, lanes, strict=False))
+    buckets = lanes[len(_TOTALS) :]
+    return Counts({}, totals, tuple(buckets[:_BUCKETS]), tuple(buckets[_BUCKETS:]), (waited, ran))
 
 
 def _copy(raw: bytes) -> dict[str, Any]:
@@ -383,6 +465,7 @@ class Record(NamedTuple):
         lock: 16 bytes; None unless running.
         notes: what is told of its runs.
         data: JSON; empty for none.
+        is_counted: whether its type's counts have it.
     """
 
     state: str
@@ -395,6 +478,7 @@ class Record(NamedTuple):
     lock: bytes | None
     notes: Notes
     data: bytes
+    is_counted: bool
 
 
 def record(raw: bytes) -> Record:
@@ -407,7 +491,7 @@ def record(raw: bytes) -> Record:
 
 
 def _record(raw: bytes) -> Record:
-    if raw[:1] != bytes((RECORD_VERSION,)):
+    if not raw or raw[0] not in RECORD_VERSIONS:
         raise Undocumented(f"a record of version {raw[:1].hex() or 'none'}")
     if len(raw) < _HEAD.size:
         raise Undocumented(f"the record is damaged: it has {len(raw)} bytes")
@@ -444,6 +528,7 @@ def _record(raw: bytes) -> Record:
         lock,
         told,
         data,
+        raw[0] > 2,
     )
 
 
@@ -603,6 +688,7 @@ class Row(NamedTuple):
 _type = partial(_name, "type")
 _priority = partial(_name, "priority")
 _id_at, _seq_at, _time_at = partial(_id, "id"), partial(_seq, "seq"), partial(_time, "time")
+_number_at = partial(_number, "number")
 
 Family: TypeAlias = tuple[str, tuple[Callable[[Any], None], ...], Callable[[bytes], Any]]
 """The name of a family, what checks each element of its keys, and what reads its values."""
@@ -622,12 +708,16 @@ _FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     12: (("PERIODIC", (_type,), _tick),),
     13: (("COPYING", (), _copy), ("COPYING", (_type,), _mark)),
     14: (("DECLARED", (_type,), _declared),),
-    15: (("SET_ASIDE", (_type, _id_at), _nothing),),
+    15: (("SET_ASIDE", (_type, _id_at), _lane_or_nothing),),
     16: (("AWAKE", (), _counter), ("AWAKE", (_type,), _nothing)),
     17: (("ASLEEP", (_type,), _packed_time),),
     18: (("ALARM", (), _nothing), ("ALARM", (_time_at, _type), _nothing)),
     19: (("FOLLOWED", (_type,), _followed),),
     20: (("CHANGES", (_type,), _stamp), ("CHANGES", (_type, _seq_at), _packed_ids)),
+    21: (("COUNTS", (), _packed_type_and_id), ("COUNTS", (_type,), _counts)),
+    22: (("MINUTES", (_type, _number_at), _interval),),
+    23: (("HOURS", (_type, _number_at), _interval),),
+    24: (("FAILED", (_type, _seq_at), _packed_id),),
     25: (("REDACTION", (_type,), _redaction),),
     40: (("TOKENS", (), _counter), ("TOKENS", (_text,), _token)),
     41: (("REQUESTS", (_type, _text), _request),),

@@ -94,6 +94,7 @@ async def _fill(store: Store) -> None:
         declared_settings.note(unit, keys.of("handled"), declared_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
         transaction.set(awake_types.is_complete(keys), b"")
+        transaction.set(keys.sections[keyspace.COUNTS], keys.of("email").packed + b"\x02a\x00")
         note = Note("memory:", "00ff", after="15")
         transaction.set(note_key(keys), note.encode())
         set_claim(transaction, keys, keys.of("copied"), HAD_JOBS)
@@ -208,7 +209,7 @@ def event(kind: int, at: float, detail: bytes) -> bytes:
 
 
 RECORDS = {
-    "a version": b"\x03" + HEAD[1:],
+    "a version": b"\x04" + HEAD[1:],
     "no state": b"\x02\x00" + HEAD[2:],
     "two states": b"\x02\x06" + HEAD[2:],
     "a priority of two elements": HEAD[:-3] + b"\x00\x02\x14\x14",

@@ -56,6 +56,8 @@ async def copy_jobs(
     batch = batch or DEFAULT_BATCH
     # A copy reads and writes everything there is: on a busy cluster others come first.
     with background():
+        if await target.needs_conversion():
+            raise CopyRefused(f"{target.address} has the format of an earlier version: run jobs-service upgrade first")
         copy = _Copy(
             Source(source, await source.prefix(), batch),
             Target(target, await target.prefix(), sources, batch, force),

@@ -11,6 +11,7 @@ from jobs_service import run_data
 from jobs_service.arguments import check_seconds
 from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged
 from jobs_service.layer import declared_settings
+from jobs_service.layer.counters import EXPIRED
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.key_parts import (
@@ -234,6 +235,7 @@ async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: 
         )
         if expires is not None and expires <= until:
             unit.remove(entry)
+            unit.happened(keys, EXPIRED)
             removed += 1
         else:
             # Whatever left it behind, it must not be in the way for ever.

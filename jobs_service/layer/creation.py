@@ -23,7 +23,7 @@ from jobs_service.errors import (
     kind_of,
     shown,
 )
-from jobs_service.layer import creation, declared_settings, redactions
+from jobs_service.layer import counters, creation, declared_settings, redactions
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.keyspace import TypeKeys, place_of
@@ -330,6 +330,7 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec) -> Non
         entry,
         moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),
     )
+    unit.happened(entry.keys, counters.ADDED)
 
 
 def _exists(entry: Entry) -> JobExists:

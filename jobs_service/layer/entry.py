@@ -10,8 +10,8 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY, SCHEDULED
-from jobs_service.model import Job, JobId, RunningJob, Worker
+from jobs_service.layer.record_format import READY, SCHEDULED, VERSION
+from jobs_service.model import Job, JobId, Outcome, RunningJob, Worker
 from jobs_service.store.base import Transaction
 
 T = TypeVar("T")
@@ -33,16 +33,26 @@ class JobSnapshot(NamedTuple):
 
 
 class Entry:
-    """One touched job: its place in the keyspace, whether the store has it, and its present record, None for none."""
+    """One touched job: its place in the keyspace, whether the store has it, and its present record, None for none.
 
-    __slots__ = ("added", "changed", "id", "keys", "packed_id", "record", "stored")
+    Attributes:
+        counted: the record with which it is counted, None where it is not.
+    """
+
+    __slots__ = ("added", "changed", "counted", "id", "keys", "packed_id", "record", "stored")
 
     def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, raw: bytes | None) -> None:
         self.keys = keys
         self.id = id
         self.packed_id = packed_id
-        self.stored = raw is not None
-        self.record = None if raw is None else Record.decode(raw, True)
+        if raw is None:
+            self.stored = False
+            self.record: Record | None = None
+            self.counted: Record | None = None
+        else:
+            self.stored = True
+            record = self.record = Record.decode(raw, True)
+            self.counted = record if raw[0] == VERSION else None
         self.changed = False
         self.added: bool | None = None
 
@@ -62,8 +72,11 @@ def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
         transaction.set(ready_key(entry, record), run_at)
     elif record.place == SCHEDULED:
         transaction.set(scheduled_key(entry, record), record.priority)
-    elif (expires := run_data.expires_at(record.run_data)) is not None:
-        transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
+    else:
+        if record.outcome is Outcome.FAILED:
+            transaction.set(keys.failed_head + record.seq, entry.packed_id)
+        if (expires := run_data.expires_at(record.run_data)) is not None:
+            transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
 
 
 def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
@@ -77,8 +90,11 @@ def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
         transaction.clear(keys.activity_head + record.seq)
     elif record.place == READY:
         transaction.clear(ready_key(entry, record))
-    elif (expires := run_data.expires_at(record.run_data)) is not None:
-        transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)
+    else:
+        if record.outcome is Outcome.FAILED:
+            transaction.clear(keys.failed_head + record.seq)
+        if (expires := run_data.expires_at(record.run_data)) is not None:
+            transaction.clear(keys.expiring + pack_seconds(expires) + entry.packed_id)
 
 
 def ready_key(entry: Entry, record: Record) -> bytes:

@@ -26,6 +26,10 @@
 | (FOLLOWED, type)                        | versionstamp | notifiers follow its changes: see `layer/changes.py` |
 | (CHANGES, type, stamp)                  | ids          | jobs that changed then otherwise than in ACTIVITY |
 | (CHANGES, type)                         | versionstamp | up to there such rows have been removed     |
+| (COUNTS, type)                          | counters     | something was counted: see `layer/counters.py` |
+| (MINUTES, type, number)                 | counters     | something happened in that minute           |
+| (HOURS, type, number)                   | counters     | the same by the hour                        |
+| (FAILED, type, seq)                     | id           | finished, and has failed                    |
 | (REDACTION, type)                       | paths        | somebody has said what of its jobs is secret |
 
 Prefixes are computed once per type. `layer/key_parts.py` encodes what is behind them.
@@ -72,6 +76,10 @@ ASLEEP: Final = 17
 ALARM: Final = 18
 FOLLOWED: Final = 19
 CHANGES: Final = 20
+COUNTS: Final = 21
+MINUTES: Final = 22
+HOURS: Final = 23
+FAILED: Final = 24
 REDACTION: Final = 25
 _SECTIONS: Final = 25
 
@@ -94,10 +102,15 @@ class TypeKeys:
         "asleep",
         "awake",
         "changes",
+        "counts",
         "data",
         "declared",
         "expiring",
+        "failed",
+        "failed_head",
         "followed",
+        "hours",
+        "minutes",
         "packed",
         "paused",
         "ready",
@@ -106,6 +119,7 @@ class TypeKeys:
         "retention",
         "scheduled",
         "set_aside",
+        "swept",
         "timeout",
         "type",
         "watch_activity",
@@ -134,6 +148,13 @@ class TypeKeys:
         self.asleep = sections[ASLEEP] + packed
         self.followed = sections[FOLLOWED] + packed
         self.changes = sections[CHANGES] + packed
+        self.counts = sections[COUNTS] + packed
+        self.minutes = sections[MINUTES] + packed
+        self.hours = sections[HOURS] + packed
+        self.failed = sections[FAILED] + packed
+        self.failed_head = self.failed + STAMP_CODE
+        # The hour in which this process has removed old rows of minutes and hours last.
+        self.swept = 0
         self.redaction = sections[REDACTION] + packed
         # Asked for every job that is written.
         self.ready_bytes = len(self.ready)

@@ -25,6 +25,8 @@ class LoadedJobs:
         keyspace: where the keys are.
         entries: the jobs by their DATA keys.
         damaged: those whose records were read and cannot be decoded: they are not among the entries.
+        raws: those of them of which not even the state can be told, with their records; None where the store cannot
+            read those.
         is_full: whether so much was read or rewritten that further operations should go into another transaction.
     """
 
@@ -39,6 +41,7 @@ class LoadedJobs:
         "entries",
         "is_full",
         "keyspace",
+        "raws",
         "transaction",
     )
 
@@ -46,6 +49,7 @@ class LoadedJobs:
     keyspace: Keyspace
     entries: dict[bytes, Entry]
     damaged: dict[bytes, RecordDamaged]
+    raws: dict[bytes, bytes | None]
     is_full: bool
     _limits: Limits
     _most_written: int
@@ -79,6 +83,7 @@ class LoadedJobs:
                 self._note_followed(keys, followed)
         except StoreDamaged as error:
             self.damaged[data_key] = RecordDamaged(f"job {job_name(keys.type, id)}: {error}", type=keys.type, id=id)
+            self.raws[data_key] = None
             if keys.followed not in self._followed:
                 with contextlib.suppress(StoreDamaged):
                     self._note_followed(keys, await self.transaction.get(keys.followed))
@@ -89,6 +94,7 @@ class LoadedJobs:
             entry = self.entries[data_key] = Entry(keys, id, packed_id, raw)
         except RecordDamaged as error:
             self.damaged[data_key] = error.of(keys.type, id)
+            self.raws[data_key] = raw
             return None
         return entry
 
@@ -143,6 +149,7 @@ class LoadedJobs:
                     entries[data_key] = Entry(keys, id, packed_id, raw)
                 except RecordDamaged as error:
                     self.damaged[data_key] = error.of(keys.type, id)
+                    self.raws[data_key] = raw
             self._count_read(sum(map(len, filter(None, raws[: len(missing)]))))
 
     def loaded(self, place: Place) -> Entry | None:

@@ -20,6 +20,7 @@ from jobs_service.layer.candidates import (
     is_due,
 )
 from jobs_service.layer.candidates import AcceptTerms as AcceptTerms
+from jobs_service.layer.counters import count_start
 from jobs_service.layer.entry import Entry, ready_key, scheduled_key
 from jobs_service.layer.key_parts import AFTER, TIME_CODE, next_time, pack_priority, pack_seconds, unpack_seconds
 from jobs_service.layer.keyspace import TypeKeys
@@ -89,10 +90,12 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
         _claim(unit, taken)
     else:
         _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
+    tally = unit.tally(keys)
     for entry, lock, run_data_after in zip(taken, unit.new_locks(len(taken), terms.is_elsewhere), packed, strict=True):
         record = entry.record
         assert record is not None
         unit.replace(entry, record.running(lock, unit.new_seq(), run_data_after))
+        count_start(tally, record, now)
     if len(early) > _FEW_EARLY:
         await _schedule_again(unit, keys, early[: terms.make_ready])
     if len(taken) < len(ids) or len(early) >= MOST_EARLY:

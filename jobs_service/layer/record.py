@@ -24,6 +24,7 @@ from jobs_service.layer.record_format import (
     NEXT,
     OUTCOME_SHIFT,
     OUTCOMES,
+    READABLE,
     RESUBMIT,
     RUN_DATA,
     RUNNING,
@@ -33,8 +34,6 @@ from jobs_service.layer.record_format import (
     USUAL_AT_REST,
     USUAL_PRIORITY,
     USUAL_RUNNING,
-    VERSION,
-    VERSION_BYTE,
     ZERO_PRIORITY,
     check_run,
     check_state,
@@ -246,7 +245,7 @@ class Record:
         """Return the record, whatever it has; see `decode`."""
         try:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
-            if version != VERSION:
+            if version not in READABLE:
                 raise of_another_version(raw)
             end = HEAD.size + size
             priority = raw[HEAD.size : end]
@@ -267,7 +266,7 @@ class Record:
                 end = start + size
                 run_data = raw[start:end]
         except struct.error as error:
-            if raw[:1] != VERSION_BYTE:
+            if not raw or raw[0] not in READABLE:
                 raise of_another_version(raw) from None
             raise RecordDamaged(f"a job's record is damaged: {error}") from None
         if end > len(raw):

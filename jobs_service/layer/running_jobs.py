@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from jobs_service import run_data
 from jobs_service.arguments import check_outcome
 from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, a_kind_of, job_name, shown
+from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, LOST, RELEASED, count_end
 from jobs_service.layer.creation import Spec, json_of
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.record import Record
@@ -98,13 +99,16 @@ async def finish(
     if record.cancel:
         # A worker that has noticed the cancellation ends with a plain finish(): that is no success.
         outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
-    elif record.next is not None:
+    if record.next is not None and not record.cancel:
         priority, run_at = record.next
         packed = run_data.with_event(packed, HistoryKind.FINISHED, unit.now, most=report.max_history)
         again = record.with_next(None).with_run_data(run_data.with_no_attempts(packed))
         unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
-        return entry
-    await _end(unit, entry, record, packed, outcome, report.max_history)
+    else:
+        await _end(unit, entry, record, packed, outcome, report.max_history)
+    count_end(unit.tally(entry.keys), record, ENDED[outcome])
+    if report.reason:
+        unit.happened(entry.keys, CRASHED)
     return entry
 
 
@@ -160,7 +164,7 @@ async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, 
     packed = run_data.with_event(
         packed, HistoryKind.CRASHED, unit.now, report.reason, most=report.max_history, crashes=report.crashes
     )
-    await _give_back(unit, entry, record, packed, run_at)
+    await _give_back(unit, entry, record, packed, run_at, CRASHED)
     return entry
 
 
@@ -181,7 +185,7 @@ async def stop(
     entry = await unit.load(place)
     record = _held(entry, lock)
     packed = run_data.with_event(record.run_data, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
-    await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at)
+    await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)
     return entry
 
 
@@ -238,21 +242,29 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
     """
     run_data.check_sizes(record.run_data)
     unit.take_away(entry.keys)
-    await _give_back(
-        unit, entry, record, run_data.with_event(record.run_data, HistoryKind.LOST, unit.now), record.run_at
-    )
+    packed = run_data.with_event(record.run_data, HistoryKind.LOST, unit.now)
+    await _give_back(unit, entry, record, packed, record.run_at, LOST)
 
 
-async def _give_back(unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None) -> None:
+async def _give_back(
+    unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
+) -> None:
     if record.cancel:
         await _end(unit, entry, record, packed, Outcome.CANCELED, None)
+        unit.happened(entry.keys, CANCELED)
     else:
         place = unit.place_for(run_at)
         unit.replace(entry, record.with_run_data(packed).pending(place, unit.new_seq(), record.priority, run_at))
+    count_end(unit.tally(entry.keys), record, event)
 
 
 async def _end(
-    unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, outcome: Outcome, max_history: int | None
+    unit: UnitOfWork,
+    entry: Entry,
+    record: Record,
+    packed: bytes,
+    outcome: Outcome,
+    max_history: int | None,
 ) -> None:
     """Make the job finished, and let it expire if the type has a retention."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED

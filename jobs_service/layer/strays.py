@@ -13,6 +13,7 @@ from typing import Final
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
+from jobs_service.layer.counters import STATES, lane_of_damaged
 from jobs_service.layer.entry import write_index
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, is_priority, pack_seconds
 from jobs_service.layer.keyspace import TypeKeys, end_of_priority
@@ -37,7 +38,7 @@ def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: byte
     """
     unit.transaction.clear(index_key)
     if packed_id is not None and keys.data + packed_id in unit.damaged:
-        unit.set_aside(keys, packed_id)
+        unit.set_aside(keys, packed_id, index_key)
 
 
 async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: int) -> list[bytes]:
@@ -58,11 +59,16 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
         How many were read.
     """
     entries = await unit.load_fitting(keys, packed_ids)
-    for packed_id, entry in zip(packed_ids, entries, strict=False):
+    rows = await unit.transaction.get_many([keys.set_aside + entry.packed_id for entry in entries])
+    for packed_id, entry, row in zip(packed_ids, entries, rows, strict=False):
         if keys.data + packed_id in unit.damaged or not _is_sound(entry.record):
             continue
         unit.transaction.clear(keys.set_aside + packed_id)
+        if row:
+            unit.recount(keys, row[0] % STATES, 1)
         if entry.record is not None:
+            # One that was never counted is counted as it is written.
+            entry.changed = entry.counted is None
             write_index(unit.transaction, entry, entry.record)
             unit.watch_over(keys, entry.record)
             unit.wake(keys)
@@ -87,12 +93,16 @@ async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
     keys, _, packed_id = place
     data_key = keys.data + packed_id
     transaction = unit.transaction
-    raw = await transaction.get(data_key)
-    for key in await _entries_of(transaction.snapshot, keys, packed_id):
+    raw, row = await transaction.get_many((data_key, keys.set_aside + packed_id))
+    found = await _entries_of(transaction.snapshot, keys, packed_id)
+    guessed = [key for key in _guessed(keys, packed_id, raw or b"") if len(key) <= transaction.limits.key]
+    there = await transaction.snapshot.get_many(guessed)
+    found += [key for key, value in zip(guessed, there, strict=True) if value is not None and key not in found]
+    lane = lane_of_damaged(keys, found[0] if found else None, raw)
+    if row is None and lane is not None:
+        unit.recount(keys, lane, -1)
+    for key in found:
         transaction.clear(key)
-    for key in _guessed(keys, packed_id, raw or b""):
-        if len(key) <= transaction.limits.key:
-            transaction.clear(key)
     transaction.clear(keys.set_aside + packed_id)
     unit.forget(place)
 
@@ -100,9 +110,9 @@ async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
 async def _entries_of(reads: Snapshot, keys: TypeKeys, packed_id: bytes) -> list[bytes]:
     """Return the index entries of a job among the first of each index."""
     found: list[bytes] = []
-    for section in (keys.ready, keys.scheduled, keys.expiring, keys.activity):
+    for section in (keys.ready, keys.scheduled, keys.activity, keys.expiring, keys.failed_head):
         for key, value in await reads.get_range(section, section + AFTER, limit=_LOOKED_AT):
-            if section is keys.activity:
+            if section in (keys.activity, keys.failed_head):
                 named: bytes | None = value
             elif section is keys.ready:
                 named = id_of_ready(keys, key)
@@ -119,7 +129,7 @@ def _guessed(keys: TypeKeys, packed_id: bytes, raw: bytes) -> list[bytes]:
     if salvaged is None:
         return []
     seq, priority, run_at = salvaged
-    guessed = [keys.scheduled + pack_seconds(run_at) + packed_id]
+    guessed = [keys.scheduled + pack_seconds(run_at) + packed_id, keys.failed_head + seq]
     if is_priority(priority):
         guessed.append(keys.ready + priority + STAMP_CODE + seq + packed_id)
     return guessed

@@ -10,7 +10,9 @@ import math
 
 from jobs_service import run_data
 from jobs_service.layer import awake_types
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.counters import Tally, lane_of_damaged
+from jobs_service.layer.entry import Entry
+from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.loaded_jobs import LoadedJobs
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import SCHEDULED
@@ -27,7 +29,10 @@ class TouchedTypes(LoadedJobs):
     __slots__ = (
         "_active",
         "_awake",
+        "_recounted",
+        "_set_aside",
         "_taken_away",
+        "_tallies",
         "_watched",
         "_woken",
         "retentions",
@@ -36,14 +41,74 @@ class TouchedTypes(LoadedJobs):
     retentions: dict[bytes, Retention]
     _active: dict[bytes, TypeKeys]
     _awake: set[bytes]
+    _recounted: list[tuple[TypeKeys, int, int]]
+    _set_aside: dict[tuple[TypeKeys, bytes], bytes]
     _taken_away: dict[TypeKeys, None]
+    _tallies: dict[TypeKeys, Tally]
     _watched: dict[TypeKeys, float]
     _woken: dict[bytes, TypeKeys]
 
     @property
     def has_watched(self) -> bool:
-        """Whether there is anything for `wake_types` to do."""
-        return bool(self._watched) or self._is_followed
+        """Whether there is anything for `settle` to do."""
+        return bool(self._watched) or self._is_followed or bool(self._set_aside)
+
+    async def settle(self) -> None:
+        """Do what takes reads for the jobs and types that were touched; to be called before `flush`."""
+        await self.wake_types()
+        if self._set_aside:
+            await self._note_set_aside()
+
+    def set_aside(self, keys: TypeKeys, packed_id: bytes, index_key: bytes) -> None:
+        """Have it noted that a job is in no index any more, as its record cannot be read, and its subscribers told.
+
+        Args:
+            keys, packed_id: the job.
+            index_key: of the entry by which it was found.
+        """
+        self._set_aside.setdefault((keys, packed_id), index_key)
+        self._active[keys.data] = keys
+
+    async def _note_set_aside(self) -> None:
+        """Write the rows of jobs that are set aside now; those whose state cannot be told are not counted any more."""
+        rows = [keys.set_aside + packed_id for keys, packed_id in self._set_aside]
+        there = await self.transaction.get_many(rows)
+        for row, before, ((keys, packed_id), index_key) in zip(rows, there, self._set_aside.items(), strict=True):
+            if before is not None:
+                continue
+            data_key = keys.data + packed_id
+            raw = self.raws.get(data_key)
+            # One whose state can be told goes on to be counted so.
+            lane = lane_of_damaged(keys, index_key, raw) if data_key in self.raws else None
+            # Whoever can read the record one day counts it where it was counted before.
+            self.transaction.set(row, b"" if lane is None else bytes((lane,)))
+            if lane is not None:
+                self.recount(keys, lane, -1)
+            if raw is not None and (salvaged := Record.salvaged(raw)) is not None:
+                self.transaction.clear(keys.failed_head + salvaged[0])
+
+    def forget(self, place: Place) -> None:
+        """Make a job be gone whose record cannot be read."""
+        keys, id, packed_id = place
+        data_key = keys.data + packed_id
+        self.damaged.pop(data_key, None)
+        self._set_aside.pop((keys, packed_id), None)
+        gone = self.entries[data_key] = Entry(keys, id, packed_id, None)
+        gone.stored = gone.changed = True
+        self._active[keys.data] = keys
+
+    def tally(self, keys: TypeKeys) -> Tally:
+        """Return what is to be counted of what happens to jobs of a type."""
+        return self._tallies.setdefault(keys, {})
+
+    def happened(self, keys: TypeKeys, event: int) -> None:
+        """Count an event of a job."""
+        tally = self.tally(keys)
+        tally[event] = tally.get(event, 0) + 1
+
+    def recount(self, keys: TypeKeys, lane: int, count: int) -> None:
+        """Count so many more jobs in a lane, whose records are not written here."""
+        self._recounted.append((keys, lane, count))
 
     def watch_over(self, keys: TypeKeys, record: Record) -> None:
         """Have monitors watch over a job that did not run before: the type of one that did is awake."""
@@ -60,7 +125,7 @@ class TouchedTypes(LoadedJobs):
         self._watched[keys] = min(time, self._watched.get(keys, time))
 
     async def wake_types(self) -> None:
-        """Wake the types with jobs that a monitor must watch over; to be called before `flush`."""
+        """Wake the types with jobs that a monitor must watch over."""
         if self._is_followed:
             # The rows of changes that this transaction writes need a monitor, which removes them if nobody else does.
             for keys in self._active.values():

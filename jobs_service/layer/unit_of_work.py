@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreFull, TransactionTooLarge
-from jobs_service.layer import changes
+from jobs_service.layer import changes, counters
 from jobs_service.layer.batch_bounds import SHARE
+from jobs_service.layer.counters import ADDED, IS_RUNNING, lane_of
 from jobs_service.layer.entry import Entry, clear_index, scheduled_key, write_index
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -23,6 +24,7 @@ from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import LOCK_BYTES, READY, SCHEDULED
 from jobs_service.layer.record_limits import check_size
 from jobs_service.layer.touched_types import TouchedTypes
+from jobs_service.model import Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.base import OFFSET_BYTES, Transaction
 
@@ -45,6 +47,9 @@ class UnitOfWork(TouchedTypes):
         instance: id of the store's instance, with which the locks of accepted jobs begin.
     """
 
+    sweeps: ClassVar[bool] = True
+    """Whether its transaction takes the removal of ranges."""
+
     __slots__ = (
         "_adds",
         "_ample_key",
@@ -53,7 +58,6 @@ class UnitOfWork(TouchedTypes):
         "_journal",
         "_new_run_data",
         "_orders",
-        "_set_aside",
         "_size",
         "existing_types",
         "has_application",
@@ -71,7 +75,9 @@ class UnitOfWork(TouchedTypes):
         self.entries = {}
         # Jobs whose records were read but cannot be decoded: they are not among the entries.
         self.damaged = {}
-        self._set_aside: list[tuple[TypeKeys, bytes]] = []
+        self.raws = {}
+        self._set_aside = {}
+        self._recounted = []
         # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
         # TypeKeys would cost a call of __hash__ each time.
         # Timeouts of types known to exist, as long as this transaction does not change types.
@@ -83,6 +89,8 @@ class UnitOfWork(TouchedTypes):
         self._orders = 0
         # The state before each change, inside of `all_or_nothing`.
         self._journal: list[tuple[Entry, Record | None, bool]] | None = None
+        # What has happened to jobs, by type.
+        self._tallies = {}
         self._adds = False
         # Bytes that may be added without asking the store.
         self._claimed = 0
@@ -158,6 +166,8 @@ class UnitOfWork(TouchedTypes):
             self.is_full = True
         if run_at is not None and place == SCHEDULED:
             self._watch_over_from(keys, run_at)
+        tally = self._tallies.get(keys) or self.tally(keys)
+        tally[ADDED] = tally.get(ADDED, 0) + 1
         data = keys.data
         self._woken[data] = keys
         self._active[data] = keys
@@ -228,6 +238,7 @@ class UnitOfWork(TouchedTypes):
         outer, own = self._journal, list[tuple[Entry, Record | None, bool]]()
         woken, active, size = self._woken.copy(), self._active.copy(), self._size
         watched, adds = self._watched.copy(), self._adds
+        tallies = {keys: tally.copy() for keys, tally in self._tallies.items()}
         self._journal = own
         try:
             yield
@@ -237,6 +248,7 @@ class UnitOfWork(TouchedTypes):
             self._woken, self._active, self._size = woken, active, size
             self._look_whether_full()
             self._watched, self._adds = watched, adds
+            self._tallies = tallies
             own.clear()
             raise
         finally:
@@ -250,21 +262,6 @@ class UnitOfWork(TouchedTypes):
         entry.record, entry.changed = record, changed
         if record is not None and (present is None or present.seq is not record.seq) and type(record.seq) is bytes:
             write_index(self.transaction, entry, record)
-
-    def set_aside(self, keys: TypeKeys, packed_id: bytes) -> None:
-        """Set aside a job whose record cannot be read: it is in no index any more, and its subscribers get an error."""
-        self.transaction.set(keys.set_aside + packed_id, b"")
-        self._set_aside.append((keys, packed_id))
-        self._active[keys.data] = keys
-
-    def forget(self, place: Place) -> None:
-        """Remove a job whose record cannot be read."""
-        keys, id, packed_id = place
-        data_key = keys.data + packed_id
-        self.damaged.pop(data_key, None)
-        gone = self.entries[data_key] = Entry(keys, id, packed_id, None)
-        gone.stored = gone.changed = True
-        self._active[keys.data] = keys
 
     def remove(self, entry: Entry) -> None:
         """Remove the job."""
@@ -281,29 +278,47 @@ class UnitOfWork(TouchedTypes):
         transaction = self.transaction
         values: list[tuple[bytes, bytes, bytes]] = []
         index: list[tuple[bytes, bytes, bytes]] = []
+        states: dict[TypeKeys, list[int]] = {}
+        latest: TypeKeys | None = None
         for data_key, entry in self.entries.items():
             record = entry.record
             if not entry.changed or (record is None and not entry.stored):
                 continue
+            keys = entry.keys
+            if keys is not latest:  # those of one type come together
+                latest = keys
+                lanes = states.get(keys) or states.setdefault(keys, counters.new_states())
+            counted = entry.counted
+            if counted is not None:
+                lanes[IS_RUNNING if counted.lock is not None else lane_of(counted)] -= 1
             if record is None:
                 transaction.clear(data_key)
                 continue
+            lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
             seq = record.seq
-            if seq.__class__ is bytes:
+            if isinstance(seq, bytes):
                 transaction.set(data_key, record.encode())
+                if counted is None and record.outcome is Outcome.FAILED:  # an earlier version has no row for it
+                    transaction.set(keys.failed_head + seq, entry.packed_id)
                 continue
-            assert isinstance(seq, NewSeq)
             before, after = record.around_stamp()
             values.append((data_key, before, after))
             if record.lock is not None:
-                index.append((entry.keys.activity_head, seq.order, entry.packed_id))
+                index.append((keys.activity_head, seq.order, entry.packed_id))
             elif record.place == READY:
                 run_at = b"" if record.run_at is None else pack_seconds(record.run_at)
-                index.append((entry.keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
+                index.append((keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
             elif record.place == SCHEDULED:
                 transaction.set(scheduled_key(entry, record), record.priority)
-            elif (expires := run_data.expires_at(record.run_data)) is not None:
-                transaction.set(entry.keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
+            else:
+                if record.outcome is Outcome.FAILED:
+                    index.append((keys.failed_head, seq.order, entry.packed_id))
+                if (expires := run_data.expires_at(record.run_data)) is not None:
+                    transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
+        for keys, lane, count in self._recounted:
+            (states.get(keys) or states.setdefault(keys, counters.new_states()))[lane] += count
+        if states or self._tallies:
+            counters.write(transaction, states, self._tallies, self.now, sweeps=self.sweeps)
         if self._is_followed:
             index += self._changes()
         for keys in self._woken.values():
@@ -371,7 +386,7 @@ async def run(
     try:
         result = await function(unit)
         if unit.has_watched:
-            await unit.wake_types()
+            await unit.settle()
     finally:
         if unit.damaged and damaged is not None:
             damaged(unit.damaged.values())

@@ -95,8 +95,11 @@ _BOUNDS: Final = (*(2.0 ** (FIRST_POWER + k + 1) for k in range(BUCKETS - 1)), m
 
 def bucket_of(seconds: float) -> int:
     """Return the bucket in which a time is counted; a clock that was set back makes it 0 seconds."""
-    # frexp: seconds = m * 2**e with 0.5 <= m < 1.
-    return min(max(math.frexp(seconds)[1] - 1 - FIRST_POWER, 0), BUCKETS - 1) if seconds > 0 else 0
+    if not seconds >= _BOUNDS[0]:
+        return 0
+    # seconds = m * 2**e with 0.5 <= m < 1
+    bucket = math.frexp(seconds)[1] - 1 - FIRST_POWER
+    return bucket if bucket < BUCKETS else BUCKETS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class TypeCounts:
         totals: since the type was made.
         waited: how long jobs that were started had been due before, since the type was made.
         ran: how long runs took, however they ended, since the type was made.
+        retrying_ready, retrying_scheduled: how many of the ready and of the scheduled jobs wait for another attempt,
+            because their last run has crashed.
     """
 
     ready: int = 0
@@ -121,6 +126,8 @@ class TypeCounts:
     totals: Totals = field(default_factory=Totals)
     waited: Histogram = field(default_factory=Histogram)
     ran: Histogram = field(default_factory=Histogram)
+    retrying_ready: int = 0
+    retrying_scheduled: int = 0
 
     @property
     def jobs(self) -> int:

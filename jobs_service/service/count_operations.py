@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from jobs_service.actors.context import Context
-from jobs_service.arguments import check_positive, check_state, member, to_seconds
-from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, shown
-from jobs_service.layer import activity, inspection
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.model import Job, JobId, JobState, JobType, Outcome, RunAt
-from jobs_service.model.counts import Histogram, Interval, JobsPage, Totals, TypeCounts, bucket_of
-from jobs_service.run_values import HistoryEvent, HistoryKind
+from jobs_service.arguments import check_positive, to_seconds
+from jobs_service.errors import InvalidJob, shown
+from jobs_service.layer import activity, awake_types, counters, inspection, paging
+from jobs_service.layer.key_parts import pack_type
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.model import Job, JobId, JobState, JobType, RunAt
+from jobs_service.model.counts import Interval, JobsPage, TypeCounts
+from jobs_service.runner.stats import exact_type
 from jobs_service.service.reader_operations import read_job
 from jobs_service.service.store_access import StoreAccess
-from jobs_service.status import Status, status_of
 from jobs_service.store.base import Transaction
 
 Resolution: TypeAlias = Literal["minute", "hour"]
-SECONDS: Final = {"minute": 60, "hour": 3600}
-KEPT: Final = {"minute": 25 * 3600, "hour": 35 * 86_400}
-"""Seconds for which intervals are kept."""
-_MOST_INTERVALS: Final = 10_000
+_Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts]], bytes | None]
+_SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
+_MOST_LOOKS: Final = 8
+"""Transactions that read one page: each looks at 2,000 rows at most."""
+_AHEAD: Final = 3600.0
+"""Seconds by which the clocks of other processes may be ahead."""
 
 
 class CountOperations:
@@ -42,19 +43,28 @@ class CountOperations:
         Returns:
             The counts by type; nothing for a type that neither exists nor has, or had, jobs.
         """
-        wanted = [] if type is not None else await self._access.read(self._types)
         if type is not None:
             keys = self._access.keys(type)
-            if await self._access.read(lambda transaction: activity.timeout_if_any(transaction, keys)) is not None:
-                wanted = [type]
-        found: dict[JobType, list[Job]] = {each: [] for each in wanted}
-        async for job in self.list(type):  # type: ignore[attr-defined]
-            found.setdefault(job.type, []).append(job)
-        now = self._context.sources.wall_time()
-        return {each: _counted(jobs, now) for each, jobs in found.items()}
+            counts, timeout = await self._access.read(lambda transaction: _of_type(transaction, keys))
+            return {} if timeout is None and counts is None else {exact_type(keys.type): counts or TypeCounts()}
+        keyspace = self._access.keyspace
+        found = {pack_type(each): TypeCounts() for each in await self._types()}
+        after: bytes | None = None
+        while True:
 
-    async def _types(self, transaction: Transaction) -> list[JobType]:
-        return await activity.types(transaction, self._access.keyspace)
+            async def read(transaction: Transaction, after: bytes | None = after) -> _Counted:
+                return await counters.page(transaction, keyspace, after)
+
+            page, after = await self._access.read(read)
+            found |= {packed: counts for packed, counts in page if packed in found or counts.jobs}
+            if after is None:
+                known = ((awake_types.keys_of(keyspace, packed), found[packed]) for packed in sorted(found))
+                return {exact_type(keys.type): counts for keys, counts in known if keys is not None}
+
+    async def _types(self) -> list[JobType]:
+        """Return the types that exist."""
+        keyspace = self._access.keyspace
+        return await self._access.read(lambda transaction: activity.types(transaction, keyspace))
 
     async def throughput(
         self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: Resolution = "minute"
@@ -71,7 +81,7 @@ class CountOperations:
             InvalidJob: times or a resolution that cannot be.
         """
         keys = self._access.keys(type)
-        seconds = SECONDS.get(resolution) if isinstance(resolution, str) else None
+        seconds = _SECONDS.get(resolution) if isinstance(resolution, str) else None
         if seconds is None:
             raise InvalidJob(f"resolution {shown(resolution)}: allowed are 'minute' and 'hour'")
         now = self._context.sources.wall_time()
@@ -79,14 +89,11 @@ class CountOperations:
         if begin is None:
             raise InvalidJob("since None: allowed are aware datetimes and seconds since the epoch")
         end = now if end is None else end
-        first = int(max(begin, now - KEPT[resolution]) // seconds)
-        numbers = range(first, int(min(end, now + KEPT[resolution]) // seconds) + 1)
-        events: dict[int, list[_Event]] = {number: [] for number in numbers}
-        async for job in self.list(keys.type):  # type: ignore[attr-defined]
-            for event in _events(job):
-                if (number := int(event[1] // seconds)) in events:
-                    events[number].append(event)
-        return [Interval(float(number * seconds), float(seconds), *_summed(events[number])) for number in numbers]
+        first = max(int(max(begin, 0.0) // seconds), counters.first_kept(seconds, now))
+        last = int(min(end, now + _AHEAD) // seconds)
+        return await self._access.read(
+            lambda transaction: counters.intervals(transaction, keys, seconds, first, max(last, first - 1))
+        )
 
     async def page(
         self,
@@ -107,7 +114,7 @@ class CountOperations:
         Args:
             type: of the jobs.
             state: only jobs in this state, as for `list`; None for all.
-            limit: jobs of a page, 1,000 at most.
+            limit: jobs of a page; there may be fewer, even none, although `next` says that there are more.
             after: `next` of the page before, with the same arguments otherwise; None to begin.
             newest_first: from the other end: the latest failures, the highest ids.
             prefix: only jobs whose ids begin so, a str or bytes.
@@ -116,19 +123,22 @@ class CountOperations:
             InvalidJob: a state, a number, a prefix or an `after` that cannot be.
         """
         keys = self._access.keys(type)
-        wanted = check_state(state, self._context.sources.wall_time())
         most = check_positive("limit", limit)
-        begins = None if prefix is None else pack_id(prefix)[:-1]
-        jobs: list[tuple[bytes, Job]] = []
-        async for job in self.list(keys.type):  # type: ignore[attr-defined]
-            packed = pack_id(job.id)
-            if (wanted is None or wanted(job)) and (begins is None or packed.startswith(begins)):
-                jobs.append((job.seq or b"" if member(Status, state) is Status.FAILED else packed, job))
-        jobs.sort(key=lambda item: item[0], reverse=bool(newest_first))
-        if after is not None:
-            place = _decoded(after)
-            jobs = [item for item in jobs if (item[0] < place if newest_first else item[0] > place)]
-        return JobsPage([job for _, job in jobs[:most]], _encoded(jobs[most - 1][0]) if len(jobs) > most else None)
+        terms = paging.terms(state, after, newest_first, prefix, self._context.sources.wall_time())
+        jobs: list[Job] = []
+        place = terms.after
+        for _ in range(_MOST_LOOKS):
+
+            async def read(
+                transaction: Transaction, place: bytes | None = place, left: int = most - len(jobs)
+            ) -> paging.Page:
+                return await paging.page(transaction, keys, terms, place, left)
+
+            found, place = await self._access.read(read)
+            jobs += found
+            if place is None or len(jobs) == most:
+                break
+        return JobsPage(jobs, None if place is None else paging.cursor(terms, place))
 
     async def oldest_ready(self, type: JobType) -> Job | None:
         """Return the job of a type that has been ready for longest; None when none is ready."""
@@ -141,60 +151,8 @@ class CountOperations:
         return await self._access.read(look)
 
 
-_Event: TypeAlias = tuple[str, float, float | None]
-"""A field of Totals, when, and how long the job has waited for it or has run; None where nobody knows."""
-
-
-def _events(job: Job) -> list[_Event]:
-    try:
-        history = job.history[::-1]
-    except RecordDamaged:
-        return []
-    found: list[_Event] = []
-    before: HistoryEvent | None = None
-    for event in history:
-        lasted = None if before is None else max(event.at - before.at, 0.0)
-        kind = event.kind
-        if kind is HistoryKind.STARTED:
-            found.append(("started", event.at, lasted))
-        elif kind is HistoryKind.FINISHED:
-            outcome = "failed" if job.outcome is Outcome.FAILED else "succeeded"
-            found.append((outcome, event.at, lasted if before and before.kind is HistoryKind.STARTED else None))
-        elif kind is HistoryKind.CANCELED:
-            found.append(("canceled", event.at, lasted if before and before.kind is HistoryKind.STARTED else None))
-        else:
-            name = "released" if kind is HistoryKind.STOPPED else str(kind)
-            found.append((name, event.at, lasted if kind is not HistoryKind.ADDED else None))
-        before = event
-    return found
-
-
-def _summed(events: list[_Event]) -> tuple[Totals, Histogram, Histogram]:
-    names = [name for name, _, _ in events]
-    totals = Totals(**{name: names.count(name) for name in set(names)})
-    waited = [lasted for name, _, lasted in events if name == "started" and lasted is not None]
-    ran = [lasted for name, _, lasted in events if name not in ("started", "added") and lasted is not None]
-    return totals, _histogram(waited), _histogram(ran)
-
-
-def _histogram(times: list[float]) -> Histogram:
-    buckets = [bucket_of(time) for time in times]
-    return Histogram(tuple(buckets.count(k) for k in range(len(Histogram().counts))), sum(times))
-
-
-def _counted(jobs: list[Job], now: float) -> TypeCounts:
-    states = [str(status_of(job, now)) for job in jobs]
-    fields: dict[str, Any] = {str(each): states.count(each) for each in Status if each is not Status.UNREADABLE}
-    totals, waited, ran = _summed([event for job in jobs for event in _events(job)])
-    return TypeCounts(**fields, totals=totals, waited=waited, ran=ran)
-
-
-def _encoded(place: bytes) -> str:
-    return base64.urlsafe_b64encode(place).decode().rstrip("=")
-
-
-def _decoded(after: Any) -> bytes:
-    try:
-        return base64.b64decode(after + "=" * (-len(after) % 4), b"-_", validate=True)
-    except (TypeError, ValueError):
-        raise InvalidJob(f"after {shown(after)}: {a_kind_of(after)}; allowed is what `next` of a page has") from None
+async def _of_type(transaction: Transaction, keys: TypeKeys) -> tuple[TypeCounts | None, float | None]:
+    """Return the counts of a type if it had any, and its timeout if it exists."""
+    [counts] = await counters.of_types(transaction, [keys])
+    timeout = await activity.timeout_if_any(transaction, keys)
+    return None if counts is None or (timeout is None and not counts.jobs) else counts, timeout

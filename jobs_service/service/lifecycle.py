@@ -12,6 +12,7 @@ from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import JobsError, ServiceClosed, SupervisorFailed
 from jobs_service.log import EventLog
 from jobs_service.service.abandoned_jobs import AbandonedJobs
+from jobs_service.service.conversion import convert_if_needed
 from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.service.tree import ServiceTree
 from jobs_service.service.waiting_workers import WaitingWorkers
@@ -59,6 +60,8 @@ class Lifecycle:
         self._waiting = waiting
         self._abandoned = abandoned
         self._owns_store = False
+        # How many jobs were counted because the store had an earlier format; None where it had not.
+        self.converted: int | None = None
         # The task that has entered the service: the body of its `async with` is canceled when the service fails.
         self._host: asyncio.Task[Any] | None = None
         self._host_canceled = False
@@ -87,6 +90,7 @@ class Lifecycle:
             if self._owns_store:
                 await self._store.open()
             await self._context.open_keyspace()
+            self.converted = await convert_if_needed(self._context)
             self._access.is_open = True
             self._host = asyncio.current_task()
             if self.supervised:

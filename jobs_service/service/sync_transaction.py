@@ -80,7 +80,7 @@ class WithinTransaction:
         self._jobs = None
         try:
             if kind is None:
-                drive(unit.wake_types())
+                drive(unit.settle())
                 unit.flush()
                 self._held.hand_over()
         finally:
@@ -208,6 +208,7 @@ class _BlockUnit(UnitOfWork):
     """A unit of work that goes on counting moves where the block before has ended."""
 
     __slots__ = ()
+    sweeps = False
 
     def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources, moves: int) -> None:
         super().__init__(transaction, keyspace, sources)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import fdb.tuple
 
 from jobs_service.errors import StoreError, kind_of, shown
+from jobs_service.store.convertible import Convertible
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
 
@@ -268,7 +269,7 @@ class Transaction(Snapshot):
 TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
-class Store(ABC):
+class Store(Convertible, ABC):
     """An ordered map of bytes with serializable transactions.
 
     Every store promises this, and tests/contract checks it:

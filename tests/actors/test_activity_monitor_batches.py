@@ -50,7 +50,7 @@ def test_batches_shrink_until_they_fit_and_then_grow_again(error: type[StoreErro
         async with opened(**settings) as context:
             await run_jobs(context, 300)
             # Three writes per job: 35 jobs fit, 50 do not.
-            faults = counted(context).faults = AtMost(3 * 35 + 5, error)
+            faults = counted(context).faults = AtMost(3 * 35 + 8, error)
             with capture_logs() as events:
                 async with monitored(context):
                     await asyncio.sleep(BOUND)

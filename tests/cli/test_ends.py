@@ -33,7 +33,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
     *("stats", "top", "workers", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "quickstart", "backup", "copy", "completion", "types"),
+    *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types"),
 ]
 READING = [
     ["types"],
@@ -44,6 +44,7 @@ READING = [
     ["remove", "email", "x"],
     ["resubmit", "email", "x"],
     ["backup", "copy"],
+    ["upgrade"],
     ["pause", "email"],
     ["resume", "email"],
     ["stats"],

@@ -136,7 +136,7 @@ async def test_unreadable_jobs_are_left_out_and_counted_with_force() -> None:
 
         async def damage(tr: Transaction) -> None:
             for id in b"157":
-                tr.set(prefix + b"\x15\x01\x02t\x00\x02%c\x00" % id, b"\x03of a newer version")
+                tr.set(prefix + b"\x15\x01\x02t\x00\x02%c\x00" % id, b"\x04of a newer version")
             tr.set(prefix + b"\x15\x01\x02t\x00\x02never ends", b"")
             tr.set(prefix + b"\x15\x02\x02t\x00\x02never ends", b"")
             tr.set(prefix + b"\x15\x07\x02never ends", b"")

@@ -169,6 +169,7 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["serve", "jobs_service.sample:jobs", "--types", HERE, "more"],
     ["quickstart", HERE],
     ["backup", HERE],
+    ["upgrade", "--store", HERE],
     ["copy", HERE, "lmdb:target of a copy"],
     ["copy", "lmdb:store", HERE],
     ["copy", "lmdb:store", "lmdb:" + HERE],

@@ -190,7 +190,7 @@ async def test_lists_and_stats_say_which_jobs_are_unreadable_and_go_on(quiet: Jo
         assert (job.seq, job.outcome, job.resubmit, job.cancel, job.progress) == (None, None, False, False, None)
         assert job.error is not None
         assert job.error.type == "RecordDamaged"
-        assert "version 03" in job.error.message
+        assert "version 04" in job.error.message
         assert repr(job) == "<Job 't1'/'1' unreadable>"
     assert [job.id for job in await listed(quiet, state="unreadable")] == ["1"]
     stats = (await quiet.stats())[T1]

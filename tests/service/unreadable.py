@@ -15,7 +15,7 @@ PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISH
 
 
 def of_a_newer_version(raw: bytes) -> bytes:
-    return b"\x03" + raw[1:]
+    return b"\x04" + raw[1:]
 
 
 def garbage(raw: bytes) -> bytes:

@@ -22,10 +22,15 @@ DIRECTORY: Final = ("jobs_service",)
 
 METADATA_VERSION: Final = b"\xff/metadataVersion"
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The format of the keys in the directory; a newer one is refused."""
 
-_FORMAT_KEY: Final = b"\xffformat"
+_EARLIER: Final = 1
+
+CONVERTING_KEY: Final = b"\xffconverting"
+"""Is there while what is in the directory is partly of an earlier format. It follows the prefix as well."""
+
+FORMAT_KEY: Final = b"\xffformat"
 """Follows the directory's prefix; no tuple, and no mark, begins with it."""
 
 # The directory layer's own layout: a node's entry for a subdirectory is (prefix of the node, 0, name) -> prefix.
@@ -146,9 +151,10 @@ def _made(native: Any, path: tuple[str, ...]) -> Any:
 
 def _check_format(native: Any, prefix: bytes, path: tuple[str, ...]) -> None:
     """Refuse a newer format; a directory without one is new, or of the first version that had none."""
-    found = native[prefix + _FORMAT_KEY]
+    found = native[prefix + FORMAT_KEY]
     if not found.present():
-        native[prefix + _FORMAT_KEY] = b"%d" % FORMAT
+        is_new = not [*native.get_range(prefix, prefix + FORMAT_KEY[:1], limit=1)]
+        native[prefix + FORMAT_KEY] = b"%d" % (FORMAT if is_new else _EARLIER)
         return
     value = bytes(found.value)
     if not value.isdigit() or int(value) > FORMAT:

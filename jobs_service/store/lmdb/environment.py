@@ -20,10 +20,16 @@ from jobs_service.store.lmdb.errors import is_out_of_room, store_error
 from jobs_service.store.lmdb.file import DATA_FILE, check_meta_pages, check_pages
 from jobs_service.store.lmdb.room import map_size
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The version of everything in the file: the layout of keys, records and the store's own keys."""
 
 _FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
+_EARLIER: Final = 2
+"""The format of which a store can be made one of FORMAT."""
+
+_CONVERTING_KEY: Final = SYSTEM_KEYS + b"/jobs_service/converting"
+"""Is there while what is in the store is partly of the earlier format."""
+
 _LOCK_FILE: Final = "lock.mdb"
 _MAX_READERS: Final = 1024
 _LOCK_BYTES: Final = _MAX_READERS * 64 + 128
@@ -178,11 +184,31 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
             f"{path} has format {found.decode('ascii', 'replace')}, made by a newer version of jobs_service; "
             f"this one reads up to format {FORMAT}: upgrade it"
         )
-    if int(found) < FORMAT:
+    if int(found) < _EARLIER:
         raise StoreError(
             f"{path} has format {int(found)}, of a version of jobs_service that was never released; this one reads "
-            f"format {FORMAT}: choose another directory"
+            f"formats {_EARLIER} and {FORMAT}: choose another directory"
         )
+
+
+def needs_conversion(environment: lmdb.Environment) -> bool:
+    """Whether what is in a store is of the earlier format, or partly so."""
+    with environment.begin() as transaction:
+        converting = transaction.get(_CONVERTING_KEY) is not None
+        return converting or int(transaction.get(_FORMAT_KEY) or b"0") < FORMAT
+
+
+def begin_conversion(environment: lmdb.Environment) -> None:
+    """Give a store the present format, and note that it is being converted."""
+    with environment.begin(write=True) as transaction:
+        transaction.put(_CONVERTING_KEY, b"")
+        transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
+
+
+def end_conversion(environment: lmdb.Environment) -> None:
+    """Note that all of a store has the present format."""
+    with environment.begin(write=True) as transaction:
+        transaction.delete(_CONVERTING_KEY)
 
 
 def copy_environment(environment: lmdb.Environment, path: Path, at: Callable[[str], object] = go_on) -> int:

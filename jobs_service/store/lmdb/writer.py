@@ -18,7 +18,7 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS, Watch
 from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import MOST_RUNS
-from jobs_service.store.lmdb.environment import open_environment
+from jobs_service.store.lmdb.environment import needs_conversion, open_environment
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.process_locks import ProcessLocks
 from jobs_service.store.lmdb.responder import Responder, lose
@@ -41,6 +41,7 @@ class Writer(Responder):
     instance: bytes
     _settings: Settings
     _environment: lmdb.Environment | None
+    _needs_conversion: bool
     _ended: asyncio.Future[None]
     _writes: SimpleQueue[Request[Any] | None]
     _write_deadlines: Deadlines
@@ -61,6 +62,7 @@ class Writer(Responder):
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
         try:
             self._environment = environment = open_environment(self.path, self._settings, self._at)
+            self._needs_conversion = needs_conversion(environment)
         except StoreError as error:
             self._tell(_fail, opened, error)
             return

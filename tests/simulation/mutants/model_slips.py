@@ -16,7 +16,7 @@ from jobs_service.model import unpack_priority
 from jobs_service.runner.execution import Execution
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
-_LOOKED_AT = "            if version != VERSION:\n"
+_LOOKED_AT = "            if version not in READABLE:\n"
 """What follows in Record._decode when the head was taken apart."""
 
 _RUN_AT = "NAN if run_at is None else run_at"
@@ -40,8 +40,8 @@ def _with_flags(stored: Callable[[int], int]) -> Defect:
         changed(
             Record._decode.__func__,  # type: ignore[attr-defined]
             (
-                "            if version != VERSION:\n",
-                "            flags = stored(flags)\n            if version != VERSION:\n",
+                "            if version not in READABLE:\n",
+                "            flags = stored(flags)\n            if version not in READABLE:\n",
             ),
         ),
     )
@@ -64,8 +64,8 @@ def a_jobs_time_is_stored_in_milliseconds() -> Defect:
         changed(
             Record._decode.__func__,  # type: ignore[attr-defined]
             (
-                "            if version != VERSION:\n",
-                "            run_at /= 1000.0\n            if version != VERSION:\n",
+                "            if version not in READABLE:\n",
+                "            run_at /= 1000.0\n            if version not in READABLE:\n",
             ),
         ),
     )

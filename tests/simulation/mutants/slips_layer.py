@@ -368,7 +368,7 @@ def active_jobs_of_a_transaction_come_first() -> Defect:
 
 def an_unreadable_job_is_taken_out_and_forgotten() -> Defect:
     """Who takes the entry of an unreadable job out of the queue does not note that it was set aside."""
-    return changed(strays.take_out, ("unit.set_aside(keys, packed_id)", "pass"))
+    return changed(strays.take_out, ("unit.set_aside(keys, packed_id, index_key)", "pass"))
 
 
 def what_can_be_read_again_is_not_put_back() -> Defect:

@@ -21,7 +21,7 @@ async def test_a_store_of_an_older_format_is_refused_in_one_line_and_left_as_it_
         await jobs.set_type_timeout("t", 60)
         await jobs.add("t", "a")
     with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
-        assert transaction.get(FORMAT_KEY) == b"2"
+        assert transaction.get(FORMAT_KEY) == b"3"
         transaction.put(FORMAT_KEY, older)
     before = (path / "data.mdb").read_bytes()
     with pytest.raises(StoreError) as caught:
@@ -31,6 +31,6 @@ async def test_a_store_of_an_older_format_is_refused_in_one_line_and_left_as_it_
     assert "\n" not in message
     assert str(path) in message
     assert f"has format {older.decode()}, of a version of jobs_service that was never released" in message
-    assert "reads format 2: choose another directory" in message
+    assert "reads formats 2 and 3: choose another directory" in message
     assert not caught.value.retryable
     assert (path / "data.mdb").read_bytes() == before

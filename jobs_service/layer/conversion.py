@@ -1,0 +1,97 @@
+"""Makes a store of an earlier format one whose jobs are counted, page by page.
+
+Each job's record is written anew, with the version that says that it is counted, in the transaction that counts it. So
+it matters neither who else writes meanwhile, nor how often this is begun: whoever changes a job that is not counted yet
+counts it, and a job is counted once. A row says how far it has come, for who goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final, NamedTuple, TypeAlias
+
+from jobs_service.layer.batch_bounds import Batch, Pace
+from jobs_service.layer.key_parts import AFTER, is_id, unpack_id
+from jobs_service.layer.keyspace import COUNTS, DATA, Keyspace, TypeFinder, TypeKeys
+from jobs_service.layer.listing import read_rows
+from jobs_service.layer.record_format import UNCOUNTED
+from jobs_service.layer.unit_of_work import Place, UnitOfWork, run
+from jobs_service.sources import Sources
+from jobs_service.store.base import Store
+
+_JOBS: Final = 1000
+_OLD: Final = bytes((UNCOUNTED,))
+
+Progress: TypeAlias = Callable[[int, bool], object]
+"""Called with the number of jobs that are counted by now, and whether these are all."""
+
+PROGRESS: ContextVar[Progress | None] = ContextVar("conversion progress", default=None)
+"""Who is told how far a conversion is that begins because a store is opened."""
+
+
+class _Done(NamedTuple):
+    """What one transaction has done: how many jobs it has counted, and whether they were the last."""
+
+    counted: int
+    is_last: bool
+
+
+async def convert(store: Store, keyspace: Keyspace, sources: Sources) -> int:
+    """Count all jobs that are not counted yet, in bounded transactions; return how many there were.
+
+    Args:
+        store: open; others may use it.
+        keyspace: where its keys are.
+        sources: wall-clock time.
+    """
+    pace = Pace(Batch.of(store.limits, jobs=_JOBS))
+    progress = PROGRESS.get()
+    counted = 0
+
+    async def attempt(size: int) -> _Done:
+        async def work(unit: UnitOfWork) -> _Done:
+            return await _count(unit, size, pace.batch.bytes)
+
+        return await store.transact(lambda tr: run(tr, keyspace, sources, work))
+
+    while True:
+        done = await pace.fitting(attempt)
+        counted += done.counted
+        if progress is not None:
+            progress(counted, done.is_last)
+        if done.is_last:
+            return counted
+
+
+async def _count(unit: UnitOfWork, size: int, most_bytes: int) -> _Done:
+    """Count the jobs of the next page."""
+    transaction, section = unit.transaction, unit.keyspace.sections[DATA]
+    come_to = unit.keyspace.sections[COUNTS]
+    after = await transaction.get(come_to)
+    begin = section if after is None else section + after + b"\x00"
+    rows, is_last = await read_rows(transaction.snapshot, begin, section + AFTER, size, most_bytes)
+    finder = TypeFinder(unit.keyspace)
+    places = [place for key, raw in rows if raw[:1] == _OLD and (place := _place(finder, key)) is not None]
+    await unit.prefetch(places)
+    counted = 0
+    for place in places:
+        entry = unit.loaded(place)
+        if entry is not None and entry.counted is None and entry.record is not None:
+            entry.changed = True
+            counted += 1
+    if is_last:
+        transaction.clear(come_to)
+    else:
+        transaction.set(come_to, rows[-1][0][len(section) :])
+    return _Done(counted, is_last)
+
+
+def _place(finder: TypeFinder, key: bytes) -> Place | None:
+    """Return the place of a DATA key's job, None when it cannot be parsed."""
+    try:
+        keys: TypeKeys = finder.keys_of_data(key)
+    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        return None
+    packed_id = key[len(keys.data) :]
+    return (keys, unpack_id(packed_id), packed_id) if is_id(packed_id) else None

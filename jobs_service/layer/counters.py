@@ -1,0 +1,330 @@
+"""What is counted of each type: written by atomic additions in the transactions that change jobs, read in one look.
+
+A row is one long little-endian integer, in which every counter has its lane of some bytes; an addition to the row is
+the sum of what is added to each lane, shifted to its place. Nothing can be carried over wrongly: the row is the sum of
+its lanes as numbers, so that subtracting one from a lane borrows exactly what an earlier addition has carried, and at
+every commit the lanes are what they are to be. To read them, the lowest one is taken for a signed number and subtracted
+before the next one is looked at: even a lane below zero, which a damaged store may have, leaves the others right. So
+all counters of a type take one addition per transaction, and those of a minute and of an hour one each.
+
+| row             | lanes                                                                                    |
+|-----------------|------------------------------------------------------------------------------------------|
+| COUNTS          | of 8 bytes: jobs by state (8), totals (9), waited (32 and a sum), ran (32 and a sum)     |
+| MINUTES, HOURS  | of 4 bytes: totals (9), waited (32), ran (32); of 8 bytes: the sums of waited and of ran |
+
+Sums are in milliseconds. Rows of minutes and hours only grow. Who adds to them removes those that are too old, once an
+hour and process: a type whose jobs nobody watches over has no monitor that could do it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import fdb.tuple
+
+from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.layer.key_parts import AFTER
+from jobs_service.layer.keyspace import COUNTS, Keyspace, TypeKeys
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY, UNCOUNTED
+from jobs_service.model import Outcome
+from jobs_service.model.counts import BUCKETS, Histogram, Interval, Totals, TypeCounts, bucket_of
+from jobs_service.run_data import HEAD_BYTES, STARTED_CODE, crashed_last, has_events, time_of
+from jobs_service.store.base import Snapshot, Transaction
+
+# Lanes of states: a job counts in one of them.
+_READY: Final = 0
+_SCHEDULED: Final = 1
+IS_RUNNING: Final = 2
+_AFTER_CRASH: Final = 6
+"""Behind the lanes of ready and scheduled jobs, by so much, are those of jobs whose last run has crashed."""
+STATES: Final = 8
+_OF_OUTCOME: Final = {Outcome.SUCCEEDED: 3, Outcome.FAILED: 4, Outcome.CANCELED: 5}
+
+# What happens to jobs: the fields of Totals, in their order.
+ADDED: Final = 0
+STARTED: Final = 1
+SUCCEEDED: Final = 2
+FAILED: Final = 3
+CANCELED: Final = 4
+CRASHED: Final = 5
+LOST: Final = 6
+RELEASED: Final = 7
+EXPIRED: Final = 8
+_EVENTS: Final = 9
+ENDED: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELED: CANCELED}
+
+Tally: TypeAlias = dict[int | bytes, int]
+"""What has happened to jobs of a type in one transaction.
+
+By event; by place behind the events: a bucket of the times that were waited, of those that runs took, the sums of both
+in milliseconds; and by the event, as packed, since which a job has waited, or run: it is the same one for many jobs.
+"""
+
+_LANE: Final = 64
+_SHORT_LANE: Final = 32
+_WAITED: Final = _EVENTS
+_RAN: Final = _EVENTS + BUCKETS
+_SHORT_LANES: Final = _EVENTS + 2 * BUCKETS
+_WAITED_SUM: Final = _SHORT_LANES
+_RAN_SUM: Final = _SHORT_LANES + 1
+COUNTS_BYTES: Final = 8 * (STATES + _EVENTS + 2 * (BUCKETS + 1))
+INTERVAL_BYTES: Final = 4 * _SHORT_LANES + 16
+_INTERVAL = struct.Struct(f"<{_SHORT_LANES}I2Q")
+
+MINUTE: Final = 60
+HOUR: Final = 3600
+MINUTES_KEPT: Final = 25 * 60
+HOURS_KEPT: Final = 35 * 24
+_LONGEST: Final = 1e10
+_LATEST: Final = slice(HEAD_BYTES, HEAD_BYTES + 9)
+"""Where run data have kind and time of the newest event."""
+
+_PAGE: Final = 500
+
+
+def lane_of(record: Record) -> int:
+    """Return the lane in which a job with this record counts."""
+    if record.lock is not None:
+        return IS_RUNNING
+    if record.place:
+        lane = _READY if record.place == READY else _SCHEDULED
+        return lane + _AFTER_CRASH if crashed_last(record.run_data) else lane
+    return _OF_OUTCOME[record.outcome]  # type: ignore[index]
+
+
+def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) -> int | None:
+    """Return the lane in which a job counts whose record cannot be read, None if it counts in none.
+
+    Args:
+        keys: of the type.
+        index_key: of the entry by which it was found; None where there was none.
+        raw: its record as far as the store has it.
+    """
+    if raw is not None and raw[:1] == bytes((UNCOUNTED,)):
+        return None
+    lane = None
+    if raw is not None:
+        with contextlib.suppress(RecordDamaged, KeyError):
+            lane = lane_of(Record.decode(raw))
+    if index_key is None:
+        return _OF_OUTCOME[Outcome.SUCCEEDED] if lane is None else lane
+    for section, lanes in (
+        (keys.ready, (_READY, _READY + _AFTER_CRASH)),
+        (keys.scheduled, (_SCHEDULED, _SCHEDULED + _AFTER_CRASH)),
+        (keys.activity, (IS_RUNNING,)),
+    ):
+        if index_key.startswith(section):
+            return lane if lane in lanes else lanes[0]
+    ended = tuple(_OF_OUTCOME.values())
+    return lane if lane in ended else ended[0]
+
+
+def count_start(tally: Tally, record: Record, now: float) -> None:
+    """Count that a pending job is started, and how long it could have been before, where its record tells that."""
+    tally[STARTED] = tally.get(STARTED, 0) + 1
+    packed = record.run_data
+    if not has_events(packed) or packed[HEAD_BYTES] == STARTED_CODE:
+        return
+    event = packed[_LATEST]
+    if record.run_at is not None and record.run_at > time_of(event):
+        _count_time(tally, _WAITED, now - record.run_at, 1)
+    else:
+        tally[event] = tally.get(event, 0) + 1
+
+
+def count_end(tally: Tally, record: Record, event: int) -> None:
+    """Count that a running job's run ends, and how long it took, where its record tells that."""
+    tally[event] = tally.get(event, 0) + 1
+    packed = record.run_data
+    if has_events(packed) and packed[HEAD_BYTES] == STARTED_CODE:
+        started = packed[_LATEST]
+        tally[started] = tally.get(started, 0) + 1
+
+
+def _count_time(tally: Tally | dict[int, int], histogram: int, seconds: float, times: int) -> None:
+    # A clock may have been set back; what a damaged record says may be no time at all.
+    if not seconds <= _LONGEST:
+        return
+    if seconds > 0:
+        which = _WAITED_SUM if histogram == _WAITED else _RAN_SUM
+        tally[which] = tally.get(which, 0) + times * int(1000 * seconds)
+    bucket = histogram + bucket_of(seconds)
+    tally[bucket] = tally.get(bucket, 0) + times
+
+
+def _places(tally: Tally, now: float) -> dict[int, int]:
+    """Return a tally in which times are in their buckets."""
+    places: dict[int, int] = {}
+    for place, count in tally.items():
+        if isinstance(place, bytes):
+            _count_time(places, _RAN if place[0] == STARTED_CODE else _WAITED, now - time_of(place), count)
+        else:
+            places[place] = places.get(place, 0) + count
+    return places
+
+
+def write(
+    transaction: Transaction,
+    states: dict[TypeKeys, list[int]],
+    tallies: dict[TypeKeys, Tally],
+    now: float,
+    *,
+    sweeps: bool,
+) -> None:
+    """Add what one transaction has changed.
+
+    Args:
+        transaction: of the changes.
+        states: for each type, by how much the number of jobs in each lane grows.
+        tallies: for each type, what has happened to its jobs.
+        now: seconds since the epoch.
+        sweeps: whether old rows may be removed as well.
+    """
+    for keys in {**states, **tallies}:
+        total = 0
+        for lane, count in enumerate(states.get(keys, ())):
+            if count:
+                total += count << _LANE * lane
+        tally = tallies.get(keys)
+        if tally:
+            short = 0
+            for place, count in _places(tally, now).items():
+                total += count << _PLACES[place]
+                short += count << _SHORT_PLACES[place]
+            _add_intervals(transaction, keys, short.to_bytes(INTERVAL_BYTES, "little"), now, sweeps)
+        if total:
+            transaction.add(keys.counts, total.to_bytes(COUNTS_BYTES, "little", signed=True))
+
+
+_PLACES: Final = [
+    *(_LANE * (STATES + place) for place in range(_RAN)),
+    *(_LANE * (STATES + place + 1) for place in range(_RAN, _SHORT_LANES)),
+    _LANE * (STATES + _RAN),
+    _LANE * (STATES + _RAN_SUM),
+]
+"""By how many bits the places of a tally are shifted in a row of COUNTS, where a sum follows each histogram."""
+
+_SHORT_PLACES: Final = [
+    *(_SHORT_LANE * place for place in range(_SHORT_LANES)),
+    _SHORT_LANE * _SHORT_LANES,
+    _SHORT_LANE * _SHORT_LANES + _LANE,
+]
+"""The same in a row of MINUTES or HOURS."""
+
+
+def new_states() -> list[int]:
+    """Return lanes of states in which nothing has changed."""
+    return [0] * STATES
+
+
+def _add_intervals(transaction: Transaction, keys: TypeKeys, operand: bytes, now: float, sweeps: bool) -> None:
+    minute, hour = int(now // MINUTE), int(now // HOUR)
+    transaction.add(keys.minutes + _number(minute), operand)
+    transaction.add(keys.hours + _number(hour), operand)
+    if sweeps and keys.swept != hour:
+        keys.swept = hour
+        transaction.clear_range(keys.minutes, keys.minutes + _number(minute - MINUTES_KEPT))
+        transaction.clear_range(keys.hours, keys.hours + _number(hour - HOURS_KEPT))
+
+
+@functools.lru_cache(16)
+def _number(number: int) -> bytes:
+    packed: bytes = fdb.tuple.pack((number,))
+    return packed
+
+
+# Reading
+
+
+async def of_types(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[TypeCounts | None]:
+    """Return the counts of types, by reads that go out together; None for a type that never had any."""
+    rows = await transaction.get_many([keys.counts for keys in types])
+    return [None if row is None else decoded(row) for row in rows]
+
+
+async def page(
+    transaction: Snapshot, keyspace: Keyspace, after: bytes | None
+) -> tuple[list[tuple[bytes, TypeCounts]], bytes | None]:
+    """Return counts of some types, as packed, and behind which of these there may be others, None at the end."""
+    section = keyspace.sections[COUNTS]
+    begin = section + (b"" if after is None else after) + b"\x00"
+    rows = await transaction.get_range(begin, section + AFTER, limit=_PAGE)
+    found = [(key[len(section) :], decoded(row)) for key, row in rows]
+    return found, found[-1][0] if len(found) == _PAGE else None
+
+
+def decoded(row: bytes) -> TypeCounts:
+    """Return the counts in a row of COUNTS.
+
+    Raises:
+        StoreDamaged: it is none.
+    """
+    lanes = _lanes(row)
+    ready, scheduled, running, succeeded, failed, canceled, retrying_ready, retrying_scheduled = lanes[:STATES]
+    begin = STATES + _EVENTS
+    end = begin + BUCKETS
+    return TypeCounts(
+        ready + retrying_ready,
+        scheduled + retrying_scheduled,
+        running,
+        succeeded,
+        failed,
+        canceled,
+        totals=Totals(*lanes[STATES:begin]),
+        waited=_histogram(lanes[begin:end], lanes[end]),
+        ran=_histogram(lanes[end + 1 : -1], lanes[-1]),
+        retrying_ready=retrying_ready,
+        retrying_scheduled=retrying_scheduled,
+    )
+
+
+def _lanes(row: bytes) -> list[int]:
+    if len(row) != COUNTS_BYTES:
+        raise StoreDamaged(f"the counts of a type have {len(row)} bytes, not {COUNTS_BYTES}")
+    lanes = []
+    carried = 0
+    for [lane] in struct.iter_unpack("<q", row):
+        lanes.append(lane + carried)
+        carried = int(lane < 0)
+    return lanes
+
+
+def _histogram(counts: Sequence[int], milliseconds: int) -> Histogram:
+    return Histogram(tuple(counts), milliseconds / 1000)
+
+
+async def intervals(transaction: Snapshot, keys: TypeKeys, seconds: int, first: int, last: int) -> list[Interval]:
+    """Return the intervals from one number to another, both included, those without events as well.
+
+    Args:
+        transaction, keys: of the type.
+        seconds: MINUTE or HOUR.
+        first, last: how many of them lie between the epoch and the beginning.
+    """
+    head = keys.minutes if seconds == MINUTE else keys.hours
+    rows = dict(await transaction.get_range(head + _number(first), head + _number(last) + AFTER))
+    return [_interval(number, seconds, rows.get(head + _number(number))) for number in range(first, last + 1)]
+
+
+def _interval(number: int, seconds: int, row: bytes | None) -> Interval:
+    begin = float(number * seconds)
+    if row is None or len(row) != INTERVAL_BYTES:
+        return Interval(begin, float(seconds), Totals(), Histogram(), Histogram())
+    *lanes, waited_ms, ran_ms = _INTERVAL.unpack(row)
+    return Interval(
+        begin,
+        float(seconds),
+        Totals(*lanes[:_EVENTS]),
+        _histogram(lanes[_WAITED:_RAN], waited_ms),
+        _histogram(lanes[_RAN:], ran_ms),
+    )
+
+
+def first_kept(seconds: int, now: float) -> int:
+    """Return the number of the first interval that is kept."""
+    return int(now // seconds) - (MINUTES_KEPT if seconds == MINUTE else HOURS_KEPT)

@@ -1,0 +1,35 @@
+"""What becomes of a store of an earlier format when it is opened: it is converted, or refused."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import StoreError
+from jobs_service.layer.conversion import convert
+
+UPGRADES: ContextVar[bool] = ContextVar("upgrades", default=False)
+"""Whether a store that is shared by many programs may be converted: as somebody has asked for that."""
+
+
+async def convert_if_needed(context: Context) -> int | None:
+    """Convert a store of an earlier format.
+
+    Returns:
+        How many jobs are counted now that were not; None for a store that needs nothing.
+
+    Raises:
+        StoreError: only `jobs-service upgrade` converts this one.
+    """
+    store = context.store
+    if not await store.needs_conversion():
+        return None
+    if not store.converts_when_opened and not UPGRADES.get():
+        raise StoreError(
+            f"store {store.address} has the format of an earlier version: end the programs that use it, then run "
+            "jobs-service upgrade"
+        )
+    await store.begin_conversion()
+    counted = await convert(store, context.keyspace, context.sources)
+    await store.end_conversion()
+    return counted
