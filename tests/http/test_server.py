@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import InvalidSettings, JobsService
+from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
+from jobs_service.http.server import Server, bound, is_loopback, parse_address
 from jobs_service.http.state import Options
 from tests.http.support import listening, problem, running
 
+CERTIFICATES = Path(__file__).parents[1] / "replication" / "certificates"
 HASTY = Options(is_open=True, limits=Limits(head_time=0.1, body_time=0.1, body=2000, poll_time=20))
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/types/email/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -194,3 +199,42 @@ async def test_lines_are_answered_while_more_are_sent() -> None:
             await socket.send(b'11\r\n{"id": "second"}\n\r\n0\r\n\r\n')
             assert b'"id":"second"' in await socket.reader.readuntil(b"0\r\n\r\n")
         assert await jobs.pending_count("email") == 2
+
+
+async def test_https_with_a_certificate_and_its_key() -> None:
+    async with JobsService("memory:") as jobs:
+        application = Application(jobs, Options(is_open=True))
+        server = Server(application, bound("127.0.0.1", 0), str(CERTIFICATES / "server.pem"))
+        await server.start()
+        try:
+            trusted = ssl.create_default_context(cafile=str(CERTIFICATES / "authority.pem"))
+            url = server.url.replace("127.0.0.1", "localhost")
+            async with httpx.AsyncClient(base_url=url, verify=trusted) as client:
+                assert (await client.get("/livez")).json() == {"status": "alive"}
+        finally:
+            await server.stop()
+
+
+def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
+    listening = bound("127.0.0.1", 0)
+    with listening, pytest.raises(InvalidSettings, match="the TLS files"):
+        Server(Application(JobsService("memory:")), listening, str(tmp_path / "none"), str(tmp_path / "none"))
+
+
+def test_an_address_that_is_taken_is_refused() -> None:
+    with bound("127.0.0.1", 0) as taken, pytest.raises(InvalidSettings, match="in use"):
+        bound("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("[::1]:8700", ("::1", 8700)),
+        (":1", ("127.0.0.1", 1)),
+        ("a.b:0", ("a.b", 0)),
+    ],
+)
+def test_addresses(text: str, found: tuple[str, int]) -> None:
+    assert parse_address(text) == found
+    assert is_loopback(found[0]) is (found[0] != "a.b")

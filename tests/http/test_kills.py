@@ -1,0 +1,113 @@
+"""A daemon that is killed under load: nothing that was answered is lost, and workers go on with their locks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import httpx
+
+from jobs_service import JobsService
+from tests.cli.support import HANG, event_named, started
+
+JOBS = "/v1/types/email/jobs"
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at, for a daemon that comes back to it."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@contextmanager
+def daemon(store: str, port: int, cwd: Path) -> Iterator[Popen[str]]:
+    """Run a daemon at a port for the block's time."""
+    with started("--store", store, "serve", "--http", f"127.0.0.1:{port}", cwd=cwd) as process:
+        try:
+            event_named(process, "serving")
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
+    store, port = f"lmdb:{tmp_path / 'store'}", free_port()
+    added: set[str] = set()
+    held: dict[str, str] = {}
+    ended: set[str] = set()
+    enough = asyncio.Event()
+
+    async def add(client: httpx.AsyncClient, number: int) -> None:
+        """Add jobs one by one, until the daemon is there no more."""
+        for count in range(100_000):
+            id = f"{number}-{count}"
+            try:
+                answer = await client.post(JOBS, json={"id": id, "data": {"n": count}})
+            except httpx.TransportError:
+                return
+            assert answer.status_code == 201
+            added.add(id)
+
+    async def stream(client: httpx.AsyncClient) -> None:
+        """Add jobs by lines."""
+
+        async def lines() -> Any:
+            for count in range(100_000):
+                yield json.dumps({"id": f"line-{count}"}).encode() + b"\n"
+                await asyncio.sleep(0)
+
+        try:
+            headers = {"Content-Type": "application/x-ndjson"}
+            async with client.stream("POST", JOBS, content=lines(), headers=headers) as answer:
+                async for line in answer.aiter_lines():
+                    added.add(json.loads(line)["id"])
+        except httpx.TransportError:
+            return
+
+    async def work(client: httpx.AsyncClient) -> None:
+        """Take jobs, and end every other one."""
+        while True:
+            try:
+                answer = await client.post("/v1/types/email/accept", json={"timeout": 5, "limit": 5})
+                for job in answer.json()["jobs"]:
+                    held[job["id"]] = job["lock"]
+                    if len(held) % 2:
+                        path = f"{JOBS}/{job['id']}/finish"
+                        done = await client.post(path, json={"lock": job["lock"], "result": job["id"]})
+                        assert done.json()["outcome"] == "succeeded"
+                        ended.add(job["id"])
+                    if len(ended) >= 10 and len(added) >= 100:
+                        enough.set()
+            except httpx.TransportError:
+                return
+
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG) as client:
+        with daemon(store, port, tmp_path) as process:
+            (await client.put("/v1/types/email", json={"timeout": 300})).raise_for_status()
+            tasks = [add(client, 0), add(client, 1), stream(client), work(client), work(client)]
+            running = [asyncio.create_task(each) for each in tasks]
+            async with asyncio.timeout(HANG):
+                await enough.wait()
+                process.kill()
+                await asyncio.gather(*running)
+        with daemon(store, port, tmp_path) as process:
+            # Who holds a job goes on, at the next daemon.
+            left = [id for id in held if id not in ended]
+            for id in left[:10]:
+                answer = await client.post(f"{JOBS}/{id}/finish", json={"lock": held[id], "result": id})
+                # Only of what was under way as it was killed nobody knows how it ended.
+                assert answer.status_code in (200, 409)
+                if answer.status_code == 200:
+                    ended.add(id)
+    async with JobsService(store) as jobs:
+        found = {job.id: job async for job in jobs.list("email")}
+    assert added <= found.keys()
+    assert {id for id in ended if found[id].result != id} == set()
