@@ -63,6 +63,8 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
     assert (copy.root / "apt").read_text().splitlines() == [
         "-q update",
         "-q -y install --no-install-recommends python3 python3-venv",
+        "-q update",
+        "-q -y install --no-install-recommends chromium fonts-dejavu-core",
     ]
     assert "pouchdb-server@4.2.0" in (copy.root / "npm").read_text()
     assert copy.builds == 1

@@ -22,10 +22,20 @@ from jobs_service.status import status_of
 ON_A_PAGE: Final = 30
 
 _DOES: Final = {
-    "resubmit": "run again: those that have finished, however they ended",
+    "resubmit": "run again",
     "cancel": "end: those that run are asked to, those that wait are removed",
     "remove": "be removed: those that run are asked to end",
     "count": "be counted, and stay as they are",
+}
+
+
+_STATES: Final = {
+    "ready": "is ready",
+    "scheduled": "is scheduled",
+    "running": "is running",
+    "succeeded": "has succeeded",
+    "failed": "has failed",
+    "canceled": "was canceled",
 }
 
 
@@ -104,9 +114,8 @@ async def bulk_cancel(visit: Visit) -> Response:
 
 def in_words(wanted: Filter) -> list[str]:
     """Return a filter in words, each of which has to hold."""
-    told = []
+    told = [_STATES[wanted.state]] if wanted.state else []
     words = {
-        "state": "is {}",
         "prefix": "has an id that begins with {}",
         "error": "failed with a {}",
         "text": "has an error that says “{}”",

@@ -142,7 +142,7 @@ def complaints(type: str, row: dict[str, Any], span: str) -> list[tuple[str, str
     found: list[tuple[str, str, str, dict[str, str]]] = []
     happened: Lately = row["lately"]
     if row["paused"] and row["ready"]:
-        found.append(("scheduled", "paused", f"is paused, and {texts.many(row['ready'], 'job')} wait.", {}))
+        found.append(("plain", "paused", f"is paused, and {texts.many(row['ready'], 'job')} wait.", {}))
     if happened.totals.failed:
         failed = texts.many(happened.totals.failed, "job")
         found.append(("failed", "failed", f"had {failed} fail within the {span}.", {"state": "failed"}))

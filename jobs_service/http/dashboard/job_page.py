@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -35,7 +35,7 @@ _COLOURS: Final = {
     HistoryKind.CANCELED: "canceled",
 }
 _WORDS: Final = {
-    HistoryKind.ADDED: "added, or asked to run again",
+    HistoryKind.ADDED: "asked to run again",
     HistoryKind.STARTED: "started",
     HistoryKind.STOPPED: "given back unfinished",
     HistoryKind.CRASHED: "crashed",
@@ -127,7 +127,7 @@ async def job_page(visit: Visit) -> Response:
         "progress": progress,
         "progress_line": "" if progress is None else texts.progress_line(progress),
         "share": None if progress is None else texts.share(progress),
-        "steps": steps(job.history),
+        "steps": steps(job.history, state),
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
         "priority": job.priority if isinstance(job.priority, int) else shown(job.priority),
         "cli": command_line(job),
@@ -159,8 +159,8 @@ def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
     }.get(state, "")
 
 
-def steps(history: tuple[HistoryEvent, ...]) -> list[Step]:
-    """Return a history, oldest first."""
+def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
+    """Return the history of a job that is in a state now, oldest first."""
     found: list[Step] = []
     before: float | None = None
     runs = 0
@@ -170,8 +170,11 @@ def steps(history: tuple[HistoryEvent, ...]) -> list[Step]:
             runs += 1
             run = runs
         after = None if before is None else max(event.at - before, 0.0)
-        found.append(Step(event.at, _WORDS[event.kind], _COLOURS[event.kind], texts.lines(event.detail), after, run))
+        what = "added" if before is None and event.kind is HistoryKind.ADDED else _WORDS[event.kind]
+        found.append(Step(event.at, what, _COLOURS[event.kind], texts.lines(event.detail), after, run))
         before = event.at
+    if history and history[0].kind is HistoryKind.FINISHED:
+        found[-1] = replace(found[-1], what=f"finished: {state.value}", colour=state.value)
     return found
 
 

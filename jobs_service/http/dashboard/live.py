@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
 
-from jobs_service.errors import JobNotFound, JobsError
+from jobs_service.errors import JobsError
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.http.refusals import Refusal
 from jobs_service.model import JobState
@@ -149,8 +149,7 @@ async def _of_types(pulse: Pulse, name: str | None, tree: Callable[[], Any] | No
         return pulse.of(name) + (b"" if tree is None else _shape(tree()))
 
     async with pulse.listening():
-        await pulse.looked()
-        known = mark()
+        known = b""  # so that the first look is news: something may have changed since the page was made
         while True:
             await pulse.looked()
             if (now := mark()) != known:
@@ -169,23 +168,15 @@ def _shape(node: dict[str, Any]) -> bytes:
 
 async def _of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:
     """Yield whenever a job has changed; one that has ended may be run again, so it is looked at from time to time."""
-    before: Any = None
     while True:
         try:
             async with service.subscribe(type, id) as events:
+                # The first one is the present state, which may have come about since the page was made.
                 async for event in events:
-                    now = (event.seq, event.state)
-                    # The first event of a subscription is the present state, which the page may have shown already.
-                    if (before is not None and now != before) or event.progress is not None:
-                        yield CHANGED
-                        await asyncio.sleep(LEAST / 2)
-                    before = now
+                    yield CHANGED
                     if event.state is JobState.REMOVED:
                         return
-        except JobNotFound:
-            if before is not None:
-                yield CHANGED
-            return
-        except JobsError:  # no supervisor tree, or a store that cannot be reached now: the page asks by itself
+                    await asyncio.sleep(LEAST / 2)
+        except JobsError:  # no such job, no supervisor tree, or no store now: the page asks by itself
             return
         await asyncio.sleep(2 * LEAST)

@@ -46,6 +46,7 @@ async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
         await jobs.set_type_timeout("email", 60)
         pulse = Pulse(jobs)
         stream = await changes(jobs, pulse, of="types")
+        await until_changed(stream)  # what the page shows may be old when the stream begins
         told = asyncio.create_task(until_changed(stream))
         await pulse_has_looked(pulse)
         await jobs.add("email", "one")
@@ -60,6 +61,7 @@ async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
         await jobs.set_type_timeout("other", 60)
         pulse = Pulse(jobs)
         stream = await changes(jobs, pulse, of="type", type="email")
+        await until_changed(stream)
         told = asyncio.create_task(until_changed(stream))
         await pulse_has_looked(pulse)
         await jobs.add("other", "one")
@@ -77,6 +79,7 @@ async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
         await jobs.set_type_timeout("email", 60)
         await jobs.add("email", "one")
         stream = await changes(jobs, Pulse(jobs), of="job", type="email", id="one")
+        await until_changed(stream)
         told = asyncio.create_task(until_changed(stream))
         job = await jobs.accept("email")
         assert job is not None
@@ -102,6 +105,7 @@ async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(jobs, "counts", counted)
         streams = [await changes(jobs, pulse, of="types") for _ in range(50)]
+        await asyncio.gather(*map(until_changed, streams))
         told = [asyncio.create_task(until_changed(stream)) for stream in streams]
         await pulse_has_looked(pulse)
         before = looks
