@@ -1,7 +1,7 @@
 """The run data of a record, packed: attempts, history, result, error and progress of the job's runs.
 
 Every move of a job adds to its history, so the packed form is changed without unpacking it: a head, then the events,
-newest first, then what is there of result, error and progress. Integers are big-endian:
+newest first, then what is there of result, error, progress and limits. Integers are big-endian:
 
 | offset | bytes | field                                                                          |
 |--------|-------|--------------------------------------------------------------------------------|
@@ -16,7 +16,7 @@ newest first, then what is there of result, error and progress. Integers are big
 
 A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt], without the
 attempt where an earlier version has written it; limits, what holds for this job instead of its handler's options, are
-[max_attempts, time_limit], null for what is the handler's.
+[max_attempts, time_limit], null for what is the handler's, and perhaps traceparent and tracestate (`tracing`).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def expiring(run_data: bytes, at: float) -> bytes:
 
 
 def with_details(run_data: bytes, change: Callable[[str], str]) -> bytes:
-    """Return the run data with what a function returns of each event's detail. Raises like `history_of`."""
+    """Return the run data with other details of its events. Raises like `history_of`."""
     bits, attempts, count, size, expires = _head(run_data)
     history = b"".join(_event(event.kind, event.at, change(event.detail)) for event in history_of(run_data))
     return _HEAD.pack(bits, attempts, count, len(history), expires) + history + run_data[HEAD_BYTES + size :]
@@ -264,8 +264,8 @@ def limits_of(run_data: bytes) -> tuple[int | None, float | None]:
 
 def _limits(run_data: bytes) -> tuple[int | None, float | None]:
     values = json_data.decode(_parts(run_data).get(LIMITS, b"[null,null]"))
-    if type(values) is list and len(values) == 2:
-        most, seconds = values
+    if type(values) is list and len(values) in (2, 4) and all(type(text) is str for text in values[2:]):
+        most, seconds = values[:2]
         if (most is None or (type(most) is int and most > 0)) and (
             seconds is None or (type(seconds) in (int, float) and seconds > 0)
         ):

@@ -584,7 +584,7 @@ def _notes(raw: bytes) -> Notes:
     if progress is not None:
         _check_values("progress", progress, (int, float), (int, float, None), (str,), (int, None), optional=1)
     if limits is not None:
-        _check_values("limits", limits, (int, None), (int, float, None))
+        _check_values("limits", limits, (int, None), (int, float, None), (str,), (str,), optional=2)
     return Notes(
         attempts,
         history,

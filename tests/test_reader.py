@@ -157,7 +157,7 @@ async def test_a_record_says_what_the_service_says_of_the_job(full: Store) -> No
             assert (job.data, job.attempts) == (reader.value_of(record.data), told.attempts)
             assert [(event.kind, event.at, event.detail) for event in job.history] == [*told.history]
             assert job.result == reader.value_of(told.result or b"")
-            assert (job.max_attempts, job.time_limit) == tuple(reader.value_of(told.limits or b"[null,null]"))
+            assert (job.max_attempts, job.time_limit) == tuple(reader.value_of(told.limits or b"[null,null]")[:2])
             error, progress = reader.value_of(told.error or b""), reader.value_of(told.progress or b"")
             assert (job.error and [job.error.type, job.error.message, job.error.traceback]) == error
             said = job.progress

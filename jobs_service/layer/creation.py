@@ -6,11 +6,12 @@ Each operation is one row of the operations table; the columns are the branches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import modules
 from typing import Any
 
 import fdb.tuple
 
-from jobs_service import json_data, run_data
+from jobs_service import json_data, run_data, tracing
 from jobs_service.arguments import IfExists, to_seconds
 from jobs_service.errors import (
     InvalidJob,
@@ -32,6 +33,7 @@ from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState, JobType, NewJob, Removal
 from jobs_service.redaction import Redaction
+from jobs_service.tracing import MODULE
 
 
 class Spec:
@@ -44,13 +46,14 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("json", "limits", "priority", "redaction", "run_at")
+    __slots__ = ("json", "limits", "priority", "redaction", "run_at", "trace")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
         # What holds for this job instead of its handler's options, as run data keep it; None leaves what is there.
         self.limits: bytes | None = None
         # Which fields of the type's jobs are secret, as the handler says for which it is enqueued; None: it does not.
         self.redaction: Redaction | None = None
+        self.trace = tracing.current() if MODULE in modules else None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
@@ -307,7 +310,9 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
         raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
             entry.keys.type, entry.id
         )
-    unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, spec.limits)
+    trace = spec.trace or unit.trace
+    limits = spec.limits if trace is None else tracing.with_trace(spec.limits, trace)
+    unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, limits)
 
 
 def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec) -> None:
@@ -326,6 +331,9 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec) -> Non
     moved = record.with_json(json)
     anew = run_data.started_anew(record.run_data, unit.now)
     moved.run_data = anew if spec.limits is None else run_data.with_part(anew, run_data.LIMITS, spec.limits)
+    if (trace := spec.trace or unit.trace) is not None:
+        limits = tracing.with_trace(run_data.limits_json(*run_data.limits_of(moved.run_data)), trace)
+        moved.run_data = run_data.with_part(moved.run_data, run_data.LIMITS, limits)
     unit.replace(
         entry,
         moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),

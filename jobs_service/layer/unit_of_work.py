@@ -27,6 +27,7 @@ from jobs_service.layer.touched_types import TouchedTypes
 from jobs_service.model import Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.base import OFFSET_BYTES, Transaction
+from jobs_service.tracing import Trace
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class UnitOfWork(TouchedTypes):
         "instance",
         "now",
         "sources",
+        "trace",
     )
 
     def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources, instance: bytes = b"") -> None:
@@ -72,6 +74,8 @@ class UnitOfWork(TouchedTypes):
         self.sources = sources
         self.instance = instance
         self.now = sources.wall_time()
+        # In which jobs are added here, if they do not know better.
+        self.trace: Trace | None = None
         self.entries = {}
         # Jobs whose records were read but cannot be decoded: they are not among the entries.
         self.damaged = {}

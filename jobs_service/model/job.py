@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from jobs_service import json_data, json_forms, run_data
+from jobs_service import json_data, json_forms, run_data, tracing
 from jobs_service.errors import RecordDamaged
 from jobs_service.model.terms import UNSET, JobId, JobState, JobType, Outcome, Priority, RunAt, unpack_priority
 from jobs_service.run_values import HistoryEvent, JobError, Progress
@@ -155,6 +155,11 @@ class Job:
     def time_limit(self) -> float | None:
         """What one run of it may take, in seconds; None for what its handler says."""
         return run_data.limits_of(self._record.run_data)[1]
+
+    @property
+    def trace_context(self) -> dict[str, str]:
+        """W3C's traceparent and tracestate of the span in which it was added, as propagators take them; or empty."""
+        return tracing.carrier_of(self._record.run_data)
 
     @property
     def created(self) -> bool | None:

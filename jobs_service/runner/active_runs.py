@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from jobs_service import tracing
 from jobs_service.actors.context import log
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
@@ -159,7 +160,8 @@ class ActiveRuns:
         run.begun = True
         try:
             if run.stop_reason is None:
-                end = await self._execution.run(run)
+                tracer = tracing.tracer()
+                end = await (self._execution.run(run) if tracer is None else self._execution.traced(run, tracer))
             else:  # it was asked to end before it began
                 end = self._execution.end_of_stopped(run.job, run.stop_reason)
         finally:

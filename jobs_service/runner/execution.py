@@ -15,13 +15,14 @@ from typing import Any, Final
 
 from structlog.contextvars import bind_contextvars
 
-from jobs_service import run_data
+from jobs_service import run_data, tracing
 from jobs_service.errors import (
     InvalidJob,
     JobCanceled,
     JobsError,
     JobTooLarge,
     RecordDamaged,
+    Retry,
     Snooze,
     WorkerConflict,
     shown,
@@ -112,6 +113,14 @@ class Execution:
         if result is None and run.stop_reason is None:
             return _succeeded_with_nothing(handler.options.max_history)
         return self._returned(run, result)
+
+    async def traced(self, run: Run, tracer: Any) -> RunEnd:
+        """Do as `run`, in a span of OpenTelemetry."""
+        with tracing.processing(tracer, run.job) as span:
+            end = await self.run(run)
+            error = self.redaction.error(end.error, run.job)
+            tracing.ended(span, end.outcome(run.written), error, failed=not isinstance(end.raised, Retry))
+            return end
 
     async def _in_thread(self, run: Run, args: Any) -> Any:
         handler, job = self._handler, run.job

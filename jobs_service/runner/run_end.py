@@ -37,6 +37,19 @@ class RunEnd(NamedTuple):
     retry_in: float | None = None
     instead: bool = False
 
+    def outcome(self, written: bool) -> str:
+        """Return in a word what becomes of the job.
+
+        Args:
+            written: whether its handler has ended it itself.
+        """
+        if self.operation is running_jobs.finish and not written:
+            outcome: Outcome = self.arguments[1]
+            return outcome.value
+        if written or self.operation is None:
+            return "ended by its handler" if written else "taken over"
+        return "retried" if self.operation is running_jobs.crash else "given back"
+
     def log_to(self, log: EventLog, job: RunningJob, redaction: Redaction, seconds: float = 0.0) -> None:
         """Log how the run ended.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
+from jobs_service import tracing
 from jobs_service.actors.context import Context
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
@@ -73,10 +74,12 @@ class CreatorOperations:
             StoreError: the store failed.
         """
         place = self._access.place(type, id)
-        spec = creation.spec_of(type, id, data, priority, run_at)
-        rule = check_if_exists(if_exists)
-        reads = place[0].timeout
-        return job_of(await self._operations.operate(creation.add, place, spec, rule, size=spec.size(), reads=reads))
+        with tracing.sending("add", type, id):
+            spec = creation.spec_of(type, id, data, priority, run_at)
+            rule = check_if_exists(if_exists)
+            reads = place[0].timeout
+            work = self._operations.operate(creation.add, place, spec, rule, size=spec.size(), reads=reads)
+            return job_of(await work)
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
         """Add jobs of one type, as many per transaction as the limits allow.
@@ -94,7 +97,10 @@ class CreatorOperations:
         Raises:
             JobExists: names the id; and as `add`.
         """
-        return await self._bulk.add_many(self._access.keys(type), jobs, check_if_exists(if_exists))
+        with tracing.sending("add", type) as span:
+            added = await self._bulk.add_many(self._access.keys(type), jobs, check_if_exists(if_exists))
+            tracing.sent(span, added)
+            return added
 
     @as_enqueue
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
@@ -123,18 +129,20 @@ class CreatorOperations:
         """
         self._access.check_open()
         resolved = handler_of(handler, self._registry.handlers)
-        asked = wanted(resolved, args, arguments, how, self._context.sources)
-        place = self._access.place(resolved.type, asked.id)
-        work = self._operations.operate(
-            creation.enqueue,
-            place,
-            asked.spec,
-            asked.unique,
-            resolved.timeout,
-            size=asked.spec.size(),
-            reads=place[0].timeout,
-        )
-        job = enqueued_job(await work)
+        with tracing.sending("enqueue", resolved.type) as span:
+            asked = wanted(resolved, args, arguments, how, self._context.sources)
+            place = self._access.place(resolved.type, asked.id)
+            work = self._operations.operate(
+                creation.enqueue,
+                place,
+                asked.spec,
+                asked.unique,
+                resolved.timeout,
+                size=asked.spec.size(),
+                reads=place[0].timeout,
+            )
+            job = enqueued_job(await work)
+            tracing.sent(span, job)
         self._tree.enqueued_for(place[0])
         return job
 
@@ -159,7 +167,9 @@ class CreatorOperations:
         self._access.check_open()
         resolved = handler_of(handler, self._registry.handlers)
         keys = self._access.keys(resolved.type)
-        added = await self._bulk.enqueue_many(resolved, keys, jobs, how)
+        with tracing.sending("enqueue", resolved.type) as span:
+            added = await self._bulk.enqueue_many(resolved, keys, jobs, how)
+            tracing.sent(span, added)
         if added:
             self._tree.enqueued_for(keys)
         return added
@@ -253,5 +263,6 @@ class CreatorOperations:
             InvalidJob, JobTooLarge, StoreError: as `add`.
         """
         place = self._access.place(type, id)
-        spec = creation.spec_of(type, id, data, priority, run_at)
-        return job_of(await self._operations.operate(creation.resubmit, place, spec, size=spec.size()))
+        with tracing.sending("resubmit", type, id):
+            spec = creation.spec_of(type, id, data, priority, run_at)
+            return job_of(await self._operations.operate(creation.resubmit, place, spec, size=spec.size()))

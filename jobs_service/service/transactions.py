@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from jobs_service import tracing
 from jobs_service.actors.context import Context
 from jobs_service.errors import CommitUnknown, JobsError, StoreUnavailable, WorkerConflict, a_kind_of, shown
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
@@ -66,8 +67,12 @@ class Transactions:
         touched: _TouchedTypes = {}
         ending: list[RunningJob] = []
 
+        # The function may run on another thread, which does not know what the caller does.
+        trace = tracing.current()
+
         async def work(unit: UnitOfWork) -> T:
             here = running_code()
+            unit.trace = trace
             self._access.inside.add(here)
             reads.begin()
             touched.clear()

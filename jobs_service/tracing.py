@@ -1,0 +1,208 @@
+"""Traces by OpenTelemetry: a span for each job that is added, and for each run, wherever that is.
+
+This needs the extra `tracing`, and an application that sets a tracer provider. As long as nobody has imported
+OpenTelemetry there is none, so this module does not import it either: it looks whether somebody has.
+
+The context (W3C's traceparent and tracestate) is kept with the job, outside of its data, beside its limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from sys import modules
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from jobs_service import json_data, names, run_data
+from jobs_service.errors import RecordDamaged, kind_of
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+    from jobs_service.model import Job, JobError, JobId, JobType
+
+Trace: TypeAlias = tuple[str, str]
+"""A traceparent and a tracestate; the latter may be empty."""
+
+SYSTEM: Final = "jobs_service"
+_NAME: Final = "jobs_service"
+MODULE: Final = "opentelemetry.trace"
+"""Nobody traces anything as long as this is not loaded."""
+_LONGEST: Final = 2000
+"""Characters of a context that is kept: W3C wants 512 of a tracestate."""
+
+
+class _Nothing(AbstractContextManager[None]):
+    """A span that is none. That of contextlib takes twice as long, and each job that is added has one."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        return None
+
+
+_NOTHING: Final = _Nothing()
+
+_known: tuple[Any, Any] = (None, None)
+"""The provider that was found last, and its tracer."""
+
+
+def tracer() -> Tracer | None:
+    """Return the tracer of the application's provider; None when there is none."""
+    global _known
+    api = modules.get(MODULE)
+    if api is None:
+        return None
+    try:
+        provider = api.get_tracer_provider()
+        if provider is not _known[0]:
+            is_real = not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
+            _known = provider, provider.get_tracer(_NAME) if is_real else None
+    except AttributeError:  # it is being imported just now
+        return None
+    found: Tracer | None = _known[1]
+    return found
+
+
+def current() -> Trace | None:
+    """Return the context of the caller, to be kept with a job; None when nothing is traced."""
+    if MODULE not in modules or tracer() is None:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    parent, state = carrier.get("traceparent", ""), carrier.get("tracestate", "")
+    return (parent, state if len(state) <= _LONGEST else "") if parent else None
+
+
+# In the job
+
+
+def with_trace(limits: bytes | None, trace: Trace) -> bytes:
+    """Return a job's limits, as run data have them, with a context in place of the one that is there."""
+    values = [None, None] if limits is None else json_data.decode(limits)[:2]
+    return json_data.encode([*values, *trace])
+
+
+def trace_of(packed: bytes) -> Trace | None:
+    """Return the context that run data have, None when they have none, or one that cannot be read."""
+    try:
+        values = json_data.decode(run_data._parts(packed).get(run_data.LIMITS, b""))
+        return (values[2], values[3]) if values is not None and len(values) == 4 else None
+    except (RecordDamaged, TypeError):
+        return None
+
+
+def carrier_of(packed: bytes) -> dict[str, str]:
+    """Return the context that run data have, as a propagator takes it."""
+    trace = trace_of(packed)
+    found = {} if trace is None else {"traceparent": trace[0], "tracestate": trace[1]}
+    return {name: value for name, value in found.items() if value}
+
+
+# Spans
+
+
+def sending(operation: str, type: JobType, id: JobId | None = None) -> AbstractContextManager[Span | None]:
+    """Return what a job is added in: a span, if anything is traced.
+
+    Args:
+        operation: "add", "enqueue", "resubmit".
+        type, id: of the job; no id for many jobs, or one that is not known yet.
+    """
+    if MODULE not in modules or (found := tracer()) is None:
+        return _NOTHING
+    return _sending(found, operation, type, id)
+
+
+@contextlib.contextmanager
+def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> Iterator[Span]:
+    from opentelemetry.trace import SpanKind, Status, StatusCode
+
+    attributes = _attributes(operation, "send", type)
+    if id is not None:
+        attributes["messaging.message.id"] = _name(id)
+    with found.start_as_current_span(
+        f"{operation} {_name(type)}",
+        kind=SpanKind.PRODUCER,
+        attributes=attributes,
+        record_exception=False,  # what is secret of a job may be in its message
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            span.set_attribute("error.type", kind_of(error))
+            span.set_status(Status(StatusCode.ERROR))
+            raise
+
+
+def sent(span: Span | None, jobs: Job | list[Job]) -> None:
+    """Say in a span which job was added, or how many."""
+    if span is None:
+        return
+    if isinstance(jobs, list):
+        span.set_attribute("messaging.batch.message_count", len(jobs))
+    else:
+        span.set_attribute("messaging.message.id", _name(jobs.id))
+
+
+@contextlib.contextmanager
+def processing(found: Tracer, job: Job) -> Iterator[Span]:
+    """Have a job's run in a span, whose parent is that in which the job was added."""
+    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    attributes = _attributes("process", "process", job.type)
+    attributes["messaging.message.id"] = _name(job.id)
+    attributes["jobs_service.job.attempt"] = job.attempts
+    carrier = job.trace_context
+    with found.start_as_current_span(
+        f"process {_name(job.type)}",
+        TraceContextTextMapPropagator().extract(carrier) if carrier else None,
+        kind=SpanKind.CONSUMER,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        yield span
+
+
+def ended(span: Span, outcome: str, error: JobError | None, *, failed: bool) -> None:
+    """Say in a span how a run ended.
+
+    Args:
+        span: of the run.
+        outcome: what became of the job.
+        error: without what is secret; None for none.
+        failed: whether the error is a failure, and not what the handler wanted.
+    """
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("jobs_service.job.outcome", outcome)
+    if error is None:
+        return
+    said = {"exception.type": error.type, "exception.message": error.message}
+    span.add_event("exception", said | ({"exception.stacktrace": error.traceback} if error.traceback else {}))
+    if failed:
+        span.set_attribute("error.type", error.type)
+        span.set_status(Status(StatusCode.ERROR, error.message))
+
+
+def _attributes(operation: str, kind: str, type: JobType) -> dict[str, Any]:
+    """Return what every span has, by OpenTelemetry's conventions for messaging."""
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": _name(type),
+    }
+
+
+def _name(value: JobType | JobId) -> str:
+    return names.shown(value).encode(errors="replace").decode()
