@@ -77,8 +77,8 @@ class _deadline:
             raise Refusal("too-slow", f"the body took more than {self._seconds:g} s") from None
 
 
-async def lines(request: Request, limits: Limits) -> AsyncIterator[bytes]:
-    """Yield the lines of a body as they come, without those that are empty.
+async def lines(request: Request, limits: Limits, most: int) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a body as they come, up to so many at once, without those that are empty.
 
     Raises:
         Refusal: one is too large, or nothing came for too long.
@@ -87,12 +87,12 @@ async def lines(request: Request, limits: Limits) -> AsyncIterator[bytes]:
     async for part in chunks(request, limits):
         found = (rest + part).split(b"\n")
         rest = found.pop()
-        for line in found:
-            if line.strip():
-                yield _fitting(line, limits)
+        full = [_fitting(line, limits) for line in found if line.strip()]
+        for start in range(0, len(full), most):
+            yield full[start : start + most]
         _fitting(rest, limits)
     if rest.strip():
-        yield rest
+        yield [rest]
 
 
 def _fitting(line: bytes, limits: Limits) -> bytes:

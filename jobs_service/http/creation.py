@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final, cast
 
 from starlette.requests import Request
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob, JobsError
+from jobs_service.errors import InvalidJob, JobNotFound, JobsError
 from jobs_service.http import bodies, forms, problems, wire
 from jobs_service.http.endpoint import Call
 from jobs_service.http.refusals import Refusal
@@ -41,8 +41,10 @@ def key_of(request: Request) -> str | None:
     return key
 
 
-async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -> tuple[dict[str, Any], bool]:
-    """Add a job; return it as JSON, and whether it was there before: by the same request, or another one.
+async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -> tuple[Job | dict[str, Any], bool]:
+    """Add a job; return it, and whether it was there before: by the same request, or another one.
+
+    One that the same request has added, and that is gone since, is returned as JSON has it.
 
     Args:
         call: the request.
@@ -66,7 +68,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
         found = await _added(call, form, None if data is UNSET else data, known)
     if not isinstance(found, Repeated):
         was_there = found.created is False or (found.created is None and form.if_exists not in (None, "error"))
-        return await call.state.job_form(found), was_there
+        return found, was_there
     if found.id is None:
         raise Refusal("idempotency-key-reused", "this key came with another request before; take a new one")
     return await _again(call, found), True
@@ -93,13 +95,12 @@ async def _added(call: Call, form: forms.NewJobForm, data: Any, known: Known | N
     return found
 
 
-async def _again(call: Call, found: Repeated) -> dict[str, Any]:
+async def _again(call: Call, found: Repeated) -> Job | dict[str, Any]:
     """Return what became of the job that a request has added before."""
-    from jobs_service.errors import JobNotFound
-
     assert found.id is not None
     try:
-        return await call.state.job_form(await call.service.get(call.type, found.id))
+        job: Job = await call.service.get(call.type, found.id)
+        return job
     except JobNotFound:
         return {"type": json_forms.name(call.type), "id": json_forms.name(found.id), "state": "removed"}
 
@@ -123,43 +124,40 @@ async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
 
     What is under way is bounded by number and bytes, so that a client that is slow to take answers is slow to be read.
     """
-    waiting: deque[tuple[asyncio.Task[bytes], int]] = deque()
-    under_way = 0
-    number = 0
-    added = 0
-    source = bodies.lines(call.request, call.state.options.limits)
-    reading: asyncio.Task[bytes | None] | None = None
+    waiting: deque[tuple[asyncio.Task[Job | dict[str, Any]], int]] = deque()
+    under_way = number = added = 0
+    source = bodies.lines(call.request, call.state.options.limits, AT_ONCE // 2)
+    reading: asyncio.Task[list[bytes] | None] | None = None
+    more = True
     try:
-        more = True
         while more or waiting:
             if more and reading is None and len(waiting) < AT_ONCE and under_way < _BYTES_AT_ONCE:
-                reading = asyncio.ensure_future(anext(source, None))
+                reading = asyncio.create_task(_next(source))
             first = waiting[0][0] if waiting else None
             pending = [each for each in (reading, first) if each is not None]
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if reading is not None and reading.done():
-                line, reading = reading.result(), None
-                if line is None:
-                    more = False
-                else:
+                found, reading = reading.result(), None
+                more = found is not None
+                for line in found or ():
                     number += 1
                     own_key = None if key is None else f"{key}/{number}"
                     waiting.append((asyncio.create_task(_line(call, line, own_key)), len(line)))
                     under_way += len(line)
-            answers = bytearray()
+            done: list[Job | dict[str, Any]] = []
             while waiting and waiting[0][0].done():
-                done, size = waiting.popleft()
+                task, size = waiting.popleft()
                 under_way -= size
-                answers += done.result()
-                added += not done.result().startswith(b'{"problem":')
-            if answers:
-                yield bytes(answers)
+                done.append(task.result())
+            if done:
+                added += sum(isinstance(each, Job) for each in done)
+                yield await _answers(call, done)
     except Refusal as refusal:
         # The answer has begun: its last line says why there is no more.
-        for task, _ in waiting:
-            yield await task
+        rest = [await task for task, _ in waiting]
         waiting.clear()
-        yield wire.dumps({"problem": refusal.problem()}) + b"\n"
+        added += sum(isinstance(each, Job) for each in rest)
+        yield await _answers(call, [*rest, {"problem": refusal.problem()}])
     finally:
         if reading is not None:
             reading.cancel()
@@ -169,13 +167,23 @@ async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
             call.changed("add", type=call.type, jobs=added)
 
 
-async def _line(call: Call, line: bytes, key: str | None) -> bytes:
-    """Add the job of one line, and return the line that answers it."""
+async def _next(source: AsyncIterator[list[bytes]]) -> list[bytes] | None:
+    return await anext(source, None)
+
+
+async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any]:
+    """Add the job of one line; return it, or what the line is answered with instead."""
     try:
         form = bodies.checked(forms.NewJobForm, bodies.decoded(line), "the line")
         found, _ = await add(call, form, key, line)
+        return found
     except Refusal as refusal:
-        found = {"problem": refusal.problem()}
+        return {"problem": refusal.problem()}
     except JobsError as error:
-        found = {"problem": problems.problem(error)}
-    return wire.dumps(found) + b"\n"
+        return {"problem": problems.problem(error)}
+
+
+async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
+    """Return the lines that answer some lines: what is secret of the jobs is asked for all of them together."""
+    shown = iter(await call.state.job_forms([each for each in done if isinstance(each, Job)]))
+    return b"".join(wire.dumps(next(shown) if isinstance(each, Job) else each) + b"\n" for each in done)

@@ -37,7 +37,8 @@ async def create(call: Call) -> Response:
         return Flowing(creation.add_stream(call, key), bodies.NDJSON)
     form: forms.CreateForm = call.body
     if form.jobs is None:
-        found, was_there = await creation.add(call, form, key, call.raw)
+        job, was_there = await creation.add(call, form, key, call.raw)
+        found = await call.state.job_form(job) if isinstance(job, Job) else job
         call.changed("add", type=call.type, id=names.shown(wire.name_of(found["id"])), jobs=int(not was_there))
         replayed = {"Idempotency-Replayed": "true"} if key is not None and was_there else None
         return answer(found, 200 if was_there else 201, replayed)

@@ -156,13 +156,15 @@ async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
 async def finish_several(call: Call) -> Response:
     call.check_may_run(call.type)
 
-    async def one(form: forms.EndedForm) -> dict[str, Any]:
+    async def one(form: forms.EndedForm) -> Job | dict[str, Any]:
         try:
-            return await call.state.job_form(await _finished(call, form.id, form))
+            return await _finished(call, form.id, form)
         except JobsError as error:
             return {"problem": problems.problem(error)}
 
-    return answer({"jobs": await asyncio.gather(*map(one, call.body.jobs))})
+    ended = await asyncio.gather(*map(one, call.body.jobs))
+    shown = iter(await call.state.job_forms(each for each in ended if isinstance(each, Job)))
+    return answer({"jobs": [next(shown) if isinstance(each, Job) else each for each in ended]})
 
 
 @endpoint(
