@@ -116,6 +116,13 @@ def _kills(_: Sequence[str]) -> None:
     _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", "tests/system/test_kill.py"], KILLS=KILLS)
 
 
+def _cases(_: Sequence[str]) -> None:
+    tests = [f"tests/{each}.py" for each in ("simulation/test_seeds", "testing/test_killing", "service/test_leaving")]
+    tests.append("tests/system/test_disk_full.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "--timeout", "900", *tests]
+    _call(command, JOBS_SERVICE_TEST_CASES="all")
+
+
 def _replication(_: Sequence[str]) -> None:
     tests = [f"tests/replication/test_{each}.py" for each in ("large", "kills", "chaos")]
     _call(
@@ -229,6 +236,7 @@ PARTS = {
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
     "kills": Part(_kills),
+    "cases": Part(_cases),
     "replication": Part(_replication),
     "seeds": Part(_module("tests.simulation", "--random", "--minutes", "10")),
     **{f"python{version}": Part(partial(_every_test, version), takes_arguments=True) for version in VERSIONS},

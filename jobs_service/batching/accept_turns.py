@@ -1,4 +1,4 @@
-"""The accepts of one process at a queue take turns where workers collide: so a service does not collide with itself.
+"""Accepts of one process at one queue take turns while workers collide, so that they do not collide with each other.
 
 Workers that ask for jobs while an accept is under way share the next one: fewer transactions, more jobs in each.
 """
@@ -20,7 +20,7 @@ SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
 """What workers that share an accept have in common: the type, the terms, and whether they want a watch."""
 
 _LONGEST_WAIT: Final = 0.1
-"""Seconds after which an accept begins although another one, which the store keeps waiting, has not ended."""
+"""Seconds after which an accept begins although the one before has not ended: the store may keep that one waiting."""
 
 
 class AcceptTurns(Generic[L]):

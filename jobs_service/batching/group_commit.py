@@ -28,7 +28,7 @@ T = TypeVar("T")
 _MOST_OPERATIONS: Final = 500
 _MOST_BYTES: Final = 2_000_000
 _READ_TOGETHER: Final = 250
-"""Jobs that are read at once before they are touched: as many large records are not too much for one transaction."""
+"""Jobs that are read together before they are touched: a transaction can read as many of the largest records."""
 
 _PLACE_OF: Final = attrgetter("place")
 _READS_OF: Final = attrgetter("reads")
@@ -97,11 +97,11 @@ class GroupCommit:
     def operate_all(
         self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], *, size: int
     ) -> None:
-        """Run operations on many jobs, whose results nobody asks for; each that raises concerns no other.
+        """Run operations on many jobs without returning their results; one that raises does not affect the others.
 
         Args:
-            calls: what `operate` takes for each.
-            answer: called with what each has raised, None for nothing.
+            calls: operation, place and arguments of each, as for `operate`.
+            answer: called with the error of each call, None for those that succeeded.
             size: bytes of the values that they write, about: no more than a part of a transaction.
         """
         self._enqueue(ManyOperations(calls, answer, size))
@@ -125,11 +125,12 @@ class GroupCommit:
                 self._accepts[key] = group
                 self._enqueue(group)
         if not group.join(future) and self._accepts.pop(key, None) is None:
+            # It waits for its turn, and has no room for another caller: let it begin. The next caller gets a new one.
             self._turns.begin(key)
         return future
 
     def is_crowded(self, keys: TypeKeys) -> bool:
-        """Whether those who accept jobs of a type have collided with others of late."""
+        """Whether accepts of a type have collided with those of other services of late."""
         return self._spreading.is_crowded(keys)
 
     async def drain(self) -> None:
@@ -146,8 +147,8 @@ class GroupCommit:
         self._queue.append(operation)
 
     def _send(self) -> None:
-        """Begin what has come together, in transactions well within the limits."""
-        # Accepts come last, and find what the others add.
+        """Begin the operations of this turn of the loop, in transactions well within the limits."""
+        # Accepts come last, so that they find jobs that the others add. `_begin` relies on that order.
         begun, self._queue = self._queue, []
         self._accepts.clear()
         queue = sorted((each for each in begun if not each.withdrawn() and not self._is_alone(each)), key=_is_accept)
@@ -172,7 +173,7 @@ class GroupCommit:
         task.add_done_callback(self._running.discard)
         for each in batch[::-1]:
             if not isinstance(each, SharedAccept):
-                break
+                break  # `_send` has sorted accepts to the end: before this one there are none
             self._turns.begun(each.keys)
             task.add_done_callback(lambda _, keys=each.keys: self._turns.ended(keys))  # type: ignore[misc]
 
@@ -183,7 +184,7 @@ class GroupCommit:
                 batch = await self._run_front(batch)
             except _TOO_MUCH as error:
                 if len(batch) > 1:
-                    # In the end, alone, only those fail that ask for too much.
+                    # Halve until only operations that are too much by themselves fail.
                     middle = len(batch) // 2
                     await self._run(batch[:middle])
                     batch = batch[middle:]
@@ -191,7 +192,7 @@ class GroupCommit:
                     batch[0].answer(None, error)
                     return
             except Exception as error:
-                # Each caller gets an error of its own: raising one adds to its traceback.
+                # A copy for each caller: raising an error adds frames to its traceback, and they would all share it.
                 for operation in batch:
                     operation.answer(None, copy.copy(error))
                 return
@@ -202,7 +203,8 @@ class GroupCommit:
         def answer(answers: list[tuple[Any, Exception | None]]) -> None:
             _answer(batch, answers)
 
-        # An answer that comes too late still tells which jobs are to be given back.
+        # `answer` is also called if the commit succeeds after this call was given up: by then the callers have gone,
+        # and the jobs that were accepted for them are given back.
         answers = await self._transact(lambda unit: _do(unit, batch), answer)
         return [*_answer(batch, answers), *batch[len(answers) :]]
 
@@ -214,18 +216,18 @@ async def _do(unit: UnitOfWork, batch: list[Operation]) -> list[tuple[Any, Excep
         if first and unit.is_full:
             break
         following = batch[first : first + _READ_TOGETHER]
-        # What is None is left out: no key and no place is false.
+        # `filter(None, ...)` leaves out the None of operations without a key or a place; no key and no place is false.
         unit.transaction.snapshot.expect(dict.fromkeys(filter(None, map(_READS_OF, following))))
         await unit.prefetch([*filter(None, map(_PLACE_OF, following))])
         for operation in following:
             if answers and unit.is_full:
                 return answers
-            if operation.withdrawn():  # while the store kept it waiting
+            if operation.withdrawn():  # its caller was canceled while the store kept the transaction waiting
                 answers.append((([], []), None))
                 continue
             try:
                 result = await operation.run(unit)
-                # What comes after it in this transaction is not its caller's business.
+                # A copy of the job as it is now: later operations of this transaction may change the entry.
                 answers.append((result.seen() if result.__class__ is Entry else result, None))
             except RecordDamaged as error:
                 place = operation.place
@@ -236,7 +238,7 @@ async def _do(unit: UnitOfWork, batch: list[Operation]) -> list[tuple[Any, Excep
 
 
 def _answer(batch: list[Operation], answers: list[tuple[Any, Exception | None]]) -> list[Operation]:
-    """Answer the operations that were run; return those of them that were done only in part."""
+    """Answer the operations that were run; return those that were done only in part, to be run again."""
     done = zip(batch, answers, strict=False)
     return [operation for operation, (result, failure) in done if operation.answer(result, failure)]
 

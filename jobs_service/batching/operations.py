@@ -1,6 +1,6 @@
-"""What callers ask of group commit: an operation on one job, operations on many jobs, accepts on the same terms.
+"""The three kinds of work in a group commit: an operation on one job, operations on many jobs, a shared accept.
 
-Each knows how to run on a unit of work, whom to answer, and whether it can be done in smaller parts.
+Each knows how to run on a unit of work, how to answer its callers, and whether it can be done in smaller parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobs_service.layer.unit_of_work import Place, UnitOfWork
 
 _MOST_JOBS: Final = 1000
 Accepted: TypeAlias = list[Entry] | EmptyQueue
-"""The result of an accept: jobs, or what to wait for when there are none.
+"""The result of an accept: jobs, or a watch to wait on when there are none.
 
 Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
 in the queue: they accept again. Whoever did not ask for a watch gets an empty list when there is nothing.
@@ -90,7 +90,7 @@ class SingleOperation:
 
 
 class ManyOperations:
-    """What one caller asks of many jobs: as if each were asked alone, and answered together."""
+    """One caller's operations on many jobs: each is done as if it were alone, and all are answered together."""
 
     __slots__ = ("_answer", "_calls", "_errors", "_most", "count", "place", "reads", "size")
 
@@ -99,7 +99,7 @@ class ManyOperations:
         self.count = len(calls)
         self._answer = answer
         self._most = self.count
-        # What the calls that are done have raised, None for nothing.
+        # The errors of the calls that are done, None for those that succeeded.
         self._errors: list[Exception | None] = []
         self.place: Place | None = None
         self.reads: bytes | None = None
@@ -141,7 +141,7 @@ class ManyOperations:
 
 
 class SharedAccept:
-    """The accepts of all who ask for jobs on the same terms."""
+    """One read of the queue for all workers that ask for jobs on the same terms."""
 
     def __init__(
         self,
@@ -172,20 +172,21 @@ class SharedAccept:
         return not self._callers
 
     async def run(self, unit: UnitOfWork) -> tuple[list[Entry], Accepted]:
-        """Return the jobs, and what those come back with who go without."""
+        """Return the jobs for all callers, and the result for those callers who get none."""
         keys, looks = self.keys, self._looks
         limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
         looks.begin()
         if spread == ADAPTIVE:
             spread = looks.spread(keys, limit)
-        # Nobody learns of the jobs that come in meanwhile: as if those had come just after this look.
+        # An open end: a job that is added meanwhile behind the last one taken is no conflict. It counts as added just
+        # after this transaction, whose callers cannot tell the difference.
         terms = self._terms._replace(limit=limit, spread=spread, open_end=True)
         taken, more = await queue.accept(unit, keys, terms)
         looks.took(keys, spread, [entry.id for entry in taken])
         if len(taken) == terms.limit:
-            # Where that was all that a transaction holds, there may be more.
+            # If the transaction could not hold more, there may be more in the queue: the others accept again at once.
             return taken, EmptyQueue(None, None) if limit == self._most else []
-        # A watch does not fire for what its own transaction adds.
+        # No watch if this transaction itself adds jobs to the queue: a watch does not fire for its own transaction.
         if more or (self._watch and unit.woke(keys)):
             return taken, EmptyQueue(None, 0.0 if more is queue.More.DUE else None)
         if not self._watch:
@@ -209,7 +210,7 @@ class SharedAccept:
         for position, future in enumerate(self._callers):
             share = taken[position * limit : (position + 1) * limit]
             if future.done():
-                # The caller has gone since: what was accepted for it must not stay locked.
+                # The caller has gone meanwhile. Without this, its jobs would stay locked until the type's timeout.
                 for entry in share:
                     self._give_back(entry)
             elif share:

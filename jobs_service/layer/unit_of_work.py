@@ -157,6 +157,8 @@ class UnitOfWork(TouchedTypes):
         key_size = keys.ready_bytes + len(entry.packed_id)
         if key_size + len(priority) > self._ample_key or len(json) > self._ample_value:
             check_size(self._limits, entry, record)
+        # About the bytes that FoundationDB counts: the id is in the key of the record, of the index entry and of a
+        # conflict range. It is cheaper than an exact sum, and the bounds leave room.
         size = 3 * key_size + len(json)
         left = self._claimed - size - _ADDED_BYTES
         self._claimed = left if left >= 0 else self._claim_room(size + _ADDED_BYTES)
@@ -264,6 +266,8 @@ class UnitOfWork(TouchedTypes):
         """Undo one change of a job."""
         present = entry.record
         entry.record, entry.changed = record, changed
+        # The change has cleared the index entry of the state before, if the store had one: only a seq of bytes is from
+        # the store, a NewSeq is of this transaction and has no entry yet.
         if record is not None and (present is None or present.seq is not record.seq) and type(record.seq) is bytes:
             write_index(self.transaction, entry, record)
 
@@ -300,7 +304,7 @@ class UnitOfWork(TouchedTypes):
                 continue
             lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
             seq = record.seq
-            if isinstance(seq, bytes):
+            if isinstance(seq, bytes):  # only flags were changed: its place in the indexes is as before
                 transaction.set(data_key, record.encode())
                 if counted is None and record.outcome is Outcome.FAILED:  # an earlier version has no row for it
                     transaction.set(keys.failed_head + seq, entry.packed_id)
@@ -350,7 +354,7 @@ class UnitOfWork(TouchedTypes):
             if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
                 continue  # it has a new row in ACTIVITY, by which notifiers find it
             keys = entry.keys
-            if keys is not latest:  # those of one type come together
+            if keys is not latest:  # jobs of one type mostly come one after the other: skip the dictionary then
                 latest = keys
                 followed = self._followed.get(keys.followed)
                 ids = None if followed is None else changed.setdefault(keys, [])
@@ -360,10 +364,11 @@ class UnitOfWork(TouchedTypes):
         for keys, packed_id in self._set_aside:
             if self._followed.get(keys.followed):
                 changed.setdefault(keys, []).append(packed_id)
-                self._active[keys.data] = keys  # unless what has met it was taken back
+                self._active[keys.data] = keys  # `all_or_nothing` may have taken it out
         for keys, packed_ids in changed.items():
             for value in changes.write(packed_ids) if packed_ids else ():
-                # Orders of this transaction, not of this unit alone: the application's may have several blocks.
+                # The order must be unique in the transaction, which may have several blocks of plain code, each with a
+                # unit of its own: so it comes from the same count as those of jobs.
                 yield keys.changes + STAMP_CODE, self.new_seq().order, value
 
 

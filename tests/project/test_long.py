@@ -15,6 +15,7 @@ PARTS = [
     "soak",
     "runner-soak",
     "kills",
+    "cases",
     "replication",
     "seeds",
     "python3.11",

@@ -116,7 +116,12 @@ def now() -> float:
 
 @asynccontextmanager
 async def opened(
-    store: CountedStore | None = None, *, worker: str = "w1", supervise: bool = True, patience: float = PATIENCE
+    store: CountedStore | None = None,
+    *,
+    worker: str = "w1",
+    supervise: bool = True,
+    patience: float = PATIENCE,
+    **changes: Any,
 ) -> AsyncIterator[JobsService]:
     """Open a service on a memory store in virtual time; the store must be sound when it is left.
 
@@ -125,10 +130,11 @@ async def opened(
         worker: what the service is called in histories.
         supervise: whether lost jobs are noticed.
         patience: virtual seconds that all may take.
+        changes: settings of the service.
     """
     loop = virtual_loop()
     sources = Sources(worker, wall_time=loop.wall_time, worker=worker)
-    settings = settings_with()
+    settings = settings_with(**changes)
     if store is None:
         store = CountedStore(settings=settings, sources=sources)
     # What it logs is looked at where that matters; printing it would take longer than the tests.

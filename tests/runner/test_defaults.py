@@ -22,7 +22,8 @@ async def exists(jobs: JobsService, type: str, id: str) -> bool:
 @pytest.mark.unmeasured
 @in_virtual_time
 async def test_what_succeeded_is_kept_for_a_week_and_what_failed_until_somebody_removes_it() -> None:
-    async with opened(patience=8 * DAY) as jobs:
+    # What looks for changes would do so a hundred thousand times within the week.
+    async with opened(patience=8 * DAY, type_check_period=DAY, expiry_check_period=1000.0) as jobs:
 
         @jobs.handler("work", max_attempts=1, timeout=3 * DAY)
         async def work(args: bool) -> None:

@@ -15,6 +15,7 @@ from jobs_service.store import Store
 from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
 from tests.service.support import J1, T1, T2
+from tests.shares import share
 from tests.virtual_time import VirtualTimeLoop, run_virtual
 
 User = Callable[[JobsService, Iterator[int]], Awaitable[object]]
@@ -97,7 +98,7 @@ def a_cluster() -> Store:
     return SimulatedStore(Cluster(asyncio.get_running_loop(), choices), None, settings=SETTINGS, sources=Sources(0))
 
 
-USERS = [
+USERS: list[User] = [
     add,
     add_many,
     add_many_again,
@@ -140,7 +141,8 @@ def test_who_goes_on_using_a_service_that_is_left_is_told_so(make: Callable[[], 
                 await asyncio.sleep(0)
         return await user
 
-    assert {run_virtual(leave_after(steps)) for steps in range(24)} == {ServiceClosed}
+    turns = share(range(24), 2, first=USERS.index(use) % 2)
+    assert {run_virtual(leave_after(steps)) for steps in turns} == {ServiceClosed}
 
 
 def test_leaving_waits_for_the_handlers_and_not_for_what_their_caller_does_afterwards() -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from jobs_service.runner import execution
 from jobs_service.testing.choices import Plan
+from tests.shares import share
 from tests.simulation.run import simulate
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 300
 PART = 30
+PARTS = range(0, 600, PART)
 HANG = 600  # seconds; only ends a run that would never end
 
 pytestmark = pytest.mark.timeout(HANG)
@@ -40,7 +41,7 @@ def simulated(*arguments: str, **environment: str) -> subprocess.CompletedProces
     return done
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+@pytest.mark.parametrize("first", share(PARTS, 4))
 def test_no_seed_of_a_part_violates_anything(first: int) -> None:
     done = simulated("--first", str(first), "--seeds", str(PART), "--jobs", "1")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -16,6 +16,7 @@ import pytest
 
 from jobs_service import JobsService, JobState
 from tests.checker import assert_sound
+from tests.shares import share
 from tests.system.forking import ForkServer
 from tests.system.workloads import KIND, effects
 
@@ -191,14 +192,18 @@ def opened(forks: ForkServer, disk: Path, journal: Path, leave: int) -> list[str
     return list(json.loads(journal.read_text()))
 
 
-@pytest.mark.parametrize("before", ["nothing", "store", "store without its lock file", "empty directory"])
+BEFORE = ["nothing", "store", "store without its lock file", "empty directory"]
+
+
+@pytest.mark.parametrize("before", BEFORE)
 def test_opening_where_there_is_no_room_says_so_and_works_when_there_is(
     forks: ForkServer, small_disk: Path, tmp_path: Path, before: str
 ) -> None:
     """However much is missing: the file, the lock file, parts of them."""
     store = small_disk / "store"
     outcomes: Counter[str] = Counter()
-    for leave in [*range(30), 60, 100, 700]:  # the last one is more than the reserve
+    pages = share(range(30), 2, first=BEFORE.index(before) % 2)
+    for leave in [*pages, 60, 100, 700]:  # the last one is more than the reserve
         if before.startswith("store"):
             assert opened(forks, small_disk, tmp_path / "journal", 900)[0] == "read"
         if before == "store without its lock file":

@@ -649,4 +649,5 @@ def test_the_lives_of_many_jobs_go_as_they_must_in_any_weather(kind: str) -> Non
 
     met = Counter(run_virtual(scenario()))
     print(met)
-    assert all(met[fate] > 200 for fate in ("answered", "conflict", *UNKNOWN))
+    # Some 260 of each on average, by chance: that all weathers were there is what counts.
+    assert all(met[fate] > 100 for fate in ("answered", "conflict", *UNKNOWN))

@@ -9,6 +9,7 @@ import pytest
 
 from jobs_service import JobsService
 from jobs_service.testing import Deadlock, Process, World
+from tests.shares import share
 from tests.testing.support import connected, read, simulate, watch, write
 from tests.testing.victims import Victim
 
@@ -23,7 +24,7 @@ def lines_after(world: World, what: str) -> list[str]:
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize("seed", range(0, 60, 2))
+@pytest.mark.parametrize("seed", share(range(60), 4))
 def test_of_a_killed_process_no_line_runs_again_not_even_a_finally(seed: int) -> None:
     async def main(world: World) -> None:
         victim = world.start("victim", Victim(world))

@@ -46,7 +46,7 @@ class Writer(Responder):
     _writes: SimpleQueue[Request[Any] | None]
     _write_deadlines: Deadlines
     _processes: ProcessLocks
-    # The reader's thread, what it is woken with, and the commits of this process that it need not look for.
+    # The reader's thread, its queue, and the numbers of this process's commits, for which it need not search.
     _reader: threading.Thread
     _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
     _own_commits: deque[int]
@@ -77,12 +77,13 @@ class Writer(Responder):
             request = writes.get()
             if request is None:
                 break
+            # Take all that waits: one commit, with one flush to the disk, serves the callers of all threads and turns.
             batch = deque([request])
             try:
                 while len(batch) < _MAX_BATCH:
                     following = writes.get_nowait()
                     if following is None:
-                        writes.put(None)
+                        writes.put(None)  # the end comes after this batch
                         break
                     batch.append(following)
             except Empty:
@@ -144,11 +145,12 @@ class Writer(Responder):
             while batch and size < _MAX_BATCH_BYTES:
                 request = batch.popleft()
                 if not request.take():
-                    continue
+                    continue  # withdrawn: its caller was canceled, or its time was up
                 answer = Answer(request)
                 answers.append(answer)
                 self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
                 if state.is_spoiled:
+                    # LMDB's transaction is useless after a damaged page: all requests run again, one by one.
                     raise StoreDamaged(str(state.failure))
                 own = answer.transaction
                 if own is None:
@@ -166,6 +168,7 @@ class Writer(Responder):
                         self._damage.forget_all(written)
             self._at("writer: has run all")
             if watched:
+                # Before the commit: another process may commit right after it, and its change must not be missed.
                 self._watches.register(watched, number if place else number - 1)
                 self._at("writer: has registered watches")
             if place:
@@ -193,6 +196,7 @@ class Writer(Responder):
                 if answer.transaction is not None:
                     answer.transaction.end()
         if watched:
+            # The reader sleeps while there are no watches.
             self._reads.put(_look)
             self._at("writer: has woken the reader")
         for answer in answers:
