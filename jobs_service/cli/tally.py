@@ -10,7 +10,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.status import UNFINISHED, Status, status_of
 
 if TYPE_CHECKING:
-    from jobs_service import Job
+    from jobs_service import Job, TypeCounts
 
 STATUS_COLUMNS: Final = (
     Column("ready", right=True),
@@ -38,7 +38,9 @@ class Tally:
         self.summaries: list[dict[str, Any]] = []
         self._wanted = wanted
         self._ages: Counter[Status] = Counter()
+        self._aged: Counter[Status] = Counter()
         self._gauges = Gauges()
+        self._counts: TypeCounts | None = None
 
     def add(self, job: Job, now: float) -> None:
         """Count a job by its status at a time, in seconds since the epoch."""
@@ -50,10 +52,16 @@ class Tally:
                 if len(self.summaries) < self._wanted:
                     self.summaries.append(_summary(job, now, status))
                 # The clock of the machine that wrote the event may be ahead.
+                self._aged[status] += 1
                 self._ages[status] += max(now - history[0].at, 0.0) if history else 0.0  # type: ignore[assignment]
             except RecordDamaged:  # the run data cannot be decoded
                 status = Status.UNREADABLE
         self.jobs[status] += 1
+
+    def take(self, counts: TypeCounts) -> None:
+        """Take what is counted of the type, when only some of its jobs were added."""
+        self._counts = counts
+        self.jobs = Counter({status: getattr(counts, status.value) for status in Status})
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs by status; that of unreadable ones only if there are any."""
@@ -64,13 +72,13 @@ class Tally:
     def average_seconds(self) -> dict[str, float]:
         """Return the average seconds since the latest event of unfinished jobs, by status."""
         return {
-            status.value: round(self._ages[status] / self.jobs[status], 3) if self.jobs[status] else 0.0
+            status.value: round(self._ages[status] / self._aged[status], 3) if self._aged[status] else 0.0
             for status in UNFINISHED
         }
 
     def gauges(self) -> dict[str, Any]:
         """Return the type's figures as `JobsService.stats` has them."""
-        return self._gauges.as_dict()
+        return self._gauges.as_dict(self._counts)
 
 
 def _summary(job: Job, now: float, status: Status) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import asyncio
 from starlette.responses import Response
 
 from jobs_service.errors import JobsError
-from jobs_service.http import forms, gate
+from jobs_service.http import answer_forms, gate
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Identity, Role
@@ -17,7 +17,7 @@ _READY_WITHIN = 1.0
 """Seconds in which the store must answer."""
 
 
-@endpoint("GET", "/livez", Role.NOBODY, "Whether the process answers", answers={200: forms.HealthForm})
+@endpoint("GET", "/livez", Role.NOBODY, "Whether the process answers", answers={200: answer_forms.HealthForm})
 async def livez(call: Call) -> Response:
     return answer({"status": "alive"})
 
@@ -27,7 +27,7 @@ async def livez(call: Call) -> Response:
     "/readyz",
     Role.NOBODY,
     "Whether the store answers",
-    answers={200: forms.HealthForm, 503: forms.HealthForm},
+    answers={200: answer_forms.HealthForm, 503: answer_forms.HealthForm},
 )
 async def readyz(call: Call) -> Response:
     try:
@@ -38,7 +38,7 @@ async def readyz(call: Call) -> Response:
     return answer({"status": "closing" if call.state.closing.is_set() else "ready"})
 
 
-@endpoint("GET", "/v1/me", Role.NOBODY, "Who asks, and what may be done here", answers={200: forms.MeForm})
+@endpoint("GET", "/v1/me", Role.NOBODY, "Who asks, and what may be done here", answers={200: answer_forms.MeForm})
 async def me(call: Call) -> Response:
     scope = call.request.scope
     who = await gate.identify(call.state, scope, gate.Headers(scope)) or Identity("", Role.NOBODY)
@@ -53,7 +53,7 @@ async def me(call: Call) -> Response:
     )
 
 
-@endpoint("GET", "/v1/supervision", Role.READ, "The supervisor tree", answers={200: forms.TreeForm})
+@endpoint("GET", "/v1/supervision", Role.READ, "The supervisor tree", answers={200: answer_forms.TreeForm})
 async def supervision(call: Call) -> Response:
     return answer(call.service.supervision())
 

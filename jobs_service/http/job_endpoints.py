@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from jobs_service import names
 from jobs_service.errors import InvalidJob
-from jobs_service.http import bodies, creation, forms, wire
+from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.bulk import act_on_all
 from jobs_service.http.endpoint import Call, Flowing, answer, endpoint
 from jobs_service.http.refusals import Refusal
@@ -27,7 +27,7 @@ _LEAST = 200
     Role.WRITE,
     "Add a job, or several",
     takes=forms.CreateForm,
-    answers={200: forms.JobForm, 201: forms.JobForm},
+    answers={200: answer_forms.JobForm, 201: answer_forms.JobForm},
     media=_LINES,
 )
 async def create(call: Call) -> Response:
@@ -55,7 +55,7 @@ async def create(call: Call) -> Response:
     Role.READ,
     "List jobs",
     query=forms.ListQuery,
-    answers={200: forms.JobsPageForm},
+    answers={200: answer_forms.JobsPageForm},
     media=_LINES,
 )
 async def list_jobs(call: Call) -> Response:
@@ -89,7 +89,7 @@ async def list_all(call: Call) -> Response:
     return _lines(call, None, call.query.state, None)
 
 
-@endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: forms.JobForm})
+@endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: answer_forms.JobForm})
 async def get(call: Call) -> Response:
     job: Job = await call.service.get(call.type, call.id)
     return answer(wire.job((await call.service.get_redaction(call.type)).job(job)))
@@ -101,7 +101,7 @@ async def get(call: Call) -> Response:
     Role.WRITE,
     "Remove a job; one that runs is asked to end",
     query=forms.RemoveQuery,
-    answers={200: forms.RemovalForm},
+    answers={200: answer_forms.RemovalForm},
 )
 async def remove(call: Call) -> Response:
     removal = await call.service.remove(call.type, call.id, force=call.query.force)
@@ -114,7 +114,7 @@ async def remove(call: Call) -> Response:
     "/v1/types/{type}/jobs/{id}/cancel",
     Role.WRITE,
     "Ask a job that runs to end; any other is removed",
-    answers={200: forms.RemovalForm},
+    answers={200: answer_forms.RemovalForm},
 )
 async def cancel(call: Call) -> Response:
     removal = await call.service.remove(call.type, call.id)
@@ -128,7 +128,7 @@ async def cancel(call: Call) -> Response:
     Role.WORK,
     "Have a job run again; with a lock, a worker asks that of its own (otherwise the role write is needed)",
     takes=forms.ResubmitForm,
-    answers={200: forms.JobForm},
+    answers={200: answer_forms.JobForm},
 )
 async def resubmit(call: Call) -> Response:
     form: forms.ResubmitForm = call.body
@@ -149,7 +149,7 @@ async def resubmit(call: Call) -> Response:
     Role.WRITE,
     "Do something with all jobs that match",
     takes=forms.BulkForm,
-    answers={200: forms.BulkAnswer},
+    answers={200: answer_forms.BulkAnswer},
 )
 async def bulk(call: Call) -> Response:
     form: forms.BulkForm = call.body

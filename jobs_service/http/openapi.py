@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from jobs_service.http import forms
+from jobs_service.http import answer_forms
 from jobs_service.http.endpoint import Endpoint
 from jobs_service.http.problems import MEDIA_TYPE
 from jobs_service.http.roles import Role
@@ -51,7 +51,7 @@ _Schemas = dict[tuple[type[BaseModel], _Mode], dict[str, Any]]
 
 def _schemas(endpoints: list[Endpoint]) -> tuple[_Schemas, dict[str, Any]]:
     """Return the schemas of all types that endpoints take or answer, and their definitions."""
-    wanted: dict[tuple[type[BaseModel], _Mode], None] = {(forms.ProblemForm, "serialization"): None}
+    wanted: dict[tuple[type[BaseModel], _Mode], None] = {(answer_forms.ProblemForm, "serialization"): None}
     for each in endpoints:
         if each.takes is not None:
             wanted[each.takes, "validation"] = None
@@ -92,7 +92,7 @@ def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         ok = found.setdefault("200", {"description": endpoint.summary})
         kind = "object" if media == "application/json" else "string"
         ok.setdefault("content", {})[media] = {"schema": {"type": kind, "description": what}}
-    problem = {MEDIA_TYPE: {"schema": schemas[forms.ProblemForm, "serialization"]}}
+    problem = {MEDIA_TYPE: {"schema": schemas[answer_forms.ProblemForm, "serialization"]}}
     found["default"] = {"description": "A problem (RFC 9457)", "content": problem}
     return found
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from jobs_service import json_forms
 from jobs_service.errors import NoTypeTimeout
-from jobs_service.http import forms, wire
+from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.layer.transaction import JobTransaction
@@ -33,7 +33,7 @@ async def type_form(call: Call, type: JobType) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: forms.TypesForm})
+@endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: answer_forms.TypesForm})
 async def list_types(call: Call) -> Response:
     found = []
     for type in await call.service.types():
@@ -44,7 +44,7 @@ async def list_types(call: Call) -> Response:
     return answer({"types": found})
 
 
-@endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: forms.TypeForm})
+@endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: answer_forms.TypeForm})
 async def get_type(call: Call) -> Response:
     return answer(await type_form(call, call.type))
 
@@ -55,7 +55,7 @@ async def get_type(call: Call) -> Response:
     Role.WRITE,
     "Make a type, or change its timeout and how long its finished jobs are kept",
     takes=forms.TypeSettings,
-    answers={200: forms.TypeForm},
+    answers={200: answer_forms.TypeForm},
 )
 async def put_type(call: Call) -> Response:
     wanted: forms.TypeSettings = call.body
@@ -91,26 +91,30 @@ async def delete_type(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: forms.TypeForm})
+@endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: answer_forms.TypeForm})
 async def pause(call: Call) -> Response:
     await call.service.pause(call.type)
     call.changed("pause", type=call.type, jobs=0)
     return answer(await _perhaps_missing(call))
 
 
-@endpoint("POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: forms.TypeForm})
+@endpoint(
+    "POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: answer_forms.TypeForm}
+)
 async def resume(call: Call) -> Response:
     await call.service.resume(call.type)
     call.changed("resume", type=call.type, jobs=0)
     return answer(await _perhaps_missing(call))
 
 
-@endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: forms.QueueForm})
+@endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: answer_forms.QueueForm})
 async def queue_state(call: Call) -> Response:
     return answer(wire.queue_state(await call.service.queue_state(call.type)))
 
 
-@endpoint("GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: forms.RetentionForm})
+@endpoint(
+    "GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: answer_forms.RetentionForm}
+)
 async def retention(call: Call) -> Response:
     return answer(wire.retention(await call.service.get_retention(call.type)))
 
@@ -121,7 +125,7 @@ async def retention(call: Call) -> Response:
     Role.READ,
     "Count pending jobs",
     query=forms.PendingQuery,
-    answers={200: forms.CountForm},
+    answers={200: answer_forms.CountForm},
 )
 async def pending(call: Call) -> Response:
     query: forms.PendingQuery = call.query
@@ -134,7 +138,7 @@ async def pending(call: Call) -> Response:
     "/v1/types/{type}/active",
     Role.READ,
     "The running jobs, those silent for longest first",
-    answers={200: forms.IdsForm},
+    answers={200: answer_forms.IdsForm},
 )
 async def active(call: Call) -> Response:
     return answer({"ids": [json_forms.name(id) for id in await call.service.active_ids(call.type)]})
@@ -145,7 +149,7 @@ async def active(call: Call) -> Response:
     "/v1/types/{type}/oldest",
     Role.READ,
     "The job that has been ready for longest",
-    answers={200: forms.JobOrNone},
+    answers={200: answer_forms.JobOrNone},
 )
 async def oldest(call: Call) -> Response:
     job = await call.service.oldest_ready(call.type)
@@ -157,7 +161,7 @@ def counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
     return {"type": json_forms.name(type), **dataclasses.asdict(counts)}
 
 
-@endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: forms.CountsForm})
+@endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: answer_forms.CountsForm})
 async def counts(call: Call) -> Response:
     found = await call.service.counts(call.type)
     return answer(counts_form(call.type, next(iter(found.values()), TypeCounts())))
@@ -169,7 +173,7 @@ async def counts(call: Call) -> Response:
     Role.READ,
     "What is counted of all types",
     query=forms.CountsQuery,
-    answers={200: forms.AllCountsForm},
+    answers={200: answer_forms.AllCountsForm},
 )
 async def all_counts(call: Call) -> Response:
     found = await call.service.counts(call.query.type)
@@ -182,7 +186,7 @@ async def all_counts(call: Call) -> Response:
     Role.READ,
     "What happened, minute by minute or hour by hour",
     query=forms.ThroughputQuery,
-    answers={200: forms.ThroughputForm},
+    answers={200: answer_forms.ThroughputForm},
 )
 async def throughput(call: Call) -> Response:
     query: forms.ThroughputQuery = call.query
@@ -190,7 +194,7 @@ async def throughput(call: Call) -> Response:
     return answer({"intervals": [dataclasses.asdict(each) for each in found]})
 
 
-@endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: forms.TicksForm})
+@endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: answer_forms.TicksForm})
 async def ticks(call: Call) -> Response:
     found = await call.service.last_ticks()
     return answer({"ticks": [{"type": json_forms.name(type), "last": wire.time(at)} for type, at in found.items()]})
@@ -202,7 +206,7 @@ async def ticks(call: Call) -> Response:
     Role.READ,
     "How many jobs are in which state, and for how long",
     query=forms.StatsQuery,
-    answers={200: forms.StatsForm},
+    answers={200: answer_forms.StatsForm},
 )
 async def stats(call: Call) -> Response:
     found = await call.service.stats(call.query.type, jobs=call.query.jobs)

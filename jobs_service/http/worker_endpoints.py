@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service.errors import JobsError, WorkerConflict, job_name
-from jobs_service.http import forms, problems, wire
+from jobs_service.http import answer_forms, forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
@@ -25,7 +25,7 @@ log = EventLog("jobs_service.http")
     Role.WORK,
     "Take jobs, and wait for them",
     takes=forms.AcceptForm,
-    answers={200: forms.JobsForm},
+    answers={200: answer_forms.JobsForm},
     is_long=True,
 )
 async def accept(call: Call) -> Response:
@@ -96,7 +96,7 @@ def _data(form: Any) -> Any:
     Role.WORK,
     "Say that a job is alive, and perhaps what its data is now",
     takes=forms.UpdateForm,
-    answers={200: forms.JobForm},
+    answers={200: answer_forms.JobForm},
 )
 async def update(call: Call) -> Response:
     call.check_may_run(call.type)
@@ -109,7 +109,7 @@ async def update(call: Call) -> Response:
     Role.WORK,
     "Say how far a job has come; it is alive as well",
     takes=forms.SaidProgress,
-    answers={200: forms.JobForm},
+    answers={200: answer_forms.JobForm},
 )
 async def progress(call: Call) -> Response:
     form: forms.SaidProgress = call.body
@@ -131,7 +131,7 @@ async def progress(call: Call) -> Response:
     Role.WORK,
     "End a run",
     takes=forms.FinishForm,
-    answers={200: forms.JobForm},
+    answers={200: answer_forms.JobForm},
 )
 async def finish(call: Call) -> Response:
     call.check_may_run(call.type)
@@ -151,7 +151,7 @@ async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
     Role.WORK,
     "End several runs, each as if alone",
     takes=forms.EndedForms,
-    answers={200: forms.EndedAnswer},
+    answers={200: answer_forms.EndedAnswer},
 )
 async def finish_several(call: Call) -> Response:
     call.check_may_run(call.type)
@@ -173,7 +173,7 @@ async def finish_several(call: Call) -> Response:
     Role.WORK,
     "End a run as failed; it is not tried again by itself",
     takes=forms.FailForm,
-    answers={200: forms.JobForm},
+    answers={200: answer_forms.JobForm},
 )
 async def fail(call: Call) -> Response:
     form: forms.FailForm = call.body
@@ -189,7 +189,7 @@ async def fail(call: Call) -> Response:
     Role.WORK,
     "Give a job back: it is pending again",
     takes=forms.LockForm,
-    answers={200: forms.JobForm},
+    answers={200: answer_forms.JobForm},
 )
 async def release(call: Call) -> Response:
     call.check_may_run(call.type)

@@ -8,6 +8,7 @@ gets a row in SET_ASIDE, and its subscribers an error. A version that can read i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.layer.counters import STATES, lane_of_damaged
 from jobs_service.layer.entry import write_index
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, is_priority, pack_seconds
-from jobs_service.layer.keyspace import TypeKeys, end_of_priority
+from jobs_service.layer.keyspace import SET_ASIDE, Keyspace, TypeFinder, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.base import Snapshot
@@ -46,6 +47,22 @@ async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: 
     begin = keys.set_aside + after + b"\x00"
     found = await transaction.get_range(begin, keys.set_aside + AFTER, limit=limit)
     return [key[len(keys.set_aside) :] for key, _ in found]
+
+
+async def unreadable(transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys | None) -> Counter[bytes]:
+    """Return how many jobs of each packed type are not counted because their records cannot be read, 1,000 at most.
+
+    Args:
+        transaction, keyspace: of the jobs.
+        keys: of the only type to look at; None for all.
+    """
+    section = keyspace.sections[SET_ASIDE]
+    begin = section if keys is None else keys.set_aside
+    found = await transaction.get_range(begin, begin + AFTER, limit=_LOOKED_AT)
+    if keys is not None:
+        return Counter(keys.packed for _, lane in found if lane)
+    finder = TypeFinder(keyspace)
+    return Counter(finder.keys_of(key[len(section) :]).packed for key, lane in found if lane)
 
 
 async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:

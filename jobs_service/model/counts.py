@@ -108,13 +108,15 @@ class TypeCounts:
 
     Attributes:
         ready, scheduled, running, succeeded, failed, canceled: how many jobs are so now. A job that has come due counts
-            as scheduled until somebody has made it ready, which is done within seconds. One whose record is found
-            unreadable counts nowhere.
+            as scheduled until somebody has made it ready, which is done within seconds. One whose record cannot be
+            read counts as what it was until somebody comes across it.
         totals: since the type was made.
         waited: how long jobs that were started had been due before, since the type was made.
         ran: how long runs took, however they ended, since the type was made.
         retrying_ready, retrying_scheduled: how many of the ready and of the scheduled jobs wait for another attempt,
             because their last run has crashed.
+        unreadable: how many jobs are in none of these states, because their records were found unreadable; more than
+            1,000 of a store are not looked for.
     """
 
     ready: int = 0
@@ -128,6 +130,7 @@ class TypeCounts:
     ran: Histogram = field(default_factory=Histogram)
     retrying_ready: int = 0
     retrying_scheduled: int = 0
+    unreadable: int = 0
 
     @property
     def jobs(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from jobs_service.errors import RecordDamaged
-from jobs_service.model import HistoryEvent, HistoryKind, Job, JobState, JobType
+from jobs_service.model import HistoryEvent, HistoryKind, Job, JobState, JobType, TypeCounts
 from jobs_service.runner.options import HEALTH_THRESHOLD
 from jobs_service.runner.retry_policy import consecutive_crashes
 
@@ -52,15 +52,26 @@ class Gauges:
         # The machine that wrote the event may have had a clock that was ahead.
         self._seconds[state] += max(now - history[0].at, 0.0) if history else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return counts and average seconds by state."""
+    def as_dict(self, counts: TypeCounts | None = None) -> dict[str, Any]:
+        """Return counts and average seconds by state.
+
+        Args:
+            counts: of the type, if only some of its jobs were added; None if all were.
+        """
         average = {
             f"average_{state}_seconds": round(self._seconds[state] / count, 3) if (count := self._count[state]) else 0.0
             for state in GAUGES
         }
         summaries = {"jobs": self._summaries} if self._wanted else {}
-        unreadable = {"unreadable": self.unreadable} if self.unreadable else {}
-        return {**self._count, "finished": self.finished, **unreadable, **average, **summaries}
+        jobs, finished, unreadable = self._count, self.finished, self.unreadable
+        if counts is not None:
+            crashed = counts.retrying_ready + counts.retrying_scheduled
+            pending, scheduled = counts.ready - counts.retrying_ready, counts.scheduled - counts.retrying_scheduled
+            jobs = dict(zip(GAUGES, (pending, scheduled, counts.running, crashed), strict=True))
+            finished = counts.succeeded + counts.failed + counts.canceled
+            unreadable = counts.unreadable
+        told = {"unreadable": unreadable} if unreadable else {}
+        return {**jobs, "finished": finished, **told, **average, **summaries}
 
 
 class ExactType(tuple[Any, ...]):

@@ -1,36 +1,37 @@
-"""What a service offers to those who look at types: counts, throughput, pages of jobs, the oldest ready job."""
+"""What a service offers to those who look at types: counts, statistics, throughput, pages, the oldest ready job."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any, Final, Literal, TypeAlias
 
-from jobs_service.actors.context import Context
-from jobs_service.arguments import check_positive, to_seconds
+from jobs_service.arguments import check_limit, check_positive, to_seconds
 from jobs_service.errors import InvalidJob, shown
-from jobs_service.layer import activity, awake_types, counters, inspection, paging
+from jobs_service.layer import activity, awake_types, counters, inspection, paging, strays
 from jobs_service.layer.key_parts import pack_type
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.model.counts import Interval, JobsPage, TypeCounts
-from jobs_service.runner.stats import exact_type
-from jobs_service.service.reader_operations import read_job
-from jobs_service.service.store_access import StoreAccess
+from jobs_service.runner.stats import Gauges, exact_type
+from jobs_service.service.reader_operations import ReaderOperations, read_job
 from jobs_service.store.base import Transaction
 
 Resolution: TypeAlias = Literal["minute", "hour"]
 _Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts]], bytes | None]
 _SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
+_Intervals: TypeAlias = list[Interval]
+_Jobs: TypeAlias = list[Job]
+_Types: TypeAlias = list[JobType]
+_SAMPLE: Final = 16
 _MOST_LOOKS: Final = 8
 """Transactions that read one page: each looks at 2,000 rows at most."""
 _AHEAD: Final = 3600.0
 """Seconds by which the clocks of other processes may be ahead."""
 
 
-class CountOperations:
-    """The part of JobsService for those who look at types."""
-
-    _access: StoreAccess
-    _context: Context
+class CountOperations(ReaderOperations):
+    """The part of JobsService for those who look at jobs and types."""
 
     async def counts(self, type: JobType | None = None) -> dict[JobType, TypeCounts]:
         """Return what is counted of types: how many jobs are in which state, totals and histograms.
@@ -43,11 +44,11 @@ class CountOperations:
         Returns:
             The counts by type; nothing for a type that neither exists nor has, or had, jobs.
         """
+        keyspace = self._access.keyspace
         if type is not None:
             keys = self._access.keys(type)
-            counts, timeout = await self._access.read(lambda transaction: _of_type(transaction, keys))
-            return {} if timeout is None and counts is None else {exact_type(keys.type): counts or TypeCounts()}
-        keyspace = self._access.keyspace
+            counts = await self._access.read(lambda transaction: _of_type(transaction, keyspace, keys))
+            return {} if counts is None else {exact_type(keys.type): counts}
         found = {pack_type(each): TypeCounts() for each in await self._types()}
         after: bytes | None = None
         while True:
@@ -58,17 +59,63 @@ class CountOperations:
             page, after = await self._access.read(read)
             found |= {packed: counts for packed, counts in page if packed in found or counts.jobs}
             if after is None:
-                known = ((awake_types.keys_of(keyspace, packed), found[packed]) for packed in sorted(found))
-                return {exact_type(keys.type): counts for keys, counts in known if keys is not None}
+                break
+        lost = await self._access.read(lambda transaction: strays.unreadable(transaction, keyspace, None))
+        found |= {packed: replace(found.get(packed, TypeCounts()), unreadable=count) for packed, count in lost.items()}
+        known = ((awake_types.keys_of(keyspace, packed), found[packed]) for packed in sorted(found))
+        return {exact_type(keys.type): counts for keys, counts in known if keys is not None}
 
-    async def _types(self) -> list[JobType]:
+    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
+        """Return how many jobs of each type are in which state, and for how long, whatever program runs them.
+
+        The numbers are those of `counts`. The times are averages of some jobs: the first and the last 16 of the ready
+        ones, of the scheduled ones and of the running ones. With summaries all jobs are read, page by page.
+
+        Args:
+            type: None for all types.
+            jobs: how many unfinished jobs of each type are summarized, the first in key order.
+
+        Returns:
+            For each type that has jobs: how many are pending, scheduled, running, crashed (waiting to be tried again)
+            and finished, and the average seconds that they have been so (average_pending_seconds, ...). With summaries:
+            jobs, a list of what each does (id, state, attempts, error, error_count, added, last_updated, history).
+
+        Raises:
+            InvalidJob: a type or a number that cannot be.
+        """
+        wanted = check_limit(jobs) or 0
+        wall_time = self._context.sources.wall_time
+        if wanted:
+            summed: dict[JobType, Gauges] = defaultdict(lambda: Gauges(wanted))
+            async for job in self.list(type):
+                summed[exact_type(job.type)].add(job, wall_time())
+            return {each: gauges.as_dict() for each, gauges in summed.items()}
+        found = {}
+        for each, counts in (await self.counts(type)).items():
+            if counts.jobs or counts.unreadable:
+                gauges = Gauges()
+                for job in await self._some_unfinished(each, counts):
+                    gauges.add(job, wall_time())
+                found[each] = gauges.as_dict(counts)
+        return found
+
+    async def _some_unfinished(self, type: JobType, counts: TypeCounts) -> _Jobs:
+        """Return the first and the last jobs of each unfinished state."""
+        found: dict[JobId, Job] = {}
+        for state, count in (("ready", counts.ready), ("scheduled", counts.scheduled), ("running", counts.running)):
+            for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
+                page = await self.page(type, state=state, limit=_SAMPLE, newest_first=newest_first)
+                found |= {job.id: job for job in page.jobs}
+        return [*found.values()]
+
+    async def _types(self) -> _Types:
         """Return the types that exist."""
         keyspace = self._access.keyspace
         return await self._access.read(lambda transaction: activity.types(transaction, keyspace))
 
     async def throughput(
         self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: Resolution = "minute"
-    ) -> list[Interval]:
+    ) -> _Intervals:
         """Return what happened to jobs of a type, minute by minute or hour by hour, the oldest first.
 
         Args:
@@ -151,8 +198,10 @@ class CountOperations:
         return await self._access.read(look)
 
 
-async def _of_type(transaction: Transaction, keys: TypeKeys) -> tuple[TypeCounts | None, float | None]:
-    """Return the counts of a type if it had any, and its timeout if it exists."""
+async def _of_type(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys) -> TypeCounts | None:
+    """Return the counts of a type; None if it neither exists nor has jobs."""
     [counts] = await counters.of_types(transaction, [keys])
+    lost = (await strays.unreadable(transaction, keyspace, keys))[keys.packed]
     timeout = await activity.timeout_if_any(transaction, keys)
-    return None if counts is None or (timeout is None and not counts.jobs) else counts, timeout
+    counts = replace(counts or TypeCounts(), unreadable=lost)
+    return counts if timeout is not None or counts.jobs or lost else None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncGenerator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jobs_service.actors.context import Context
 from jobs_service.arguments import check_limit, check_page_size, check_state, to_seconds
 from jobs_service.errors import JobNotFound, RecordDamaged, job_name
-from jobs_service.layer import activity, queue_counts
+from jobs_service.layer import activity, counters, queue_counts
 from jobs_service.layer.listing import JobPage, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
-from jobs_service.runner.stats import Gauges, exact_type
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Transaction
 
@@ -96,6 +94,8 @@ class ReaderOperations:
     async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
         """Return how many jobs of the type are pending.
 
+        Without a bound that is one read of what is counted; otherwise jobs are counted in the queue.
+
         Args:
             type: of the jobs.
             due_by: only jobs due by then (an aware datetime or seconds since the epoch); None for all.
@@ -104,6 +104,9 @@ class ReaderOperations:
         keys = self._access.keys(type)
         seconds = to_seconds(due_by, "due_by")
         most = check_limit(limit)
+        if most is None and seconds is None:
+            [counts] = await self._access.read(lambda transaction: counters.of_types(transaction, [keys]))
+            return 0 if counts is None else counts.ready + counts.scheduled
         counted = 0
         after: bytes | None = None
         while most is None or counted < most:
@@ -119,29 +122,6 @@ class ReaderOperations:
             if after is None:
                 break
         return counted if most is None else min(counted, most)
-
-    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return how many jobs of each type are in which state, and for how long, whatever program runs them.
-
-        The jobs are read page by page, each page as it is at its time.
-
-        Args:
-            type: None for all types.
-            jobs: how many unfinished jobs of each type are summarized, the first in key order.
-
-        Returns:
-            For each type that has jobs: how many are pending, scheduled, running, crashed (waiting to be tried again)
-            and finished, and the average seconds that they have been so (average_pending_seconds, ...). With summaries:
-            jobs, a list of what each does (id, state, attempts, error, error_count, added, last_updated, history).
-
-        Raises:
-            InvalidJob: a type or a number that cannot be.
-        """
-        wanted = check_limit(jobs) or 0
-        counted: dict[JobType, Gauges] = defaultdict(lambda: Gauges(wanted))
-        async for job in self.list(type):
-            counted[exact_type(job.type)].add(job, self._context.sources.wall_time())
-        return {each: gauges.as_dict() for each, gauges in counted.items()}
 
 
 async def read_job(transaction: Transaction, place: Place) -> Job:

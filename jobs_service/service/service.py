@@ -29,7 +29,6 @@ from jobs_service.service.handler_operations import HandlerOperations
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.handler_runs import HandlerRuns
 from jobs_service.service.lifecycle import Lifecycle
-from jobs_service.service.reader_operations import ReaderOperations
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
@@ -49,7 +48,6 @@ DEFAULT_STORE: Final = "lmdb:jobs-data"
 class JobsService(
     TypeOperations,
     CreatorOperations,
-    ReaderOperations,
     CountOperations,
     WatcherOperations,
     WorkerOperations,

@@ -46,6 +46,7 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
     copy.add_python("python-from-apt")
     copy.add_command("id", "echo 0")
     copy.add_command("strace", "true")
+    copy.add_command("chromium", "true")
     copy.add_command("npm", f'echo "$@" >>"{copy.root}/npm"')
     copy.add_command("apt-get", f'echo "$@" >>"{copy.root}/apt"; cd "{copy.path}"; cp python-from-apt python3.12')
     checks = 'scripts/setup-env dev && echo "checked $1 with $(.venv/bin/pip --version)"'
@@ -64,8 +65,6 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
     assert (copy.root / "apt").read_text().splitlines() == [
         "-q update",
         "-q -y install --no-install-recommends python3 python3-venv",
-        "-q update",
-        "-q -y install --no-install-recommends chromium fonts-dejavu-core",
     ]
     assert "pouchdb-server@4.2.0" in (copy.root / "npm").read_text()
     assert copy.builds == 1

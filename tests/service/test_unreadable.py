@@ -193,8 +193,13 @@ async def test_lists_and_stats_say_which_jobs_are_unreadable_and_go_on(quiet: Jo
         assert "version 04" in job.error.message
         assert repr(job) == "<Job 't1'/'1' unreadable>"
     assert [job.id for job in await listed(quiet, state="unreadable")] == ["1"]
-    stats = (await quiet.stats())[T1]
+    # What is counted knows of it once somebody comes across it.
+    assert (await quiet.stats())[T1]["pending"] == 4
+    stats = (await quiet.stats(jobs=1))[T1]
     assert (stats["pending"], stats["unreadable"]) == (3, 1)
+    await drained(quiet)
+    stats = (await quiet.stats())[T1]
+    assert (stats["pending"], stats["running"], stats["unreadable"]) == (0, 3, 1)
     with pytest.raises(InvalidJob):
         await quiet.wait(T1, "0", "unreadable")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,10 +12,12 @@ from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, table
 from jobs_service.cli.tally import STATUS_COLUMNS, Tally
-from jobs_service.status import Status
+from jobs_service.status import UNFINISHED, Status
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService
+    from jobs_service import Job, JobsService, TypeCounts
+
+_SAMPLE: Final = 16
 
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=0, metavar="N", help="Show also up to so many unfinished jobs of each type.")
@@ -47,8 +49,8 @@ def stats(
 ) -> None:
     """Count jobs by state.
 
-    Each count of unfinished jobs has the average time since their latest event. Ready jobs could run now, scheduled
-    ones are not due; crashed counts those that wait for another attempt. All jobs are read, page by page.
+    Each count of unfinished jobs has the average time since their latest event, of up to 32 of them. Ready jobs could
+    run now, scheduled ones are not due; crashed counts those that wait for another attempt. With --jobs all are read.
     """
     only = None if type is None else parse_type(type)
     rows = session.run(context, store, lambda service: gauges(service, only, jobs))
@@ -71,17 +73,33 @@ async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> lis
     from jobs_service.sources import Sources
 
     wall_time = Sources().wall_time
-    types = {shown(type): type for type in await jobs.types() if only is None or type == only}
-    tallies = {name: Tally(summaries) for name in types}
-    async for job in jobs.list(only):
-        name = shown(job.type)
-        if name not in types:
-            types[name] = job.type
-            tallies[name] = Tally(summaries)
-        if len(tallies[name].summaries) < summaries:
-            job = await secrets.without(jobs, job)
-        tallies[name].add(job, wall_time())
+    types: dict[str, Any] = {}
+    tallies: dict[str, Tally] = {}
+    for type, counts in (await jobs.counts(only)).items():
+        name = shown(type)
+        types[name], tallies[name] = type, Tally(summaries)
+        if not summaries:
+            for job in await _some_unfinished(jobs, type, counts):
+                tallies[name].add(job, wall_time())
+            tallies[name].take(counts)
+    if summaries:
+        async for job in jobs.list(only):
+            name = shown(job.type)
+            tally = tallies.setdefault(name, Tally(summaries))
+            types.setdefault(name, job.type)
+            tally.add(await secrets.without(jobs, job) if len(tally.summaries) < summaries else job, wall_time())
     return [await _row(jobs, types[name], tallies[name], summaries) for name in sorted(types)]
+
+
+async def _some_unfinished(jobs: JobsService, type: Any, counts: TypeCounts) -> list[Job]:
+    """Return the first and the last jobs of each unfinished state, of which the average times are."""
+    found: dict[Any, Job] = {}
+    for state in UNFINISHED:
+        count: int = getattr(counts, state.value)
+        for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
+            page = await jobs.page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
+            found |= {job.id: job for job in page.jobs}
+    return [*found.values()]
 
 
 async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> dict[str, Any]:

@@ -113,22 +113,15 @@ class _TypeSummary:
 
 async def _count(jobs: JobsService) -> list[_TypeSummary]:
     from jobs_service.errors import NoTypeTimeout
-    from jobs_service.sources import Sources
 
-    now = Sources().wall_time()
     counts: dict[str, _TypeSummary] = {}
-    for type in await jobs.types():
+    for type, counted in (await jobs.counts()).items():
         try:
-            counts[shown(type)] = _TypeSummary(type, await jobs.get_type_timeout(type))
-        except NoTypeTimeout:
-            continue  # It was cleared since `types()`; it is added below if it has jobs.
-    async for job in jobs.list():
-        key = shown(job.type)
-        count = counts.get(key)
-        if count is None:
-            # A cleared type is not among `types()`, but its jobs remain.
-            count = counts[key] = _TypeSummary(job.type, None)
-        count.tally.add(job, now)
+            timeout: float | None = await jobs.get_type_timeout(type)
+        except NoTypeTimeout:  # its jobs remain
+            timeout = None
+        count = counts[shown(type)] = _TypeSummary(type, timeout)
+        count.tally.take(counted)
     for count in counts.values():
         count.paused = await jobs.paused(count.type)
     return [counts[key] for key in sorted(counts)]

@@ -86,7 +86,7 @@ def grouped(jobs: list[Job]) -> list[Group]:
 
 async def failures(visit: Visit) -> Response:
     """Return the page."""
-    counts = await visit.service.counts()
+    counts = await visit.counts()
     failing = sorted(((each.failed, type) for type, each in counts.items() if each.failed), key=lambda item: -item[0])
     total = sum(number for number, _ in failing)
     looked = failing[:_MOST_TYPES]

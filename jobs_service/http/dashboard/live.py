@@ -15,6 +15,7 @@ from typing import Any, Final
 from starlette.responses import Response, StreamingResponse
 
 from jobs_service.errors import JobsError
+from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.http.refusals import Refusal
 from jobs_service.model import JobState
@@ -35,11 +36,11 @@ class Pulse:
     """Looks at the store as long as a page is open, and knows when which type has changed.
 
     Args:
-        service: of the store.
+        counts: of all types.
     """
 
-    def __init__(self, service: Any) -> None:
-        self._service = service
+    def __init__(self, counts: SharedCounts) -> None:
+        self._counts = counts
         self._seen: dict[str, bytes] = {}
         self._listeners = 0
         self._task: asyncio.Task[None] | None = None
@@ -75,11 +76,8 @@ class Pulse:
         while True:
             begun = time.monotonic()
             with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
-                counts = await self._service.counts()
-                self._seen = {
-                    shown(type): hashlib.blake2b(repr(each).encode(), digest_size=8).digest()
-                    for type, each in counts.items()
-                }
+                counts = await self._counts.get()
+                self._seen = {shown(type): hash(each).to_bytes(8, "big", signed=True) for type, each in counts.items()}
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
             await asyncio.sleep(max(LEAST, (time.monotonic() - begun) * _SHARE))

@@ -22,7 +22,7 @@ async def overview(visit: Visit) -> Response:
     """Return the page."""
     window = choice(visit.query.get("window"), figures.WINDOWS)
     sort = choice(visit.query.get("sort"), ("name", *STATES))
-    counts = await visit.service.counts()
+    counts = await visit.counts()
     wanted = visit.query.get("q", "").strip().lower()
     found = [(type, each) for type, each in counts.items() if not wanted or wanted in shown(type).lower()]
     found.sort(key=lambda item: shown(item[0]))

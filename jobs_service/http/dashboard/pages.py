@@ -23,6 +23,7 @@ from jobs_service.http.dashboard.live import Pulse, live
 from jobs_service.http.dashboard.overview import overview
 from jobs_service.http.dashboard.processes import processes
 from jobs_service.http.dashboard.rendering import HERE, SECURITY
+from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
 from jobs_service.http.refusals import Refusal
@@ -45,7 +46,8 @@ class Dashboard:
 
     def __init__(self, state: Any) -> None:
         self._state = state
-        self._pulse = Pulse(state.service)
+        self._counts = SharedCounts(state.service)
+        self._pulse = Pulse(self._counts)
         self._bulk = BulkActions(state.service)
         state.service._lifecycle.before_leaving.append(self._bulk.close)
 
@@ -84,7 +86,7 @@ class Dashboard:
 
     def _route(self, method: str, role: str, path: str, handle: Handle) -> Route:
         async def answer(request: Request) -> Response:
-            visit = Visit(request, self._state)
+            visit = Visit(request, self._state, self._counts)
             try:
                 if not visit.role.has(role):
                     if visit.role.role == "nobody" and method == "GET" and path != "/live":

@@ -26,7 +26,7 @@ _STARTED: Final = time.time()
 async def processes(visit: Visit) -> Response:
     """Return the page."""
     service = visit.service
-    counts = await service.counts()
+    counts = await visit.counts()
     running = [(type, each.running) for type, each in counts.items() if each.running]
     total = sum(number for _, number in running)
     share = max(MOST_READ // max(len(running), 1), 5)

@@ -16,6 +16,8 @@ from jobs_service.http.dashboard.visit import Visit
 from jobs_service.names import shown
 from jobs_service.runner.schedule import Cron, Every
 
+MOST_QUEUES: Final = 100
+"""Types with jobs that wait whose queues the page of health looks at."""
 LATE: Final = 15.0
 """Seconds that a scheduled job may be late. After more, nobody looks after them."""
 
@@ -74,8 +76,9 @@ async def health(visit: Visit) -> Response:
     """Return the page that says whether jobs are run and looked after, and how the store is."""
     service = visit.service
     try:
-        counts = await service.counts()
-        queues = await asyncio.gather(*map(service.queue_state, [*counts][:200]))
+        counts = await visit.counts()
+        waiting_types = [type for type, each in counts.items() if each.ready or each.scheduled][:MOST_QUEUES]
+        queues = await asyncio.gather(*map(service.queue_state, waiting_types))
         others = await service.store.other_processes()
     except JobsError as error:
         return error_page(visit, error)
@@ -91,7 +94,7 @@ async def health(visit: Visit) -> Response:
         problems.append("This server has no supervisor tree: it does not notice lost jobs.")
     waiting = [
         (visit.now - queue.ready_since, type, queue.id)
-        for type, queue in zip(counts, queues, strict=False)
+        for type, queue in zip(waiting_types, queues, strict=True)
         if queue.ready_since is not None and not queue.paused
     ]
     oldest = max(waiting, key=lambda item: item[0], default=None)

@@ -14,8 +14,10 @@ from jobs_service.http.dashboard.access import environment_of, role_of
 from jobs_service.names import parsed, shown
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService
+    from jobs_service import JobsService, JobType
     from jobs_service.http.dashboard.access import Environment, Role
+    from jobs_service.http.dashboard.shared_counts import SharedCounts
+    from jobs_service.model.counts import TypeCounts
 
 THEMES: Final = ("auto", "light", "dark")
 ZONES: Final = ("utc", "local")
@@ -34,12 +36,14 @@ class Visit:
     Attributes:
         request: the browser's.
         state: what the handlers of requests share.
+        shared: the counts that all pages share; None to read them for this one.
         now: seconds since the epoch.
         role: of who asks.
     """
 
     request: Request
     state: Any
+    shared: SharedCounts | None = None
     now: float = field(default_factory=time.time)
     role: Role = field(init=False)
 
@@ -51,6 +55,10 @@ class Visit:
         """What the pages are about."""
         service: JobsService = self.state.service
         return service
+
+    async def counts(self) -> dict[JobType, TypeCounts]:
+        """Return the counts of all types."""
+        return await (self.service.counts() if self.shared is None else self.shared.get())
 
     @property
     def environment(self) -> Environment:

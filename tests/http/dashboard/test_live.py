@@ -10,6 +10,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.http.dashboard import live
 from jobs_service.http.dashboard.live import CHANGED, Pulse
+from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.visit import Visit
 
 
@@ -44,7 +45,7 @@ async def until_changed(stream: AsyncIterator[bytes]) -> None:
 async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 60)
-        pulse = Pulse(jobs)
+        pulse = Pulse(SharedCounts(jobs))
         stream = await changes(jobs, pulse, of="types")
         await until_changed(stream)  # what the page shows may be old when the stream begins
         told = asyncio.create_task(until_changed(stream))
@@ -59,7 +60,7 @@ async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 60)
         await jobs.set_type_timeout("other", 60)
-        pulse = Pulse(jobs)
+        pulse = Pulse(SharedCounts(jobs))
         stream = await changes(jobs, pulse, of="type", type="email")
         await until_changed(stream)
         told = asyncio.create_task(until_changed(stream))
@@ -78,7 +79,7 @@ async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 60)
         await jobs.add("email", "one")
-        stream = await changes(jobs, Pulse(jobs), of="job", type="email", id="one")
+        stream = await changes(jobs, Pulse(SharedCounts(jobs)), of="job", type="email", id="one")
         await until_changed(stream)
         told = asyncio.create_task(until_changed(stream))
         job = await jobs.accept("email")
@@ -94,7 +95,7 @@ async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
 async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 60)
-        pulse = Pulse(jobs)
+        pulse = Pulse(SharedCounts(jobs))
         looks = 0
         counts = jobs.counts
 

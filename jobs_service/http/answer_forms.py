@@ -1,0 +1,261 @@
+"""What answers tell, as types: the documentation is made of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from jobs_service.http.endpoint import Form
+from jobs_service.http.fields import Json, Name
+
+# Types
+
+
+class TypeForm(BaseModel):
+    """A type."""
+
+    type: Name
+    timeout: float | None
+    paused: bool
+    keep: float | None
+    keep_failed: float | None
+
+
+class TypesForm(BaseModel):
+    """Types."""
+
+    types: list[TypeForm]
+
+
+class QueueForm(BaseModel):
+    """Where a queue stands."""
+
+    id: Name | None
+    ready_since: str | float | None
+    next_scheduled: str | float | None
+    paused: bool
+
+
+class RetentionForm(BaseModel):
+    """How long finished jobs are kept, in seconds; null for ever."""
+
+    keep: float | None
+    keep_failed: float | None
+
+
+class CountForm(BaseModel):
+    """A number of jobs."""
+
+    count: int
+
+
+class IdsForm(BaseModel):
+    """Ids of jobs."""
+
+    ids: list[Name]
+
+
+class TotalsForm(BaseModel):
+    """How often something happened."""
+
+    added: int
+    started: int
+    succeeded: int
+    failed: int
+    canceled: int
+    crashed: int
+    lost: int
+    released: int
+    expired: int
+
+
+class HistogramForm(BaseModel):
+    """How many times of which length; `counts[k]` are those below `2 ** (k - 9)` seconds and above the one before."""
+
+    counts: list[int]
+    sum: float
+
+
+class CountsForm(BaseModel):
+    """What is counted of a type."""
+
+    type: Name
+    ready: int
+    scheduled: int
+    running: int
+    succeeded: int
+    failed: int
+    canceled: int
+    totals: TotalsForm
+    waited: HistogramForm
+    ran: HistogramForm
+
+
+class AllCountsForm(BaseModel):
+    """What is counted of all types."""
+
+    types: list[CountsForm]
+
+
+class IntervalForm(BaseModel):
+    """What happened in a minute or an hour."""
+
+    begin: float
+    seconds: float
+    totals: TotalsForm
+    waited: HistogramForm
+    ran: HistogramForm
+
+
+class ThroughputForm(BaseModel):
+    """What happened, interval by interval."""
+
+    intervals: list[IntervalForm]
+
+
+class TicksForm(BaseModel):
+    """When periodic types ticked last."""
+
+    ticks: list[dict[str, Any]]
+
+
+class StatsForm(BaseModel):
+    """How many jobs of each type are in which state, and for how long."""
+
+    types: list[dict[str, Any]]
+
+
+# Jobs
+
+
+class ErrorForm(Form):
+    """How a run failed."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class ProgressForm(BaseModel):
+    """How far a job has come."""
+
+    done: float
+    total: float | None
+    message: str
+    attempt: int | None
+
+
+class HistoryForm(BaseModel):
+    """Something that happened to a job."""
+
+    kind: str
+    at: str | float | None
+    detail: str
+
+
+class JobForm(BaseModel):
+    """A job."""
+
+    type: Name
+    id: Name
+    state: Literal["pending", "running", "finished", "removed", "unreadable"]
+    outcome: Literal["succeeded", "failed", "canceled"] | None = None
+    data: Json = None
+    priority: Name = 0
+    run_at: str | float | None = None
+    resubmit: bool = False
+    cancel: bool = False
+    seq: str | None = None
+    attempts: int = 0
+    result: Json = None
+    error: ErrorForm | None = None
+    progress: ProgressForm | None = None
+    history: list[HistoryForm] = []
+    max_attempts: int | None = None
+    time_limit: float | None = None
+    lock: str | None = None
+    """Only for its worker."""
+
+
+class JobOrNone(BaseModel):
+    """A job, or none."""
+
+    job: JobForm | None
+
+
+class JobsForm(BaseModel):
+    """Jobs."""
+
+    jobs: list[JobForm]
+
+
+class JobsPageForm(BaseModel):
+    """Some jobs; `next` goes into the `after` of the request for those that follow, null at the end."""
+
+    jobs: list[JobForm]
+    next: str | None
+
+
+class RemovalForm(BaseModel):
+    """What became of a job that was to be removed."""
+
+    removal: Literal["removed", "canceled"]
+
+
+# Workers
+
+
+class ProblemForm(BaseModel):
+    """A problem (RFC 9457); with more members where it is about a job."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class EndedAnswer(BaseModel):
+    """What became of several runs: jobs, or problems, in their order."""
+
+    jobs: list[dict[str, Any]]
+
+
+# Events
+
+
+# Bulk
+
+
+class BulkAnswer(BaseModel):
+    """How many jobs matched and were changed; `next` goes into the `after` of the request for the rest."""
+
+    matched: int
+    changed: int
+    more: bool
+    next: str | None
+
+
+# The daemon
+
+
+class MeForm(BaseModel):
+    """Who asks, and what may be done here."""
+
+    name: str
+    role: str
+    read_only: bool
+    commands: bool
+
+
+class HealthForm(BaseModel):
+    """Whether it is well."""
+
+    status: str
+
+
+class TreeForm(BaseModel):
+    """The supervisor tree."""
+
+    model_config = ConfigDict(extra="allow")

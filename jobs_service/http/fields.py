@@ -1,0 +1,63 @@
+"""Parts of what requests say and answers tell: names, times, locks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from jobs_service import names
+from jobs_service.http.values import name_of, seconds_of
+
+MOST_AT_ONCE: Final = 1000
+"""Jobs that one request adds, ends or lists."""
+
+_NAME_SCHEMA: Final[dict[str, Any]] = {
+    "description": 'A string or an integer; bytes as {"bytes": hexadecimal}, a tuple as an array',
+    "anyOf": [
+        {"type": "string"},
+        {"type": "integer"},
+        {"type": "array"},
+        {"type": "object", "properties": {"bytes": {"type": "string"}, "packed": {"type": "string"}}},
+    ],
+}
+_TIME_SCHEMA: Final[dict[str, Any]] = {
+    "description": "A date and time with its offset (ISO 8601), or seconds since the epoch",
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}, {"type": "null"}],
+}
+_TEXT_SCHEMA: Final[dict[str, Any]] = {"type": "string", "description": "A name in its text form: email, json:7"}
+_ANY_SCHEMA: Final[dict[str, Any]] = {"description": "Any JSON"}
+
+Name = Annotated[Any, AfterValidator(name_of), WithJsonSchema(_NAME_SCHEMA)]
+Time = Annotated[Any, AfterValidator(seconds_of), WithJsonSchema(_TIME_SCHEMA)]
+Json = Annotated[Any, WithJsonSchema(_ANY_SCHEMA)]
+
+
+def _lock(text: Any) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except (TypeError, ValueError):
+        raise ValueError("a lock is hexadecimal text") from None
+
+
+_LOCK_SCHEMA: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "As accept has answered it"}
+
+Lock = Annotated[bytes, BeforeValidator(_lock), WithJsonSchema(_LOCK_SCHEMA)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+def _query_name(text: str) -> Any:
+    return names.parsed(text)
+
+
+def _query_time(text: str) -> Any:
+    """Return the time that a query names: a number is seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        return seconds_of(text.replace(" ", "+"))  # a + that nobody has encoded
+
+
+QueryName = Annotated[Any, BeforeValidator(_query_name), WithJsonSchema(_TEXT_SCHEMA)]
+QueryTime = Annotated[Any, BeforeValidator(_query_time), WithJsonSchema({"type": "string"})]
+State = Literal["pending", "ready", "scheduled", "running", "finished", "succeeded", "failed", "canceled", "unreadable"]
