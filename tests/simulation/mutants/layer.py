@@ -136,7 +136,7 @@ def finish_ignores_cancel() -> Defect:
 
 def finish_ignores_resubmit() -> Defect:
     """A running job that somebody resubmitted ends for good."""
-    return changed(running_jobs.finish, ("elif record.next is not None:", "elif False:"))
+    return changed(running_jobs.finish, ("if record.next is not None and not record.cancel:", "if False:"))
 
 
 def finish_keeps_the_resubmit_flag() -> Defect:
@@ -159,7 +159,7 @@ def release_keeps_the_lock() -> Defect:
     return changed(
         running_jobs.stop,
         (
-            "await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at)",
+            "await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)",
             "unit.replace(entry, record.running(lock, unit.new_seq()))",
         ),
     )

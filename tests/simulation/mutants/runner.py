@@ -193,7 +193,7 @@ def an_expired_entry_is_left() -> Defect:
     """A finished job that is resubmitted or removed stays among those that expire."""
     return changed(
         clear_index,
-        ("transaction.clear(entry.keys.expiring + pack_seconds(expires) + entry.packed_id)", "pass"),
+        ("transaction.clear(keys.expiring + pack_seconds(expires) + entry.packed_id)", "pass"),
     )
 
 

@@ -170,7 +170,7 @@ def crashed_jobs_run_at_once() -> Defect:
     """The time of the next attempt is not passed on."""
     return changed(
         running_jobs.crash,
-        ("record, packed, run_at)", "record, packed, record.run_at)"),
+        ("record, packed, run_at, CRASHED)", "record, packed, record.run_at, CRASHED)"),
     )
 
 

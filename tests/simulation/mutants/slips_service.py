@@ -190,7 +190,7 @@ def a_block_that_raises_is_written() -> Defect:
 
 def types_of_a_block_are_not_woken() -> Defect:
     """A type whose first job comes from a block is not watched over."""
-    return changed(WithinTransaction.__exit__, ("                drive(unit.wake_types())\n", ""))
+    return changed(WithinTransaction.__exit__, ("                drive(unit.settle())\n", ""))
 
 
 def a_block_that_fails_stays_open() -> Defect:
