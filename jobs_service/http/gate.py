@@ -173,7 +173,8 @@ def _name_of(host: str) -> str:
     """Return a host without its port."""
     host = host.strip().lower()
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, bracket, port = host[1:].partition("]")
+        return name if bracket and (not port or port[1:].isdecimal()) else ""
     name, _, port = host.rpartition(":")
     name = name if name and port.isdecimal() else host
     return name.rstrip(".")
