@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
@@ -90,9 +90,15 @@ async def live(visit: Visit, pulse: Pulse) -> Response:
         type, id = visit.type(), visit.id()
         news = _of_job(visit.service, type, id)
     else:
-        name = shown(visit.type()) if of == "type" else None
-        tree = visit.service.supervision if of == "tree" else None
-        news = _of_types(pulse, name, tree)
+        type = visit.type() if of == "type" else None
+        service = visit.service
+
+        async def more() -> Any:
+            if of == "tree":
+                return _shape(service.supervision())
+            return None if type is None else await service.paused(type)
+
+        news = _of_types(pulse, None if type is None else shown(type), more)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     told = _told(news, visit.state.closing)
     return StreamingResponse(_counted(visit, told), media_type="text/event-stream", headers=headers)
@@ -142,17 +148,16 @@ async def _next(news: AsyncGenerator[bytes, None]) -> bytes:
     return await anext(news, b"")
 
 
-async def _of_types(pulse: Pulse, name: str | None, tree: Callable[[], Any] | None) -> AsyncGenerator[bytes, None]:
-    def mark() -> bytes:
-        return pulse.of(name) + (b"" if tree is None else _shape(tree()))
-
+async def _of_types(pulse: Pulse, name: str | None, more: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:
+    """Yield whenever the counts of a type, or of any type, have changed, or what else the page shows."""
+    known: Any = None  # so that the first look is news: something may have changed since the page was made
     async with pulse.listening():
-        known = b""  # so that the first look is news: something may have changed since the page was made
         while True:
             await pulse.looked()
-            if (now := mark()) != known:
-                known = now
-                yield CHANGED
+            with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
+                if (now := (pulse.of(name), await more())) != known:
+                    known = now
+                    yield CHANGED
 
 
 def _shape(node: dict[str, Any]) -> bytes:

@@ -70,6 +70,8 @@ async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
         await pulse_has_looked(pulse)
         assert not told.done()
         await jobs.pause("email")
+        await told
+        told = asyncio.create_task(until_changed(stream))
         await jobs.add("email", "one")
         await told
         await cast(Any, stream).aclose()

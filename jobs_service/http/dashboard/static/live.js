@@ -156,13 +156,17 @@
     if (paused) { hush(); fresh = null; waiting = false; } else { listen(); ask(); }
     say();
   });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && isOld) ask(); });
-  // Browsers open few connections to one host: a page that is left gives its own back at once.
+  // Browsers open few connections to one host: a page that nobody sees gives its own back.
+  document.addEventListener("visibilitychange", () => {
+    if (paused) return;
+    if (document.hidden) hush();
+    else { listen(); ask(); }
+  });
   addEventListener("pagehide", hush);
   addEventListener("pageshow", (event) => { if (event.persisted && !paused) { listen(); ask(); } });
 
   box.hidden = false;
   pauseButton.hidden = false;
   say();
-  if (!paused) listen();
+  if (!paused && !document.hidden) listen();
 })();

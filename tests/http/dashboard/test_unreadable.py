@@ -1,0 +1,40 @@
+"""Jobs that cannot be read are shown as such, and are in the way of nothing else."""
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+
+from jobs_service.names import shown
+from tests.http.dashboard.support import fill, text
+from tests.http.support import served
+from tests.service.support import J1, T1
+from tests.service.unreadable import DAMAGE, damage, with_broken_notes
+
+
+@pytest.mark.parametrize("how", [*DAMAGE, with_broken_notes])
+async def test_every_page_is_there_while_a_job_cannot_be_read(how: Callable[[bytes], bytes]) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, T1)
+        await jobs.add(T1, J1, {"secret": 1})
+        await jobs.set_redaction(T1, ["secret"])
+        await damage(jobs, J1, how)
+        type, id = quote(shown(T1), safe=""), quote(shown(J1), safe="")
+        for path in (
+            "/",
+            f"/type?type={type}",
+            f"/type?type={type}&data=n%3D1&older=1h",
+            "/failures",
+            "/processes",
+            "/health",
+            f"/bulk/new?type={type}&action=remove&data=n%3D1",
+            f"/export?type={type}",
+            f"/export?type={type}&format=csv",
+        ):
+            page = await client.get(path)
+            assert page.status_code == 200, (path, text(page.text))
+        listed = text((await client.get(f"/type?type={type}")).text)
+        assert "unreadable" in listed
+        page = await client.get(f"/job?type={type}&id={id}")
+        assert page.status_code == 500
+        assert "--force" in text(page.text)
