@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import fields
 from importlib import import_module
@@ -84,19 +83,20 @@ class Application:
 
         try:
             response = await self._answered(scope, receive, sending)
+            if response is not None:
+                await response(scope, receive, sending)
+            return
         except ClientDisconnect:
             return
         except Exception as error:
             response = _failed(error, scope)
-        if response is None:
-            return
         if started:
             # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
             raise RuntimeError("an answer failed after it had begun")
         await response(scope, receive, sending)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Return the answer; None if it has been sent."""
+        """Return an answer that may take long, so that nothing else is kept for it; None if it has been sent."""
         headers = gate.Headers(scope)
         origin = gate.Origin(scope, headers, self.state.options.proxies)
         method = scope["method"]
@@ -107,7 +107,7 @@ class Application:
         if found is None:
             return await self._page(scope, receive, send, headers, origin)
         endpoint = found.methods.get("GET" if method == "HEAD" else method)
-        if endpoint is None:
+        if endpoint is None or (endpoint.is_long and method == "HEAD"):
             allowed = sorted({*found.methods} | ({"HEAD"} if "GET" in found.methods else set()))
             raise Refusal(
                 "method-not-allowed", f"allowed are {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)}
@@ -118,7 +118,10 @@ class Application:
         call.named(found.names)
         # Of names that may be there several times all are taken.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
-        with contextlib.nullcontext() if endpoint.is_long else self.state.requests.one():
+        if endpoint.is_long:
+            await _read_body(call, endpoint, headers)
+            return await endpoint.handle(call)
+        with self.state.requests.one():
             await _read_body(call, endpoint, headers)
             response = await endpoint.handle(call)
             await response(scope, receive, send)

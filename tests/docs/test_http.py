@@ -1,0 +1,69 @@
+"""The page of HTTP: every address with its role, every problem with its status."""
+
+from __future__ import annotations
+
+import re
+
+from jobs_service import errors
+from jobs_service.http import problems
+from jobs_service.http.endpoint import Endpoint
+from jobs_service.http.limits import Limits
+from jobs_service.http.refusals import KINDS
+from jobs_service.http.table import ENDPOINTS
+from tests.docs.pages import read, rows, section
+
+PAGE = read("docs/http.md")
+ADDRESSES = [
+    row for name in ("Types", "Jobs", "Workers", "Events") for row in rows(section("docs/http.md", name), "request")
+]
+
+
+def documented(endpoint: Endpoint) -> bool:
+    """Return whether the page has an endpoint: by its whole path, or by its end."""
+    end = endpoint.path.rpartition("/")[2].replace("{problem}", "{name}")
+    return any(
+        endpoint.method in row[0] and (f"{endpoint.path}`" in row[0] or f".../{end}`" in row[0] or f"/{end}`" in row[0])
+        for row in [*ADDRESSES, *rows(section("docs/http.md", "The daemon"), "request")]
+    )
+
+
+def test_every_address_is_on_the_page() -> None:
+    assert [f"{each.method} {each.path}" for each in ENDPOINTS if not documented(each)] == []
+
+
+def test_every_row_has_the_role_of_its_address() -> None:
+    known = {(each.method, each.path): each for each in ENDPOINTS}
+    for row in ADDRESSES:
+        for method, path in re.findall(r"`(GET|POST|PUT|DELETE) (/[^`? ]+)", row[0]):
+            assert known[method, path].role.label == row[1], row[0]
+
+
+def test_every_problem_has_its_status() -> None:
+    named = {}
+    for types, statuses, _ in rows(section("docs/http.md", "Errors"), "type"):
+        every = re.findall(r"`([a-z-]+)`", types)
+        found = [int(status) for status in statuses.split(",")]
+        named.update(dict(zip(every, found * len(every) if len(found) == 1 else found, strict=False)))
+    public = {
+        kind.type.rpartition("/")[2]: kind.status
+        for error, kind in problems.KINDS.items()
+        if error.__name__ not in {"Retry", "Discard", "Snooze"} and error.__name__ in PUBLIC
+    }
+    assert named == {**{name: status for name, (status, _) in KINDS.items()}, **public}
+
+
+PUBLIC = {
+    "JobsError",
+    "CommandFailed",
+    *(name for name in vars(errors) if name in __import__("jobs_service").__all__),
+}
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = Limits()
+    text = section("docs/http.md", "Limits").replace(",", "")
+    assert f"{limits.body >> 20} MiB" in text
+    assert f"{limits.head >> 10} KiB within {limits.head_time:g} s" in text
+    for number in (limits.requests, limits.streams, limits.streams_of_client, limits.jobs_of_stream):
+        assert str(number) in text
+    assert f"{limits.poll_time:g} s" in text

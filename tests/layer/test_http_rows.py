@@ -1,0 +1,50 @@
+"""What the HTTP interface keeps beside the jobs."""
+
+from __future__ import annotations
+
+import fdb.tuple
+import pytest
+
+from jobs_service import JobExists, JobsService
+from jobs_service.layer import http_rows
+from jobs_service.layer.http_rows import KEPT_FOR, Repeated, Request
+from jobs_service.model import Job
+from jobs_service.sources import Sources
+from tests.copying.support import everything
+
+
+class Clock(Sources):
+    """The machine's, ahead of time."""
+
+    ahead = 0.0
+
+    def wall_time(self) -> float:
+        return super().wall_time() + self.ahead
+
+
+async def test_a_request_is_known_for_a_day_and_forgotten_by_those_that_follow() -> None:
+    clock = Clock()
+    async with JobsService("memory:", sources=clock) as jobs:
+        await jobs.set_type_timeout("email", 30)
+        again = Request("first", b"print")
+        assert isinstance(await jobs._remote.add_once(again, "email", "a", 1), Job)
+        assert await jobs._remote.add_once(again, "email", "a", 1) == Repeated("a")
+        assert await jobs._remote.add_once(Request("first", b"other"), "email", "b", 1) == Repeated(None)
+        # Within another type the key is another one.
+        await jobs.set_type_timeout("other", 30)
+        assert isinstance(await jobs._remote.add_once(again, "other", "a", 1), Job)
+        clock.ahead = KEPT_FOR + 1
+        await jobs._remote.add_once(Request("second", b"print"), "email", "c", 1)
+        requests = fdb.tuple.pack((http_rows.REQUESTS,))
+        assert len([key for key in await everything(jobs.store) if key.startswith(requests)]) == 1
+
+
+async def test_a_request_that_was_refused_is_not_known() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        request = Request("key", b"print")
+        with pytest.raises(JobExists):
+            await jobs._remote.add_once(request, "email", "a", 1)
+        await jobs.remove("email", "a")
+        assert isinstance(await jobs._remote.add_once(request, "email", "a", 1), Job)
