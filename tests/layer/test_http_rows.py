@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import fdb.tuple
 import pytest
 
@@ -13,18 +15,9 @@ from jobs_service.sources import Sources
 from tests.copying.support import everything
 
 
-class Clock(Sources):
-    """The machine's, ahead of time."""
-
-    ahead = 0.0
-
-    def wall_time(self) -> float:
-        return super().wall_time() + self.ahead
-
-
 async def test_a_request_is_known_for_a_day_and_forgotten_by_those_that_follow() -> None:
-    clock = Clock()
-    async with JobsService("memory:", sources=clock) as jobs:
+    ahead = 0.0
+    async with JobsService("memory:", sources=Sources(wall_time=lambda: time.time() + ahead)) as jobs:
         await jobs.set_type_timeout("email", 30)
         again = Request("first", b"print")
         assert isinstance(await jobs._remote.add_once(again, "email", "a", 1), Job)
@@ -33,7 +26,7 @@ async def test_a_request_is_known_for_a_day_and_forgotten_by_those_that_follow()
         # Within another type the key is another one.
         await jobs.set_type_timeout("other", 30)
         assert isinstance(await jobs._remote.add_once(again, "other", "a", 1), Job)
-        clock.ahead = KEPT_FOR + 1
+        ahead = KEPT_FOR + 1
         await jobs._remote.add_once(Request("second", b"print"), "email", "c", 1)
         requests = fdb.tuple.pack((http_rows.REQUESTS,))
         assert len([key for key in await everything(jobs.store) if key.startswith(requests)]) == 1
