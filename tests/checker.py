@@ -21,6 +21,7 @@ from tests.reader import Counts, Record, Row, Undocumented
 
 _STAMP_CODE = b"\x33"
 _DATA = 1
+_KINDS = ("added", "started", "stopped", "crashed", "lost", "finished", "canceled")
 _REMEMBERED = 2_000
 """Bytes of values that are kept with what was read of them."""
 
@@ -59,7 +60,14 @@ async def check_store(store: Store, *, now: float | None = None, damaged: Jobs =
 
 
 def complaints_about(
-    prefix: bytes, newest: bytes, now: float, pairs: list[KeyValue], damaged: Jobs = (), *, counted: bool = True
+    prefix: bytes,
+    newest: bytes,
+    now: float,
+    pairs: list[KeyValue],
+    damaged: Jobs = (),
+    *,
+    counted: bool = True,
+    happened: bool = False,
 ) -> list[str]:
     """Return what is wrong with these keys and values, which are all that begin with the prefix.
 
@@ -70,9 +78,11 @@ def complaints_about(
         pairs: in key order, in one state.
         damaged: as for `check_store`.
         counted: whether the counts are to be right: not where damaged records were never counted.
+        happened: whether all that the histories tell was counted: not of jobs from other stores.
     """
     check = _Check(prefix, newest, now, {(packed(type), packed(id)) for type, id in damaged})
-    return [*check.complaints(pairs), *(check.counted() if counted else ())]
+    found = [*check.complaints(pairs), *(check.counted() if counted else ())]
+    return [*found, *(check.happened() if happened else ())]
 
 
 async def assert_sound(store: Store, *, now: float | None = None, damaged: Jobs = ()) -> None:
@@ -252,6 +262,19 @@ class _Check:
             yield f"more times than runs: {counts}"
 
     # Keys that belong together
+
+    def happened(self) -> Iterator[str]:
+        """What the histories tell was counted; they do not tell all, as they are cut, and jobs go."""
+        told: dict[bytes, Counter[str]] = {}
+        for (type, _), record in self._records.items():
+            told.setdefault(type, Counter()).update(event.kind for event in record.notes.history)
+        for type, events in told.items():
+            counts = self._counts.get(type)
+            totals = dict.fromkeys(_KINDS, 0) if counts is None else {**counts.totals}
+            totals["stopped"] = totals.pop("released", 0)
+            totals["finished"] = totals.get("succeeded", 0) + totals.get("failed", 0)
+            if missing := {kind: count for kind, count in events.items() if count > totals[kind]}:
+                yield f"the totals of type {reader.elements(type)[0][0]!r}, {totals}, lack some of {missing}"
 
     def counted(self) -> Iterator[str]:
         """The counts are those of the jobs; nothing happened in a minute that was not counted."""

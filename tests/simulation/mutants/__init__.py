@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants import (
     actors,
     bounds,
+    counts,
     layer,
     model_slips,
     runner,
@@ -21,6 +22,7 @@ from tests.simulation.mutants.mutant import Mutant
 
 ALL: tuple[Mutant, ...] = (
     *layer.ALL,
+    *counts.ALL,
     *bounds.ALL,
     *actors.ALL,
     *service.ALL,
