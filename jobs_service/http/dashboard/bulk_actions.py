@@ -31,6 +31,7 @@ from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, JobState, Outcome
 from jobs_service.names import parsed, shown
 from jobs_service.redaction import Redaction
+from jobs_service.runner.commands import COMMAND_TYPE
 
 if TYPE_CHECKING:
     from jobs_service import JobId, JobsService, JobTransaction, JobType, RunningJob
@@ -91,6 +92,14 @@ async def count(service: JobsService, type: JobType, wanted: Filter) -> Counted:
         if after is None:
             return Counted(matching, read, True)
     return Counted(matching, read, False)
+
+
+def check_action(action: str, type: JobType) -> None:
+    """Raise ValueError for what nobody may have done with many jobs at once; the message says what."""
+    if action not in ACTIONS:
+        raise ValueError(f"{action!r} is none of {', '.join(ACTIONS)}")
+    if action == "resubmit" and type == COMMAND_TYPE:
+        raise ValueError("commands are run again one by one")
 
 
 class BulkActions:
@@ -185,6 +194,7 @@ class _Run:
         self._data: dict[str, Any] = {"after": None, "read": 0, "matched": 0, "changed": 0, **job.data}
         self._action: str = self._data["action"]
         self._type: JobType = parsed(self._data["type"])
+        check_action(self._action, self._type)  # whoever may add jobs may have added this one
         self._wanted = Filter.from_dict(self._data["filter"])
         self._asked = float(self._data["asked"])
         self._hidden = Redaction()

@@ -10,7 +10,7 @@ from jobs_service.errors import JobsError, RecordDamaged
 from jobs_service.http.dashboard import bulk_actions, texts
 from jobs_service.http.dashboard.access import note, refuse_commands
 from jobs_service.http.dashboard.actions import fields_of, form_of, go
-from jobs_service.http.dashboard.bulk_actions import ACTIONS, BulkActions
+from jobs_service.http.dashboard.bulk_actions import ACTIONS, BulkActions, check_action
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.filters import FIELDS, Filter
 from jobs_service.http.dashboard.rendering import page
@@ -52,8 +52,10 @@ async def bulk_list(visit: Visit) -> Response:
 async def bulk_new(visit: Visit) -> Response:
     """Return the page that counts what matches, and asks whether it is meant."""
     type, action = visit.type(), visit.query.get("action", "")
-    if action not in ACTIONS:
-        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of {', '.join(ACTIONS)}.")
+    try:
+        check_action(action, type)
+    except ValueError as error:
+        return problem_page(visit, 422, "There is no such action", f"{error}.")
     wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
     is_narrowed = action == "resubmit" and not wanted.state
     if is_narrowed:
@@ -82,8 +84,10 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     form = dict(fields)
     type, action = visit.type(form), form.get("action", "")
     refuse_commands(visit.state, visit.role, type)
-    if action not in ACTIONS:
-        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of {', '.join(ACTIONS)}.")
+    try:
+        check_action(action, type)
+    except ValueError as error:
+        return problem_page(visit, 422, "There is no such action", f"{error}.")
     wanted = Filter.of(form, [value for name, value in fields if name == "data"])
     id = await bulk.add(action, type, wanted, visit.role.name)
     note(visit, f"bulk {action}", type, id)

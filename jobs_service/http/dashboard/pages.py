@@ -24,6 +24,7 @@ from jobs_service.http.dashboard.overview import overview
 from jobs_service.http.dashboard.processes import processes
 from jobs_service.http.dashboard.rendering import HERE, SECURITY
 from jobs_service.http.dashboard.shared_counts import SharedCounts
+from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
 from jobs_service.http.refusals import Refusal
@@ -48,6 +49,7 @@ class Dashboard:
         self._state = state
         self._counts = SharedCounts(state.service)
         self._pulse = Pulse(self._counts)
+        self._sizes = SizeWatch()
         self._bulk = BulkActions(state.service)
         state.service._lifecycle.before_leaving.append(self._bulk.close)
 
@@ -64,7 +66,7 @@ class Dashboard:
             see("/processes", processes),
             see("/periodic", small_pages.periodic),
             see("/supervision", small_pages.supervision),
-            see("/health", small_pages.health),
+            see("/health", lambda visit: small_pages.health(visit, self._sizes)),
             see("/bulk", bulk_pages.bulk_list),
             see("/bulk/show", bulk_pages.bulk_show),
             see("/live", lambda visit: live(visit, self._pulse)),

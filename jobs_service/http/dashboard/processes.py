@@ -50,7 +50,7 @@ async def processes(visit: Visit) -> Response:
         "read": sum(map(len, pages)),
         "total": total,
         "here": {"host": socket.gethostname(), "pid": os.getpid(), "started": _STARTED},
-        "handlers": _handlers(visit, workers if not only else {}),
+        "handlers": _handlers(visit),
         "others": others,
         "is_running": _runs(service.supervision()),
         "now": visit.now,
@@ -79,18 +79,12 @@ def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
         }
 
 
-def _handlers(visit: Visit, workers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the handlers of this process: how many slots they have, and how many are taken."""
-    mine = [
-        shown(held["type"])
-        for name, all_held in workers.items()
-        if str(os.getpid()) in name.replace(":", " ").replace("/", " ").split()
-        for held in all_held
+def _handlers(visit: Visit) -> list[dict[str, Any]]:
+    """Return the handlers that run in this process: how many slots they have, and how many are taken."""
+    rows = [
+        {"type": type, "name": shown(type), "slots": use.slots, "busy": use.busy, "missed": use.heartbeats_missed}
+        for type, use in visit.service.slot_uses().items()
     ]
-    rows = []
-    for type, handler in visit.service.handlers.items():
-        name = shown(type)
-        rows.append({"type": type, "name": name, "slots": handler.options.slots, "busy": mine.count(name)})
     return sorted(rows, key=lambda row: str(row["name"]))
 
 

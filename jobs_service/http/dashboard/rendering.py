@@ -55,6 +55,7 @@ def _templates() -> Environment:
         "many": texts.many,
         "duration": texts.duration,
         "period": texts.period,
+        "size": texts.size,
         "shown": shown,
         "brief": texts.brief,
         "when": when,

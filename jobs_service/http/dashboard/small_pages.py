@@ -12,6 +12,7 @@ from jobs_service.errors import JobsError
 from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.errors import error_page
 from jobs_service.http.dashboard.rendering import page
+from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.names import shown
 from jobs_service.runner.schedule import Cron, Every
@@ -72,7 +73,7 @@ def _restarts(node: dict[str, Any]) -> int:
     return int(node.get("restarts", 0)) + sum(map(_restarts, node.get("children", ())))
 
 
-async def health(visit: Visit) -> Response:
+async def health(visit: Visit, sizes: SizeWatch) -> Response:
     """Return the page that says whether jobs are run and looked after, and how the store is."""
     service = visit.service
     try:
@@ -110,6 +111,7 @@ async def health(visit: Visit) -> Response:
         "others": others,
         "restarts": _restarts(tree) if tree else 0,
         "location": service.store.location,
+        "size": await asyncio.to_thread(sizes.look, service.store.location),
         "metrics": [(_words(name), texts.count(value)) for name, value in sorted(metrics.items())],
         "now": visit.now,
     }

@@ -82,6 +82,18 @@ def at(seconds: float | None) -> datetime | None:
         return None
 
 
+def size(number: int) -> str:
+    """Return a number of bytes: 512 B, 20 kB, 1.2 MB, 3.4 GB."""
+    if number < 1000:
+        return f"{number} B"
+    value = float(number)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.5 or unit == "TB":
+            break
+    return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+
+
 def brief(text: str, most: int = 120) -> str:
     """Return a text on one line, in at most so many characters."""
     line = printable(" ".join(text.split()))

@@ -10,6 +10,8 @@ from jobs_service import Job, JobError, JobsService, Outcome
 from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.dashboard.bulk_actions import BulkActions, count
 from jobs_service.http.dashboard.filters import Filter
+from jobs_service.names import shown
+from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.dashboard.support import text
 from tests.http.support import served
 
@@ -183,3 +185,19 @@ async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.Monkey
         await jobs.add(bulk_actions.TYPE, "none", None)
         assert (await ended(jobs, "none")).outcome is Outcome.FAILED
         await bulk.close()
+
+
+async def test_what_others_have_added_does_only_what_pages_do() -> None:
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 1)
+        await fail(jobs, 1, COMMAND_TYPE)
+        bulk = BulkActions(jobs)
+        await ended(jobs, await bulk.add("count", "email", Filter(), ""))
+        for action, type in (("odd", "email"), ("resubmit", shown(COMMAND_TYPE))):
+            data = {"action": action, "type": type, "filter": {}, "asked": 4_000_000_000}
+            await jobs.add(bulk_actions.TYPE, action, data)
+            job = await ended(jobs, action)
+            assert job.outcome is Outcome.FAILED
+        await bulk.close()
+        assert (await jobs.counts("email"))["email"].failed == 1
+        assert (await jobs.counts(COMMAND_TYPE))[COMMAND_TYPE].failed == 1
