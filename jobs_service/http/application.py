@@ -140,8 +140,11 @@ class Application:
         self, scope: Scope, receive: Receive, send: Send, headers: gate.Headers, origin: gate.Origin
     ) -> Response | None:
         """Have a page answer, if there is one; what it may do it asks `require` itself."""
-        if not any(route.matches(scope)[0] is not Match.NONE for route in self._pages.routes):
+        found = [match for route in self._pages.routes if (match := route.matches(scope)[0]) is not Match.NONE]
+        if not found:
             raise Refusal("not-found", "there is no such address; /docs has all of them")
+        if Match.FULL not in found:
+            raise Refusal("method-not-allowed", "a page takes GET; its buttons send POST")
         scope.setdefault("state", {})
         scope["state"] = {
             **scope["state"],
@@ -215,7 +218,11 @@ def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -
 
 async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> None:
     """Read and check the body, unless the endpoint does so itself."""
-    if endpoint.takes is None or endpoint.method == "GET":
+    if endpoint.method == "GET":
+        return
+    if endpoint.takes is None:
+        # A request that does not come to its end has no effect, although there is nothing in it that is wanted.
+        await bodies.whole(call.request, call.state.options.limits)
         return
     kind = bodies.kind_of(call.request)
     if kind in endpoint.media:

@@ -174,7 +174,8 @@ def _name_of(host: str) -> str:
     host = host.strip().lower()
     if host.startswith("["):
         name, bracket, port = host[1:].partition("]")
-        return name if bracket and (not port or port[1:].isdecimal()) else ""
+        # What others may read otherwise is no address.
+        return name if bracket and (not port or (port[0] == ":" and port[1:].isdecimal())) else ""
     name, _, port = host.rpartition(":")
     name = name if name and port.isdecimal() else host
     return name.rstrip(".")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 from starlette.responses import Response
 
 from jobs_service import json_forms
-from jobs_service.errors import NoTypeTimeout
+from jobs_service.errors import JobNotFound, NoTypeTimeout, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
+from jobs_service.runner.stats import summary
 
 
 async def type_form(call: Call, type: JobType) -> dict[str, Any]:
@@ -210,7 +212,19 @@ async def ticks(call: Call) -> Response:
 )
 async def stats(call: Call) -> Response:
     found = await call.service.stats(call.query.type, jobs=call.query.jobs)
-    for each in found.values():
+    for type, each in found.items():
+        await _hide_errors(call, type, each.get("jobs", []))
         for job in each.get("jobs", ()):
             job["id"] = json_forms.name(job["id"])
     return answer({"types": [{"type": json_forms.name(type), **each} for type, each in found.items()]})
+
+
+async def _hide_errors(call: Call, type: JobType, summaries: list[dict[str, Any]]) -> None:
+    """Leave out of what is told of jobs what their type calls secret; what that is their data say."""
+    rules = await call.service.get_redaction(type)
+    for place, told in enumerate(summaries if rules else ()):
+        try:
+            shown = summary(rules.job(await call.service.get(type, told["id"])), time.time())
+            summaries[place] = {**told, "error": shown["error"], "history": shown["history"]}
+        except (JobNotFound, RecordDamaged):  # it has gone meanwhile
+            summaries[place] = {**told, "error": None, "history": []}

@@ -35,8 +35,10 @@ def loads(encoded: bytes | str) -> Any:
     try:
         return pydantic_core.from_json(encoded, allow_inf_nan=False)
     except ValueError:  # not JSON, or lone surrogates
+        # The standard library guesses: JSON of others than us, in UTF-16 for instance, is none here.
+        text = encoded if isinstance(encoded, str) else encoded.decode("utf-8", "surrogatepass")
         try:
-            return json.loads(encoded, parse_constant=_refuse_constant)
+            return json.loads(text, parse_constant=_refuse_constant)
         except RecursionError:
             raise ValueError("nested too deeply") from None
 

@@ -7,6 +7,8 @@ from contextlib import aclosing
 
 from jobs_service import JobError, Outcome
 from tests.http.support import events, listening, served
+from tests.runner.support import running
+from tests.service.support import eventually
 
 SECRET = "S3cret-4111-1111"
 JOBS = "/v1/types/pay/jobs"
@@ -45,6 +47,14 @@ async def test_no_answer_has_what_is_secret() -> None:
         await said("GET", f"{JOBS}?state=failed")
         await said("GET", JOBS, headers=LINES)
         await said("GET", "/v1/jobs", headers=LINES)
+        again = (await client.post("/v1/types/pay/accept", json={"limit": 1})).json()["jobs"][0]
+        other = await jobs.accept("pay")
+        assert other is not None
+        failed = {"lock": again["lock"], "error": error}
+        await client.post(f"{JOBS}/{again['id']}/progress", json={"lock": again["lock"], "done": 1, "message": SECRET})
+        await said("POST", f"{JOBS}/{again['id']}/fail", json=failed)
+        await said("GET", "/v1/stats?jobs=9")
+        await said("GET", "/v1/types/pay/oldest")
         await said("POST", f"{path}/resubmit", json={})
         for text in seen:
             assert SECRET[:8] not in text
@@ -100,3 +110,24 @@ async def test_no_event_has_what_is_secret_and_a_change_of_the_rules_counts_at_o
                     assert SECRET not in repr(change)
                     if change.get("state") == "finished":
                         break
+
+
+async def test_summaries_of_jobs_that_have_crashed_do_not_tell_either() -> None:
+    async with served() as (jobs, client):
+
+        @jobs.handler("pay", redact=["card"], backoff=1000)
+        async def pay(args: dict[str, str]) -> None:
+            raise ValueError(f"no such card: {args['card']}")
+
+        await jobs.enqueue(pay, {"card": SECRET}, id="1")
+
+        async def crashed() -> bool:
+            return (await jobs.get("pay", "1")).error is not None
+
+        async with running(jobs):
+            await eventually(crashed)
+        assert SECRET in repr(await jobs.stats(jobs=9))  # programs see it
+        told = (await client.get("/v1/stats?jobs=9")).json()
+        [summary] = told["types"][0]["jobs"]
+        assert summary["error"] == "ValueError: no such card: [redacted]"
+        assert SECRET not in repr(told)
