@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, in_one_line, shown
+from jobs_service.errors import RecordDamaged, shown
 from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress
 
 MAX_HISTORY: Final = 20
@@ -51,7 +51,6 @@ _EVENT = struct.Struct(">BdB")
 _LENGTH = struct.Struct(">I")
 _TIME = struct.Struct(">d")
 _MOST_DETAIL: Final = 255
-_MOST_OF_A_MESSAGE: Final = 200
 _MOST_ATTEMPTS: Final = 0xFFFF
 _NAN: Final = math.nan
 
@@ -286,21 +285,6 @@ def parts_of(run_data: bytes) -> bytes:
 def error_json(error: JobError) -> bytes:
     """Return an error as it is packed in run data."""
     return json_data.encode([error.type, error.message, error.traceback])
-
-
-def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None = None) -> Progress:
-    """Return the progress that an application reports, checked.
-
-    Raises:
-        InvalidJob: no numbers, or no text.
-    """
-    for what, number in (("done", done), ("total", total)):
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        if not is_number and not (what == "total" and number is None):
-            raise InvalidJob(f"progress: {what}={shown(number)}: {a_kind_of(number)}; allowed are numbers")
-    if not isinstance(message, str):
-        raise InvalidJob(f"progress: message={shown(message)}: {a_kind_of(message)}; allowed is str")
-    return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE), attempt)
 
 
 def progress_json(progress: Progress) -> bytes:

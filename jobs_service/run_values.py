@@ -5,6 +5,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any, Final
+
+from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
+
+_MOST_OF_A_MESSAGE: Final = 200
 
 
 class HistoryKind(enum.StrEnum):
@@ -76,3 +81,18 @@ class Progress:
     total: float | None = None
     message: str = ""
     attempt: int | None = field(default=None, compare=False)
+
+
+def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None = None) -> Progress:
+    """Return the progress that an application reports, checked.
+
+    Raises:
+        InvalidJob: no numbers, or no text.
+    """
+    for what, number in (("done", done), ("total", total)):
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number and not (what == "total" and number is None):
+            raise InvalidJob(f"progress: {what}={shown(number)}: {a_kind_of(number)}; allowed are numbers")
+    if not isinstance(message, str):
+        raise InvalidJob(f"progress: message={shown(message)}: {a_kind_of(message)}; allowed is str")
+    return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE), attempt)

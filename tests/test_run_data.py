@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jobs_service import InvalidJob, StoreError, json_data, run_data
 from jobs_service.run_data import ERROR, HEAD_BYTES, PROGRESS, RESULT
-from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress
+from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress, progress_of_values
 
 NOW = 1_700_000_000.0
 NEW = run_data.started_anew(b"", NOW)
@@ -223,13 +223,13 @@ def test_an_event_tells_its_time_as_a_datetime() -> None:
     ],
 )
 def test_progress_is_two_numbers_and_a_line(values: tuple[Any, Any, Any], progress: Progress) -> None:
-    found = run_data.progress_of_values(*values)
+    found = progress_of_values(*values)
     assert found == progress
     assert run_data.progress_of(run_data.with_part(b"", PROGRESS, run_data.progress_json(found))) == progress
 
 
 def test_a_long_message_of_progress_is_cut() -> None:
-    assert run_data.progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
+    assert progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_a_long_message_of_progress_is_cut() -> None:
 )
 def test_what_is_no_progress_is_refused_in_one_line(values: tuple[Any, Any, Any], refused: str) -> None:
     with pytest.raises(InvalidJob) as caught:
-        run_data.progress_of_values(*values)
+        progress_of_values(*values)
     assert str(caught.value) == refused
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, 1 << 20_000], ids=["nan", "inf", "long"])
 def test_progress_that_json_cannot_carry_is_refused(number: float) -> None:
     with pytest.raises(InvalidJob, match="data is not JSON"):
-        run_data.progress_json(run_data.progress_of_values(number, None, ""))
+        run_data.progress_json(progress_of_values(number, None, ""))
 
 
 # Damage
@@ -319,7 +319,7 @@ def test_whatever_the_bytes_are_they_are_read_and_changed_or_refused(raw: bytes,
 
 
 def test_progress_tells_of_which_attempt_it_is() -> None:
-    progress = run_data.progress_of_values(1, 2, "half", 3)
+    progress = progress_of_values(1, 2, "half", 3)
     packed = run_data.with_part(NEW, PROGRESS, run_data.progress_json(progress))
     found = run_data.progress_of(packed)
     assert found is not None

@@ -9,7 +9,7 @@ from jobs_service import run_data
 from jobs_service.errors import InvalidJob
 from jobs_service.model.job import EndedJob, Job, JobRecord
 from jobs_service.model.terms import UNSET, JobId, JobType, Outcome
-from jobs_service.run_values import JobError, Progress
+from jobs_service.run_values import JobError, Progress, progress_of_values
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class ProgressReport(Progress):
             InvalidJob: no numbers, or no text.
         """
         try:
-            progress = run_data.progress_of_values(done, total, message, self._job.attempts)
+            progress = progress_of_values(done, total, message, self._job.attempts)
         except InvalidJob as error:
             raise error.about(self._job.type, self._job.id) from None
         return await self._job._service()._progress(self._job, progress)
