@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from jobs_service import json_forms
-from jobs_service.errors import JobNotFound, NoTypeTimeout, RecordDamaged
+from jobs_service.errors import JobNotFound, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
+from jobs_service.layer import activity
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.runner.stats import summary
+from jobs_service.store.base import Transaction
+
+_TYPES_AT_ONCE: Final = 200
+
+
+async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
+    """Return types as JSON, one read for many of them; the timeout of one that does not exist is None."""
+    found: list[dict[str, Any]] = []
+    for start in range(0, len(types), _TYPES_AT_ONCE):
+        page = types[start : start + _TYPES_AT_ONCE]
+        keys = [call.remote.access.keys(type) for type in page]
+
+        async def read(transaction: Transaction, keys: list[TypeKeys] = keys) -> list[Any]:
+            return [*await activity.settings_of(transaction, keys)]
+
+        for type, (timeout, paused, kept) in zip(page, await call.remote.access.read(read), strict=True):
+            form = {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.retention(kept)}
+            found.append(form)
+    return found
 
 
 async def type_form(call: Call, type: JobType) -> dict[str, Any]:
@@ -25,25 +47,18 @@ async def type_form(call: Call, type: JobType) -> dict[str, Any]:
     Raises:
         NoTypeTimeout: it does not exist.
     """
-    service = call.service
-    kept = await service.get_retention(type)
-    return {
-        "type": json_forms.name(type),
-        "timeout": await service.get_type_timeout(type),
-        "paused": await service.paused(type),
-        **wire.retention(kept),
-    }
+    [form] = await type_forms(call, [type])
+    if form["timeout"] is None:
+        await call.service.get_type_timeout(type)  # says that it does not exist, unless it does since
+        return await type_form(call, type)
+    return form
 
 
 @endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: answer_forms.TypesForm})
 async def list_types(call: Call) -> Response:
-    found = []
-    for type in await call.service.types():
-        try:
-            found.append(await type_form(call, type))
-        except NoTypeTimeout:  # removed meanwhile
-            continue
-    return answer({"types": found})
+    found = await type_forms(call, await call.service.types())
+    # One may have been removed meanwhile.
+    return answer({"types": [form for form in found if form["timeout"] is not None]})
 
 
 @endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: answer_forms.TypeForm})
@@ -78,12 +93,8 @@ async def put_type(call: Call) -> Response:
 
 
 async def _perhaps_missing(call: Call) -> dict[str, Any]:
-    try:
-        return await type_form(call, call.type)
-    except NoTypeTimeout:
-        kept = await call.service.get_retention(call.type)
-        paused = await call.service.paused(call.type)
-        return {"type": json_forms.name(call.type), "timeout": None, "paused": paused, **wire.retention(kept)}
+    [form] = await type_forms(call, [call.type])
+    return form
 
 
 @endpoint("DELETE", "/v1/types/{type}", Role.ADMIN, "Take a type away; its jobs stay", answers={204: None})

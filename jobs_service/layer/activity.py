@@ -26,7 +26,7 @@ from jobs_service.layer.key_parts import (
     unpacked,
 )
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
-from jobs_service.layer.retention import Retention
+from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -76,6 +76,19 @@ async def timeout_if_any(transaction: Snapshot, keys: TypeKeys) -> float | None:
     """Return the type's activity timeout in seconds, None when it does not exist."""
     packed = await transaction.get(keys.timeout)
     return None if packed is None else _seconds(packed)
+
+
+async def settings_of(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[tuple[float | None, bool, Retention]]:
+    """Return timeout, whether it is paused, and how long finished jobs are kept, of each of these types; one read."""
+    raws = await transaction.get_many([key for keys in types for key in (keys.timeout, keys.paused, keys.retention)])
+    return [
+        (
+            None if timeout is None else _seconds(timeout),
+            paused is not None,
+            FOR_EVER if kept is None else Retention.decode(kept),
+        )
+        for timeout, paused, kept in zip(raws[::3], raws[1::3], raws[2::3], strict=True)
+    ]
 
 
 async def types(transaction: Snapshot, keyspace: Keyspace) -> list[JobType]:
