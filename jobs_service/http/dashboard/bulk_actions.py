@@ -81,7 +81,7 @@ async def count(service: JobsService, type: JobType, wanted: Filter) -> Counted:
     now = time.time()
     matching = read = 0
     after: str | None = None
-    while read < MOST_COUNTED:
+    for _ in range(max(MOST_COUNTED // _READ_AT_ONCE, 1)):  # short pages, too, are pages that were read
         page = await service.page(
             type, state=wanted.state or None, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after
         )

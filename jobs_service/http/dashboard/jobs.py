@@ -113,13 +113,12 @@ async def find(
     read = 0
     now = time.time()
     while True:
-        # One page of the store, and no more, where the store itself knows which jobs match.
-        limit = min(most - len(jobs), most_read - read) if not wanted.needs_reading else _FILTERED_AT_ONCE
+        limit = _FILTERED_AT_ONCE if wanted.needs_reading else max(min(most - len(jobs), most_read - read), 1)
         page = await service.page(
             type,
             state=wanted.state or None,
             prefix=wanted.prefix or None,
-            limit=max(limit, 1),
+            limit=limit,
             after=after,
             newest_first=newest_first,
         )
@@ -127,7 +126,8 @@ async def find(
         read += len(page.jobs)
         jobs += [job for job in map(hidden.job, page.jobs) if wanted.holds(job, now)]
         after = page.next
-        if after is None or len(jobs) >= most or read >= most_read:
+        # A short page: the store has left out very many jobs in other states, and says where to go on.
+        if after is None or len(page.jobs) < limit or len(jobs) >= most or read >= most_read:
             return Found(jobs, after, read)
 
 

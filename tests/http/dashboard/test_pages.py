@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsPage, JobsService
 from jobs_service.http.state import Options
 from tests.http.dashboard.support import fill, text
 from tests.http.support import served
@@ -115,6 +115,25 @@ async def test_a_filter_reads_a_bounded_number_of_jobs_and_says_where_to_go_on(
         more = re.search(r'rel="next" href="([^"]+)"', page)
         assert more is not None
         assert "699" in (await client.get(more[1].replace("&amp;", "&"))).text.split('data-part="jobs"')[1]
+
+
+async def test_a_store_that_finds_nothing_for_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        asked = 0
+
+        async def nothing(*_: object, **__: object) -> JobsPage:
+            nonlocal asked
+            asked += 1
+            return JobsPage([], "on")
+
+        monkeypatch.setattr(jobs, "page", nothing)
+        page = (await client.get("/type?type=email&state=succeeded")).text
+        assert "None so far" in page
+        assert "Look on" in page
+        assert asked == 1
+        assert "Retry more than 0 jobs?" in (await client.get("/bulk/new?type=email&action=resubmit&prefix=x")).text
+        assert asked < 20
 
 
 async def test_a_job_shows_everything_that_is_known_of_it() -> None:
