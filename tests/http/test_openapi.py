@@ -12,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -26,7 +27,10 @@ from jobs_service.http.state import Options
 from tests.http.support import running
 
 LONG = ("/v1/events", "/v1/types/{type}/events", "/v1/types/{type}/jobs/{id}/events")
-SCHEMA = schemathesis.openapi.from_dict(document(ENDPOINTS, __version__)).exclude(path=list(LONG))
+CONFIG = SchemathesisConfig()
+# What it tries beside random values is in test_hostile_kinds.py.
+CONFIG.projects.default.phases.coverage.enabled = False
+SCHEMA = schemathesis.openapi.from_dict(document(ENDPOINTS, __version__), config=CONFIG).exclude(path=list(LONG))
 
 
 class Running:
@@ -63,7 +67,7 @@ def served() -> Iterator[str]:
 
 @SCHEMA.parametrize()
 @settings(
-    max_examples=5,
+    max_examples=10,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -141,6 +141,14 @@ async def test_a_connection_that_is_closed_in_a_body_adds_nothing() -> None:
                 await anext(events)
 
 
+async def test_a_body_may_be_larger_than_headers() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for size in (40_000, 90_000):
+            added = await client.post("/v1/types/email/jobs", json={"id": str(size), "data": "x" * size})
+            assert added.status_code == 201
+
+
 async def test_requests_one_behind_the_other_are_answered_in_their_order() -> None:
     async with connected() as (_, socket):
         body = b'{"id": "%d"}'
