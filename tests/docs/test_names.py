@@ -70,6 +70,7 @@ def test_every_verb_has_a_row_in_the_table() -> None:
 @pytest.mark.parametrize("owner", OWNERS)
 def test_every_method_that_code_names_is_there(owner: str) -> None:
     code = code_of(TEXT)
+    code = re.sub(r"\bjobs_service\.job\.\w+", "", code)  # attributes of spans
     named = set(re.findall(rf"(?<![\w.`:/-]){owner}\.([a-z_]+)", code))
     assert named
     # Not `dir`: it leaves out a module that nothing has imported yet.
