@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from jobs_service import names
@@ -11,6 +12,8 @@ from jobs_service.http import wire
 from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.retention import Retention
 from jobs_service.model import JobType
+from jobs_service.redaction import Redaction
+from jobs_service.runner.stats import exact_type
 
 
 class RemoteTypeOperations:
@@ -56,6 +59,24 @@ class RemoteTypeOperations:
         """Return how long finished jobs of a type are kept; see JobsService.get_retention."""
         found = await self._access.call("GET", self._access.of_type(type, "/retention"))
         return self._access.read(wire.retention_of, found)
+
+    async def set_redaction(self, type: JobType, paths: Iterable[str]) -> None:
+        """Say which fields of a type's jobs are secret; see JobsService.set_redaction."""
+        form = {"paths": [*Redaction(paths).paths]}
+        await self._access.call("PUT", self._access.of_type(type, "/redaction"), form)
+
+    async def get_redaction(self, type: JobType) -> Redaction:
+        """Return which fields of a type's jobs are secret; see JobsService.get_redaction."""
+        found = await self._access.call("GET", self._access.of_type(type, "/redaction"))
+        return self._access.read(lambda form: Redaction(form["paths"]), found)
+
+    async def redactions(self) -> dict[JobType, Redaction]:
+        """Return the types whose jobs have secret fields; see JobsService.redactions."""
+        found = await self._access.call("GET", "/v1/redactions")
+        return self._access.read(
+            lambda form: {exact_type(wire.name_of(each["type"])): Redaction(each["paths"]) for each in form["types"]},
+            found,
+        )
 
     async def queue_state(self, type: JobType) -> QueueState:
         """Return the state of a type's queue; see JobsService.queue_state."""

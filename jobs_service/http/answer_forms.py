@@ -44,6 +44,24 @@ class RetentionForm(BaseModel):
     keep_failed: float | None
 
 
+class RedactionForm(BaseModel):
+    """Which fields of a type's jobs are secret."""
+
+    paths: list[str]
+
+
+class RedactionOfType(RedactionForm):
+    """A type whose jobs have secret fields."""
+
+    type: Name
+
+
+class RedactionsForm(BaseModel):
+    """The types whose jobs have secret fields."""
+
+    types: list[RedactionOfType]
+
+
 class CountForm(BaseModel):
     """A number of jobs."""
 

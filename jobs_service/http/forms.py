@@ -21,6 +21,12 @@ class TypeSettings(Form):
     keep_failed: float | None = None
 
 
+class SecretFields(Form):
+    """What `PUT /v1/types/{type}/redaction` takes."""
+
+    paths: list[str]
+
+
 class PendingQuery(Query):
     """The query of `pending`."""
 

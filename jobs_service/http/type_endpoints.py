@@ -19,6 +19,7 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
+from jobs_service.redaction import Redaction
 from jobs_service.runner.stats import summary
 from jobs_service.store.base import Transaction
 
@@ -130,6 +131,38 @@ async def queue_state(call: Call) -> Response:
 )
 async def retention(call: Call) -> Response:
     return answer(wire.retention(await call.service.get_retention(call.type)))
+
+
+@endpoint(
+    "GET",
+    "/v1/types/{type}/redaction",
+    Role.READ,
+    "Which fields of jobs are secret",
+    answers={200: answer_forms.RedactionForm},
+)
+async def redaction(call: Call) -> Response:
+    return answer({"paths": [*(await call.service.get_redaction(call.type)).paths]})
+
+
+@endpoint(
+    "PUT",
+    "/v1/types/{type}/redaction",
+    Role.ADMIN,
+    "Say which fields of jobs are secret",
+    takes=forms.SecretFields,
+    answers={200: answer_forms.RedactionForm},
+)
+async def put_redaction(call: Call) -> Response:
+    paths = Redaction(call.body.paths).paths
+    await call.service.set_redaction(call.type, paths)
+    call.changed("set_redaction", type=call.type, jobs=0)
+    return answer({"paths": [*paths]})
+
+
+@endpoint("GET", "/v1/redactions", Role.READ, "Types with secret fields", answers={200: answer_forms.RedactionsForm})
+async def redactions(call: Call) -> Response:
+    found = await call.service.redactions()
+    return answer({"types": [{"type": json_forms.name(type), "paths": [*each.paths]} for type, each in found.items()]})
 
 
 @endpoint(

@@ -25,7 +25,7 @@ from tests.http.hostile import Hostile
 from tests.http.support import problem, running, served
 
 SEED = 16
-COUNT = 500
+COUNT = 1000
 AT_ONCE = 50
 PATIENCE = 20.0
 """Seconds; only ends a request that would never end."""

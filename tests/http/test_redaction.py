@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import aclosing
 
-from jobs_service import JobError, Outcome
-from tests.http.support import events, listening, served
+from jobs_service import JobError, Outcome, Redaction
+from jobs_service.client import JobsClient
+from jobs_service.http.tokens import add_token
+from tests.http.support import events, listening, problem, served
 from tests.runner.support import running
 from tests.service.support import eventually
 
@@ -60,6 +62,25 @@ async def test_no_answer_has_what_is_secret() -> None:
             assert SECRET[:8] not in text
             assert SECRET[-8:] not in text
         assert sum("[redacted]" in text for text in seen) >= 11
+
+
+async def test_paths_are_set_and_read_over_http() -> None:
+    async with listening() as (jobs, client):
+        answer = await client.put("/v1/types/pay/redaction", json={"paths": ["card", "**.token", "card"]})
+        assert answer.json() == {"paths": ["card", "**.token"]}
+        assert await jobs.get_redaction("pay") == Redaction(["card", "**.token"])
+        assert (await client.get("/v1/types/pay/redaction")).json() == {"paths": ["card", "**.token"]}
+        assert (await client.get("/v1/redactions")).json() == {
+            "types": [{"type": "pay", "paths": ["card", "**.token"]}]
+        }
+        problem(await client.put("/v1/types/pay/redaction", json={"paths": ["a..b"]}), 422, "invalid-settings")
+        writer = {"Authorization": f"Bearer {await add_token(jobs, 'writer', 'write')}"}
+        problem(await client.put("/v1/types/pay/redaction", json={"paths": []}, headers=writer), 403, "forbidden")
+        admin = await add_token(jobs, "admin", "admin")
+        async with JobsClient(str(client.base_url), token=admin) as remote:
+            assert await remote.get_redaction("pay") == Redaction(["card", "**.token"])
+            await remote.set_redaction(("a", 1), ["x"])
+            assert await remote.redactions() == await jobs.redactions()
 
 
 async def test_nobody_finds_a_job_by_what_is_secret() -> None:
