@@ -7,6 +7,7 @@ from dataclasses import fields
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -61,7 +62,7 @@ class Application:
         self.state = State(service, options)
         self._routes = Routes(ENDPOINTS)
         self._pages = Router(routes=_pages(self.state), redirect_slashes=False)
-        service._lifecycle.before_leaving.append(self.state.close)
+        service._lifecycle.before_leaving.append(self.state.end_waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, as ASGI has it."""
@@ -140,6 +141,9 @@ class Application:
         self, scope: Scope, receive: Receive, send: Send, headers: gate.Headers, origin: gate.Origin
     ) -> Response | None:
         """Have a page answer, if there is one; what it may do it asks `require` itself."""
+        # As ASGI has it, the path begins with what the application is mounted at, also if a proxy took that away.
+        path, root = path_of(scope), scope.get("root_path", "")
+        scope["path"], scope["raw_path"] = root + unquote(path), quote(root).encode() + path
         found = [match for route in self._pages.routes if (match := route.matches(scope)[0]) is not Match.NONE]
         if not found:
             raise Refusal("not-found", "there is no such address; /docs has all of them")

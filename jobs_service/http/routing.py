@@ -82,7 +82,9 @@ def path_of(scope: Mapping[str, Any]) -> bytes:
     root: str = scope.get("root_path", "")
     raw: bytes = scope.get("raw_path") or quote(scope["path"], safe="/:@!$&'()*+,;=~%").encode()
     raw = raw.partition(b"?")[0]
-    for mounted in (root.encode("utf-8"), quote(root).encode()):
+    # A proxy may have taken its part of the path away: then it begins with where the application is mounted.
+    below = root.removeprefix(scope.get("app_root_path", ""))
+    for mounted in (each for path in (root, below) for each in (path.encode("utf-8"), quote(path).encode())):
         if mounted and (raw == mounted or raw.startswith(mounted + b"/")):
             return raw[len(mounted) :] or b"/"
     return raw

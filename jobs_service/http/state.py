@@ -60,7 +60,7 @@ class State:
     Attributes:
         tokens: who may do what.
         audit: who has changed what.
-        closing: set when the server is about to end: streams end, and nobody waits for jobs any more.
+        closing: set when streams are to end, and nobody is to wait for jobs any more.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
@@ -70,6 +70,7 @@ class State:
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
         self.closing = asyncio.Event()
+        self._is_closed = False
         self.requests = Places("requests", limits.requests)
         self.polls = Places("requests that wait for jobs", limits.polls)
         self.streams: set[Stream] = set()
@@ -97,13 +98,20 @@ class State:
         """Return an event as JSON has it, without what is secret."""
         return wire.event((await self.service.get_redaction(event.type)).event(event))
 
-    async def close(self) -> None:
-        """End all streams and all waiting for jobs; the service is about to be left."""
+    async def end_waiting(self) -> None:
+        """End all streams and all waiting for jobs: the service is about to be left, and may be opened again."""
         self.closing.set()
         for stream in [*self.streams]:
             stream.end()
         await self.type_feeds.close()
         await self.tokens.close()
+        if not self._is_closed:
+            self.closing = asyncio.Event()
+
+    async def close(self) -> None:
+        """Do the same for good: the server is about to end."""
+        self._is_closed = True
+        await self.end_waiting()
 
     def _revoked(self, names: set[str]) -> None:
         """Cut off whoever reads events by a token that is there no more."""

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from jobs_service.errors import JobsError, WorkerConflict, job_name
 from jobs_service.http import answer_forms, forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
 from jobs_service.log import EventLog
@@ -30,6 +31,9 @@ log = EventLog("jobs_service.http")
 )
 async def accept(call: Call) -> Response:
     call.check_may_run(call.type)
+    if call.state.closing.is_set():
+        # Not an empty answer: whoever got one would ask again at once.
+        raise Refusal("busy", "the server is about to end; ask the next one", headers={"Retry-After": "1"})
     return _Accepting(call)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.http.support import problem, served
 
 
@@ -28,6 +30,11 @@ async def test_a_service_that_is_left_is_not_ready() -> None:
         assert (await client.get("/readyz")).status_code == 503
         problem(await client.get("/v1/types"), 503, "service-closed")
         await jobs.__aenter__()
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a", run_at=time.time() + 0.05)
+        [job] = (await client.post("/v1/types/email/accept", json={"timeout": 20})).json()["jobs"]
+        assert job["id"] == "a"
 
 
 async def test_every_answer_says_how_a_browser_may_use_it() -> None:

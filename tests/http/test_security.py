@@ -241,6 +241,18 @@ async def test_mounted_it_has_the_hosts_authentication_and_works_below_any_path(
             assert "Path=/in/jobs/" in logout.headers["set-cookie"]
 
 
+@pytest.mark.parametrize("path", ["/outer/in/jobs/v1/types/a%2Fb", "/in/jobs/v1/types/a%2Fb"])
+async def test_a_proxy_may_leave_its_part_of_the_path_or_take_it_away(path: str) -> None:
+    async with JobsService("memory:") as jobs:
+        app = Starlette(routes=[Mount("/in/jobs", jobs.asgi(is_open=True))])
+        transport = httpx.ASGITransport(app, root_path="/outer")
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.put(path, json={"timeout": 30})).json()["type"] == "a/b"
+            page = await client.get(path.partition("v1")[0])
+            assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+            assert '"/outer/in/jobs/' in page.text
+
+
 async def test_options_that_there_are_not_are_refused() -> None:
     with pytest.raises(InvalidSettings, match="did you mean read_only"):
         JobsService("memory:").asgi(readonly=True)
