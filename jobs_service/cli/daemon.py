@@ -128,7 +128,7 @@ class Daemon:
             return
         from jobs_service.http.serving import serving
 
-        async with serving(self._service, self._http) as server:
+        async with serving(self._service, self._http, lambda: self.stop(signal.SIGTERM)) as server:
             self._server = server
             yield
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,8 +38,15 @@ class Address:
 
 
 @asynccontextmanager
-async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
+async def serving(
+    service: JobsService, where: Address, stop: Callable[[], object] | None = None
+) -> AsyncIterator[Server]:
     """Serve an open service as long as the block runs; at its end streams are closed and who waits is answered.
+
+    Args:
+        service: open.
+        where: see Address.
+        stop: ends this process; None where nobody may do so over HTTP.
 
     Raises:
         InvalidSettings: the address cannot be used, or everybody on the network could do everything.
@@ -47,6 +54,7 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
     host, port = parse_address(where.address)
     is_local = is_loopback(host)
     application = Application(service, replace(where.options, is_open=is_local))
+    application.state.stop = stop
     tokens = await application.state.tokens.known()
     if not is_local and not tokens and where.options.authenticate is None:
         raise InvalidSettings(

@@ -61,6 +61,8 @@ class State:
         tokens: who may do what.
         audit: who has changed what.
         closing: set when streams are to end, and nobody is to wait for jobs any more.
+        stop: ends this process as SIGTERM does; None where it is not ours to end.
+        closing: set when the server is about to end: streams end, and nobody waits for jobs any more.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
@@ -69,6 +71,7 @@ class State:
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
+        self.stop: Callable[[], object] | None = None
         self.closing = asyncio.Event()
         self._is_closed = False
         self.requests = Places("requests", limits.requests)

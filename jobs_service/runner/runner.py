@@ -101,6 +101,15 @@ class Runner:
                 await through_cancellation(self._end(task))
         task.result()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no more jobs are accepted, while those that run go on."""
+        return self._slot_limit.is_closed
+
+    def set_quiet(self, quiet: bool) -> None:
+        """Accept no more jobs from now on, or accept them again; those that run go on."""
+        self._slot_limit.close(quiet)
+
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return how many slots each handler has, and how many are taken, by type."""
         return {

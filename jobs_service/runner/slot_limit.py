@@ -14,17 +14,19 @@ class SlotLimit:
     Attributes:
         limit: as given.
         taken: how many slots are taken.
+        is_closed: whether nobody gets a slot, however many are free.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self.taken = 0
+        self.is_closed = False
         self._line: dict[object, asyncio.Future[None]] = {}
 
     @property
     def is_full(self) -> bool:
         """Whether no slot is left."""
-        return self.limit is not None and self.taken >= self.limit
+        return self.is_closed or (self.limit is not None and self.taken >= self.limit)
 
     async def take(self, who: object, most: int) -> int:
         """Take up to so many slots, at least one; whoever waits longest gets the first that is given back.
@@ -43,6 +45,11 @@ class SlotLimit:
         more = most - got if self.limit is None else min(most - got, self.limit - self.taken)
         self.taken += more
         return got + more
+
+    def close(self, closed: bool) -> None:
+        """Give nobody a slot from now on, or give slots again; those that are taken stay so."""
+        self.is_closed = closed
+        self.give_back(0)
 
     def give_back(self, count: int) -> None:
         """Give slots back: each of those who wait gets one, in the order of the line."""

@@ -43,7 +43,7 @@ class SlotSharing(Actor):
             interval = min(runs.options.interval for runs in self._runs.values())
             if await is_time(last + interval, self._changed):
                 last = self._loop.time()
-                if self._slot_limit.is_full:
+                if self._slot_limit.is_full and not self._slot_limit.is_closed:
                     await self._share()
 
     async def _share(self) -> None:

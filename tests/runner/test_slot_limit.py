@@ -157,6 +157,23 @@ async def test_without_a_limit_there_is_always_a_place() -> None:
     assert not cap.is_full
 
 
+@pytest.mark.parametrize("limit", [None, 5])
+async def test_a_closed_cap_gives_nobody_a_place_until_it_is_opened(limit: int | None) -> None:
+    cap = SlotLimit(limit)
+    assert await cap.take("first", 3) == 3
+    cap.close(True)
+    waiting = asyncio.create_task(cap.take("second", 2))
+    await asyncio.sleep(0)
+    cap.give_back(1)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert cap.is_full
+    cap.close(False)
+    async with asyncio.timeout(10):
+        assert await waiting == 2
+    assert cap.taken == 4
+
+
 async def test_a_full_caps_line_is_served_in_its_order() -> None:
     cap = SlotLimit(1)
     await cap.take("first", 1)

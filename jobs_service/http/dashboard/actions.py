@@ -174,6 +174,25 @@ def _seconds(text: str) -> float | None:
     return texts.seconds_of(text.strip()) if text.strip() else None
 
 
+async def act_on_process(visit: Visit) -> Response:
+    """Have this process accept no more jobs, accept them again, or end."""
+    action = (await form_of(visit)).get("action", "")
+    if action == "stop" and visit.state.stop is not None:
+        note(visit, "stop")
+        visit.state.stop()
+        return problem_page(
+            visit,
+            202,
+            "This process ends",
+            "Running jobs get their grace; those that do not end go to other processes.",
+        )
+    if action not in ("quiet", "loud"):
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of quiet, loud and stop.")
+    visit.service._remote.set_quiet(action == "quiet")
+    note(visit, action)
+    return go(visit, visit.url("/processes", said=action))
+
+
 async def tick(visit: Visit) -> Response:
     """Add a job of a periodic type now, beside those of its schedule."""
     form = await form_of(visit)

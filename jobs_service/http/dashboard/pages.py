@@ -78,6 +78,7 @@ class Dashboard:
             do("/job/new", actions.add),
             do("/type/act", actions.act_on_type),
             do("/periodic/act", actions.tick),
+            self._route("POST", "admin", "/processes/act", actions.act_on_process),
             self._route("POST", "nobody", "/preferences", actions.preferences),
             self._route("GET", "nobody", "/login", login.login_page),
             self._route("POST", "nobody", "/login", login.log_in),

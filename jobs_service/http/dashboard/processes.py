@@ -52,6 +52,8 @@ async def processes(visit: Visit) -> Response:
         "here": {"host": socket.gethostname(), "pid": os.getpid(), "started": _STARTED},
         "handlers": _handlers(visit),
         "others": others,
+        "is_quiet": service._remote.is_quiet,
+        "may_stop": visit.state.stop is not None,
         "is_running": _runs(service.supervision()),
         "now": visit.now,
     }

@@ -1,5 +1,6 @@
 """What buttons do: to jobs, to types, to periodic jobs; who may press them, and from where."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -211,3 +212,44 @@ async def test_what_is_no_form_changes_nothing(content: bytes, kind: str) -> Non
         answer = await client.post("/job/act", content=content, headers={"Content-Type": kind})
         assert 400 <= answer.status_code < 500
         assert (await jobs.counts("email"))["email"].jobs == 5
+
+
+async def test_a_process_takes_no_more_jobs_and_takes_them_again() -> None:
+    service = JobsService("memory:")
+    go_on, began = asyncio.Event(), asyncio.Event()
+
+    @service.handler("email")
+    async def email() -> None:
+        began.set()
+        await go_on.wait()
+
+    async with service, asyncio.TaskGroup() as group:
+        started = asyncio.Event()
+        running = group.create_task(service.run(started=started.set))
+        await started.wait()
+        await service.enqueue(email, id="first")
+        await began.wait()
+        application = Application(service, Options(is_open=True))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=BASE) as client:
+            assert "Take no more jobs" in (await client.get("/processes")).text
+            await client.post("/processes/act", data={"action": "quiet"})
+            assert "it is quiet" in (await client.get("/processes")).text
+            await service.enqueue(email, id="second")
+            go_on.set()
+            await service.wait("email", "first", "finished", timeout=30)
+            assert (await service.get("email", "second")).state is JobState.PENDING
+            await client.post("/processes/act", data={"action": "loud"})
+            await service.wait("email", "second", "finished", timeout=30)
+            assert (await client.post("/processes/act", data={"action": "stop"})).status_code == 422
+            stopped: list[bool] = []
+            application.state.stop = lambda: stopped.append(True)
+            assert "End this process" in (await client.get("/processes")).text
+            assert (await client.post("/processes/act", data={"action": "stop"})).status_code == 202
+            assert stopped == [True]
+        running.cancel()
+
+
+async def test_only_an_admin_ends_a_process() -> None:
+    async with served(options=Options(authenticate=lambda scope: ("ada", "write"))) as (_, client):
+        for action in ("quiet", "stop"):
+            assert (await client.post("/processes/act", data={"action": action})).status_code == 403
