@@ -62,7 +62,6 @@ class State:
         audit: who has changed what.
         closing: set when streams are to end, and nobody is to wait for jobs any more.
         stop: ends this process as SIGTERM does; None where it is not ours to end.
-        closing: set when the server is about to end: streams end, and nobody waits for jobs any more.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
