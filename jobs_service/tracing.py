@@ -29,6 +29,7 @@ SYSTEM: Final = "jobs_service"
 _NAME: Final = "jobs_service"
 MODULE: Final = "opentelemetry.trace"
 """Nobody traces anything as long as this is not loaded."""
+_HEADERS: Final = ("traceparent", "tracestate")
 _LONGEST: Final = 2000
 """Characters of a context that is kept: W3C wants 512 of a tracestate."""
 
@@ -78,6 +79,35 @@ def current() -> Trace | None:
     TraceContextTextMapPropagator().inject(carrier)
     parent, state = carrier.get("traceparent", ""), carrier.get("tracestate", "")
     return (parent, state if len(state) <= _LONGEST else "") if parent else None
+
+
+def headers() -> dict[str, str]:
+    """Return the context of the caller as headers of a request; none when nothing is traced."""
+    trace = current() if MODULE in modules else None
+    return {} if trace is None else {name: value for name, value in zip(_HEADERS, trace, strict=True) if value}
+
+
+def within(parent: str | None, state: str | None) -> AbstractContextManager[None]:
+    """Return what a request is answered in: the context that its headers name, unless there is one already."""
+    if parent is None or MODULE not in modules or tracer() is None:
+        return _NOTHING
+    return _within({"traceparent": parent, "tracestate": state or ""})
+
+
+@contextlib.contextmanager
+def _within(carrier: dict[str, str]) -> Iterator[None]:
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    if get_current_span().get_span_context().is_valid:  # that of whoever traces requests
+        yield
+        return
+    token = attach(TraceContextTextMapPropagator().extract(carrier))
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 # In the job

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from jobs_service import tracing
 from jobs_service.client.backoff import Backoff
 from jobs_service.errors import (
     InvalidAddress,
@@ -154,7 +155,9 @@ class Connection:
             JobsError: what it answered.
         """
         self.check_open()
-        headers = {} if body is None else {"Content-Type": _NDJSON if body.endswith(b"\n") else "application/json"}
+        headers = tracing.headers()
+        if body is not None:
+            headers["Content-Type"] = _NDJSON if body.endswith(b"\n") else "application/json"
         if key is not None:
             headers["Idempotency-Key"] = key
         backoff = Backoff(self._sources)

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Router
 
+from jobs_service import tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import bodies, gate, problems, wire
 from jobs_service.http.endpoint import Call, Endpoint
@@ -122,7 +123,8 @@ class Application:
         if endpoint.is_long:
             await _read_body(call, endpoint, headers)
             return await endpoint.handle(call)
-        with self.state.requests.one():
+        trace = tracing.within(headers.first("traceparent"), headers.first("tracestate"))
+        with self.state.requests.one(), trace:
             await _read_body(call, endpoint, headers)
             response = await endpoint.handle(call)
             await response(scope, receive, send)

@@ -40,6 +40,10 @@ class Headers:
             raise Refusal("bad-request", f"the header {name} is there {len(values)} times")
         return values[0] if values else None
 
+    def first(self, name: str) -> str | None:
+        """Return the first value of a header that nothing depends on."""
+        return next(iter(self._all.get(name, ())), None)
+
     def all(self, name: str) -> list[str]:
         """Return all values of a header."""
         return self._all.get(name, [])
