@@ -14,6 +14,7 @@ from jobs_service.http.state import State
 
 COOKIE: Final = "jobs_service_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _SAME: Final = frozenset({"same-origin", "none"})
 
 
@@ -129,9 +130,19 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
         cookie = _cookie(line)
         if cookie is not None and (who := await state.tokens.of_session(cookie)) is not None:
             return who
-    if state.options.is_open and not await state.tokens.known() and not state.tokens.were_there:
-        return Identity("", Role.ADMIN)
+    if state.options.is_open and _is_here(headers):
+        tokens = await state.tokens.known()
+        if not tokens and not state.tokens.were_there:
+            return Identity("", Role.ADMIN)
     return None
+
+
+def _is_here(headers: Headers) -> bool:
+    """Whether a request was made on this machine: what a proxy beside the server lets through may be anybody's."""
+    if any(headers.all(name) for name in _FORWARDED):
+        return False
+    name = _name_of(headers.one("host") or "")
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
 def unauthorized(why: str) -> Refusal:

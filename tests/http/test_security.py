@@ -136,7 +136,17 @@ async def test_a_name_that_was_made_to_lead_here_is_refused(host: str) -> None:
 )
 async def test_hosts_of_this_server_are_known(host: str) -> None:
     async with served(options=replace(OPEN, allowed_hosts=("jobs.example",))) as (_, client):
-        assert (await client.get("/v1/types", headers={"Host": host})).status_code == 200
+        assert (await client.get("/livez", headers={"Host": host})).status_code == 200
+        if "jobs" not in host:
+            assert (await client.get("/v1/types", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "jobs.example"}, {"X-Forwarded-For": "203.0.113.9"}, {"Via": "1.1 x"}, {"Host": "192.0.2.1"}]
+)
+async def test_what_a_proxy_on_this_machine_lets_through_needs_a_token(headers: dict[str, str]) -> None:
+    async with served(options=replace(OPEN, allowed_hosts=("jobs.example",))) as (_, client):
+        problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
 
 
 FOREIGN = [

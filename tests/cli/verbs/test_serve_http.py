@@ -42,6 +42,9 @@ def test_it_answers_and_ends_what_waits_when_it_is_to_end(tmp_path: Path) -> Non
     with serving_http(cwd=tmp_path) as (daemon, url), httpx.Client(base_url=url, timeout=HANG) as client:
         client.put("/v1/types/other", json={"timeout": 30}).raise_for_status()
         waiting = HTTPConnection("127.0.0.1", httpx.URL(url).port, timeout=HANG)
+        # The server knows the connection, so that it reads what is sent there before what is sent later elsewhere.
+        waiting.request("GET", "/livez")
+        waiting.getresponse().read()
         waiting.request("POST", "/v1/types/other/accept", b'{"timeout": 30}', {"Content-Type": "application/json"})
         with client.stream("GET", "/v1/types/other/events") as response:
             lines = response.iter_lines()
