@@ -7,7 +7,7 @@ from typing import Final
 from jobs_service.sources import Sources
 
 _FIRST: Final = 0.05
-_LONGEST: Final = 10.0
+_LONGEST: Final = 3.0
 """Seconds."""
 
 

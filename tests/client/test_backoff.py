@@ -9,7 +9,7 @@ from jobs_service.sources import Sources
 def test_pauses_grow_up_to_a_bound_and_begin_again() -> None:
     backoff = Backoff(Sources(0))
     pauses = [backoff.pause() for _ in range(20)]
-    longest = [min(0.05 * 2**number, 10.0) for number in range(20)]
+    longest = [min(0.05 * 2**number, 3.0) for number in range(20)]
     assert all(most / 2 <= pause <= most for pause, most in zip(pauses, longest, strict=True))
     backoff.reset()
     assert backoff.pause() <= 0.05

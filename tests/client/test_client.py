@@ -1,0 +1,122 @@
+"""JobsClient is a JobsService as far as one can be over HTTP."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout
+from tests.client.served import listening
+from tests.service.support import T1, TIMEOUT, listed
+
+HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "run", "handlers", "periodic", "slot_uses"}
+OF_THE_STORE = {"store", "transact", "within", "asgi"}
+
+
+def public(owner: type) -> set[str]:
+    return {name for name in dir(owner) if not name.startswith("_")}
+
+
+def test_it_has_every_method_but_those_that_need_the_store_or_run_handlers() -> None:
+    assert public(JobsService) - public(JobsClient) == HERE_ONLY | OF_THE_STORE
+    assert public(JobsClient) - public(JobsService) == {"url"}
+
+
+@pytest.mark.parametrize("name", sorted(public(JobsService) & public(JobsClient)))
+def test_each_takes_the_same_arguments(name: str) -> None:
+    one, other = (inspect.signature(getattr(owner, name)).parameters for owner in (JobsService, JobsClient))
+    assert [(each.name, each.kind, each.default) for each in one.values()] == [
+        (each.name, each.kind, each.default) for each in other.values()
+    ]
+
+
+def test_importing_the_package_does_not_need_what_clients_need() -> None:
+    program = (
+        "import sys, jobs_service; jobs_service.JobsService; jobs_service.JobsClient; assert 'httpx' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_without_httpx_it_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['httpx'] = None; import jobs_service\n"
+        "try: jobs_service.JobsClient('http://h')\n"
+        "except jobs_service.JobsError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "JobsClient needs httpx: pip install 'jobs-service[client]'\n"
+
+
+@pytest.mark.parametrize(
+    ("type", "id"),
+    [
+        ("a/b", "c/d"),
+        (".", ".."),
+        ("a b?c#d%2F", "\u2028\n\x00"),
+        ("json:7", "-x"),
+        (7, b"\x00\xff"),
+        (("a", 1.5, None, b"b", ("c",)), "x" * 200),
+        (b"\xff", ""),
+        ("ü", "日本"),
+    ],
+)
+async def test_types_and_ids_arrive_whatever_they_are(type: Any, id: Any) -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(type, TIMEOUT)
+        assert await jobs.types() == [type]
+        data = {"big": 2**70 + 1, "float": 1.0, "text": "\u2028\ud800", "deep": [[[None, True]]]}
+        added = await jobs.add(type, id, data, priority=("p", -1))
+        assert added == await served.get(type, id) == await jobs.get(type, id)
+        assert (added.type, added.id, added.data, added.priority) == (type, id, data, ("p", -1))
+        async with jobs.subscribe(type, id) as events:
+            event = await anext(events)
+            assert (event.type, event.id, event.data) == (type, id, data)
+        assert [job async for job in jobs.list(type)] == [job async for job in jobs.list()] == [added]
+        assert (await jobs.page(type)).jobs == [added]
+        assert await jobs.oldest_ready(type) == added
+        assert await jobs.queue_state(type) == await served.queue_state(type)
+        assert await jobs.counts() == await served.counts() == {type: (await jobs.counts(type))[type]}
+        assert (await jobs.stats(type))[type]["pending"] == (await served.stats(type))[type]["pending"] == 1
+        worker = await jobs.accept(type)
+        assert worker is not None
+        assert await jobs.active_ids(type) == [id]
+        assert await worker.finish(result=data) == await served.get(type, id)
+
+
+async def test_a_handler_of_this_program_is_enqueued_for_and_its_type_is_made() -> None:
+    elsewhere = JobsService("memory:")
+
+    @elsewhere.handler("mail", timeout=7)
+    async def mail(to: str, times: int = 1) -> int:
+        return times
+
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        job = await jobs.enqueue(mail, to="ada", times=3, delay=timedelta(hours=1), max_attempts=2, time_limit=5)
+        assert (job.data, job.max_attempts, job.time_limit) == ({"to": "ada", "times": 3}, 2, 5)
+        assert job.run_at is not None
+        assert (job.created, await jobs.get_type_timeout("mail")) == (True, 7)
+        one = await jobs.enqueue(mail, to="bob", unique=True)
+        assert (one.created, (await jobs.enqueue(mail, to="bob", unique=True)).created) == (True, False)
+        assert await jobs.enqueue_many(mail, []) == []
+        with pytest.raises(InvalidJob):
+            await jobs.enqueue(mail, {"to": 7})
+        with pytest.raises(NoTypeTimeout):
+            await jobs.enqueue("nobody's", 1)
+
+
+async def test_many_jobs_are_added_in_several_requests_and_in_their_order() -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        ids = [f"{number:04}" for number in range(1_200)]
+        added = await jobs.add_many(T1, (NewJob(id, {"n": id}, run_at=5) for id in ids))
+        assert [job.id for job in added] == ids
+        assert added == await listed(served, T1)
+        found = await jobs.enqueue_many(T1, range(600), delay=60)
+        assert [job.data for job in found] == [*range(600)]
+        assert await jobs.pending_count(T1) == 1_800
+        assert {job.state for job in found} == {JobState.PENDING}
