@@ -336,6 +336,7 @@ def _packed(
 ) -> bytes:
     """Pack one more event before the rest: a history of so many events and bytes, and what follows it."""
     if count >= most:
+        # The history is cut here, and nowhere else: the new event takes the room of the oldest ones.
         count = most - 1
         end = _end_of(rest[:size], count)
         rest = rest[:end] + rest[size:]

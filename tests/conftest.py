@@ -98,6 +98,7 @@ UNMEASURED = tuple(
         "system/test_disk_full.py",
         "system/test_failures.py",
         "system/test_kill.py",
+        "system/test_lives.py",
         "system/test_processes.py",
         "system/test_scale.py",
         "system/test_soak.py",
