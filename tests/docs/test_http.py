@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 
-from jobs_service import errors
+import httpx
+
+from jobs_service import JobsService, errors
 from jobs_service.http import problems
 from jobs_service.http.endpoint import Endpoint
 from jobs_service.http.limits import Limits
 from jobs_service.http.refusals import KINDS
 from jobs_service.http.table import ENDPOINTS
-from tests.docs.pages import read, rows, section
+from tests.docs.pages import examples, read, rows, section
+from tests.docs.running import run
+from tests.http.support import served
 
 PAGE = read("docs/http.md")
+[MOUNTED] = examples("docs/http.md")
+[SHELL] = examples("docs/http.md", "sh")
 ADDRESSES = [
     row for name in ("Types", "Jobs", "Workers", "Events") for row in rows(section("docs/http.md", name), "request")
 ]
@@ -67,3 +75,23 @@ def test_the_limits_are_those_of_the_code() -> None:
     for number in (limits.requests, limits.streams, limits.streams_of_client, limits.jobs_of_stream):
         assert str(number) in text
     assert f"{limits.poll_time:g} s" in text
+
+
+async def test_the_requests_of_the_page_are_answered() -> None:
+    async with served() as (jobs, client):
+        for line in SHELL.splitlines()[1:-1]:  # the last one goes on until the job ends
+            _, *words = shlex.split(line)
+            method = words[words.index("-X") + 1] if "-X" in words else "GET"
+            [url] = [word for word in words if word.startswith("http://")]
+            data = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+            answer = await client.request(method, url, json=data)
+            assert answer.status_code in (200, 201), line
+        assert (await jobs.get("email", "hello")).data == {"to": "ada"}
+
+
+async def test_a_service_is_mounted_as_the_page_says() -> None:
+    async with JobsService("memory:") as jobs:
+        names = await run(MOUNTED, jobs=jobs, lifespan=None)
+        transport = httpx.ASGITransport(names["app"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://example.org") as client:
+            assert (await client.get("/jobs/livez")).status_code == 200

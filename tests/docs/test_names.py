@@ -29,7 +29,8 @@ VERBS = read("docs/command-line.md").partition("| verb | does |")[2].partition("
 
 def code_of(text: str) -> str:
     """Return what of a paper is code: blocks, and what stands between backticks."""
-    return "\n".join(block or inline for block, inline in CODE.findall(text))
+    other_languages = re.sub(r"```js\n.*?```", "", text, flags=re.DOTALL)
+    return "\n".join(block or inline for block, inline in CODE.findall(other_languages))
 
 
 def commands() -> list[str]:
@@ -84,5 +85,5 @@ def test_every_name_that_is_imported_is_public() -> None:
 
 def test_the_commands_are_as_a_shell_takes_them() -> None:
     for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
-        for line in block.splitlines():
+        for line in block.replace("\\\n", " ").splitlines():
             shlex.split(line, comments=True)
