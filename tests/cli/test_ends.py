@@ -32,8 +32,8 @@ from tests.cli.support import (
 
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
-    *("stats", "top", "workers", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types"),
+    *("redact", "stats", "top", "workers", "periodic", "handlers", "health", "replicate", "replications"),
+    *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types", "token"),
 ]
 READING = [
     ["types"],

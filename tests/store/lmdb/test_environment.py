@@ -105,6 +105,6 @@ def test_environments_are_opened_in_one_module() -> None:
     places = {
         str(file.relative_to(package)): len(found)
         for file in package.rglob("*.py")
-        if (found := re.findall(r"lmdb\.(?:open|Environment)\(|import (?:open|Environment)\b", file.read_text()))
+        if (found := re.findall(r"lmdb\.(?:open|Environment)\(|from lmdb import\b", file.read_text()))
     }
     assert places == {"store/lmdb/environment.py": 2}
