@@ -23,13 +23,21 @@ import structlog
 from benchmarks.base import Figure
 from benchmarks.contention import ContentionMeasurements, contender
 from benchmarks.events import EventMeasurements, other
+from benchmarks.http import HttpMeasurements
 from benchmarks.monitoring import MonitoringMeasurements
 from benchmarks.queue import QueueMeasurements
 from benchmarks.runner import RunnerMeasurements, run_no_ops
 from jobs_service.cli.daemon import GC_THRESHOLDS
 
 
-class Bench(QueueMeasurements, ContentionMeasurements, EventMeasurements, MonitoringMeasurements, RunnerMeasurements):
+class Bench(
+    QueueMeasurements,
+    ContentionMeasurements,
+    EventMeasurements,
+    MonitoringMeasurements,
+    RunnerMeasurements,
+    HttpMeasurements,
+):
     """All measurements by name."""
 
 
@@ -70,6 +78,9 @@ MEASUREMENTS = [
     "runner_two_processes",
     "runner_types",
     "runner_idle",
+    "http_jobs",
+    "http_client",
+    "http_events",
 ]
 
 

@@ -1,0 +1,200 @@
+"""How much a daemon does over HTTP, asked by clients in another process, and what its streams of events cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements
+from jobs_service import JobsClient, JobsService, NewJob
+
+_CONNECTIONS: Final = 16
+_BATCH: Final = 100
+_PORTS_OF_AN_ADDRESS: Final = 20_000
+"""Streams to one address of loopback: the ports of the other end are used up after some more."""
+
+
+class Plain:
+    """A connection that sends requests and reads answers, with as little work of its own as there can be."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, port: int) -> Plain:
+        """Return an open connection."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 24))
+
+    def send(self, path: str, body: bytes, kind: str = "application/json") -> None:
+        """Send a request."""
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.writer.write(head.encode() + body)
+
+    async def answer(self) -> bytes:
+        """Return the body of an answer."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.split(b" ", 2)[1][:1] == b"2", head
+        if b"transfer-encoding: chunked" not in head:
+            return await self.reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+        body = bytearray()
+        while size := int(await self.reader.readuntil(b"\r\n"), 16):
+            body += (await self.reader.readexactly(size + 2))[:-2]
+        await self.reader.readexactly(2)
+        return bytes(body)
+
+    async def ask(self, path: str, body: bytes, kind: str = "application/json") -> bytes:
+        """Send a request and return the body of its answer."""
+        self.send(path, body, kind)
+        return await self.answer()
+
+
+class HttpMeasurements(Measurements):
+    """What goes through `jobs-service serve --http`."""
+
+    @asynccontextmanager
+    async def daemon(self) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+        """Run a daemon on a fresh store; yields it and its port."""
+        with self.address() as address:
+            async with JobsService(address, supervise=False) as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port: int = probe.getsockname()[1]
+            command = ["-m", "jobs_service", "--store", address, "serve", "--http", f"127.0.0.1:{port}"]
+            nothing = asyncio.subprocess.DEVNULL
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *command, "--log-level", "error", stdin=nothing, stderr=nothing
+            )
+            try:
+                async with JobsClient(f"http://127.0.0.1:{port}") as jobs:
+                    await jobs.types()  # waits until it is there
+                yield process, port
+            finally:
+                process.kill()
+                await process.wait()
+
+    async def http_jobs(self) -> list[Figure]:
+        """Jobs added one by one and as NDJSON, then taken and ended in batches."""
+        single, lines = self.count(20_000), self.count(100_000)
+        path = f"/v1/types/{TYPE}"
+        async with self.daemon() as (_, port):
+            connections = [await Plain.to(port) for _ in range(_CONNECTIONS)]
+
+            async def add(number: int) -> None:
+                for count in range(number, single, _CONNECTIONS):
+                    await connections[number].ask(f"{path}/jobs", b'{"id":"one-%d","data":{"n":%d}}' % (count, count))
+
+            one_by_one = single / await _seconds(lambda: _all(add))
+            body = b"".join(b'{"id":"line-%d","data":{"n":%d}}\n' % (number, number) for number in range(lines))
+            first = connections[0]
+            by_line = lines / await _seconds(lambda: first.ask(f"{path}/jobs", body, "application/x-ndjson"))
+            left = min(single + lines, self.count(50_000))
+            ended = 0
+
+            async def work(number: int) -> None:
+                nonlocal ended
+                while ended < left:
+                    answer = await connections[number].ask(f"{path}/accept", b'{"limit":%d}' % _BATCH)
+                    ends = [{"id": job["id"], "lock": job["lock"]} for job in json.loads(answer)["jobs"]]
+                    if not ends:
+                        return
+                    await connections[number].ask(f"{path}/finish", json.dumps({"jobs": ends}).encode())
+                    ended += len(ends)
+
+            seconds = await _seconds(lambda: _all(work))
+        return [
+            Figure(
+                "http_add", one_by_one, "/s", 1_000, True, f"jobs added by a request each, {_CONNECTIONS} connections"
+            ),
+            Figure("http_add_lines", by_line, "/s", 5_000, True, "jobs added by one request of lines"),
+            Figure(
+                "http_accept_finish", ended / seconds, "/s", 2_000, True, f"jobs taken and ended, {_BATCH} at a time"
+            ),
+        ]
+
+    async def http_client(self) -> list[Figure]:
+        """The same through JobsClient."""
+        count = self.count(2_000)
+        async with self.daemon() as (_, port), JobsClient(f"http://127.0.0.1:{port}") as jobs:
+
+            async def add(number: int) -> None:
+                for each in range(number, count, _CONNECTIONS):
+                    await jobs.add(TYPE, f"job-{each}", {"n": each})
+
+            added = count / await _seconds(lambda: _all(add))
+            many = [NewJob(f"many-{number}") for number in range(10 * count)]
+            together = len(many) / await _seconds(lambda: jobs.add_many(TYPE, many))
+        return [
+            Figure("http_client_add", added, "/s", 200, True, "jobs added by JobsClient.add"),
+            Figure("http_client_add_many", together, "/s", 4_000, True, "jobs added by JobsClient.add_many"),
+        ]
+
+    async def http_events(self) -> list[Figure]:
+        """10,000 streams of events of one job: memory of each, and the last event at all of them."""
+        wanted = _with_files_for(self.count(10_000))
+        async with self.daemon() as (process, port), JobsClient(f"http://127.0.0.1:{port}") as jobs:
+            await jobs.add(TYPE, "watched")
+            worker = await jobs.accept(TYPE)
+            assert worker is not None
+            before = _memory(process.pid)
+            streams: list[Plain] = []
+            for start in range(0, wanted, 200):
+                some = await asyncio.gather(*(_listening(port) for _ in range(min(200, wanted - start))))
+                streams += some
+            each = (_memory(process.pid) - before) / wanted / 1000
+            began = time.perf_counter()
+            await worker.finish()
+            await asyncio.gather(*(stream.reader.readuntil(b'"state":"finished"') for stream in streams))
+            seconds = time.perf_counter() - began
+            for stream in streams:
+                stream.writer.transport.abort()
+        return [
+            Figure("http_stream_kb", each, "kB", 20, False, f"memory of each of {wanted} streams of events"),
+            Figure(
+                "http_events_10k_s", seconds, "s", 3.0, False, f"{wanted} streams of events are told of a job's end"
+            ),
+        ]
+
+
+async def _all(work: Callable[[int], Awaitable[None]]) -> None:
+    await asyncio.gather(*map(work, range(_CONNECTIONS)))
+
+
+async def _seconds(work: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+async def _listening(port: int) -> Plain:
+    """Return a stream that has been told the first event."""
+    stream = await Plain.to(port)
+    path = f"/v1/types/{TYPE}/jobs/watched/events"
+    stream.writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    await stream.reader.readuntil(b'"state":"running"')
+    return stream
+
+
+def _memory(pid: int) -> int:
+    """Return the bytes that a process has of its own."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _with_files_for(streams: int) -> int:
+    """Raise the limit of open files for so many streams, and return for how many it is enough."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = streams + 1_000
+    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    return min(streams, allowed - 1_000, _PORTS_OF_AN_ADDRESS)
