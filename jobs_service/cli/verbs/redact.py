@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PathsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH...]", help="Such as card.number, **.token, error:message."),
+    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
 ]
 NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
 
@@ -29,7 +29,9 @@ def redact(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show or set which fields of a type's jobs are secret: whatever shows jobs hides them.
+    """Show or set the fields of a type's jobs that are secret.
+
+    Whatever shows jobs hides them.
 
     A path holds for data and result; with data:, result:, error: or progress: before it for that part. When a handler's
     own option is changed in its program, it replaces these.
