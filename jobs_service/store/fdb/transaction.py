@@ -94,8 +94,8 @@ class _Reads(Snapshot):
             self._expected_at = self._transaction.size
 
     def _asked(self, keys: Sequence[bytes]) -> list[Reply]:
-        # The client's C functions directly: the package's own objects for keys, futures and values double the price of
-        # a read.
+        # The client's C functions directly: with the package's own objects a value takes 10 microseconds instead of 6,
+        # see `replies.py`.
         reads = self._reads
         capi, pointer, snapshot = reads.capi, reads.tpointer, self._is_snapshot
         get = capi.fdb_transaction_get
