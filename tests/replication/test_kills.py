@@ -36,7 +36,7 @@ from jobs_service import JobsService
 from jobs_service.replication import register_replication
 
 jobs = JobsService()
-register_replication(jobs, backoff=0.1, jitter=0)
+register_replication(jobs, backoff=0.1, jitter=0, health_threshold=1)
 """
 """A program of replications that are tried again soon."""
 
