@@ -72,7 +72,10 @@ async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
     from jobs_service.errors import JobNotFound
 
     try:
-        status = output.status_text(await jobs.get(job.type, job.id))
+        found = await jobs.get(job.type, job.id)
     except JobNotFound:
         return ""
+    status = output.status_text(found)
+    if found.error is not None and status != "running":
+        return f"; it is tried again, and failed last by {output.error_text(found.error)}"
     return f"; it is still ready: a daemon runs it that was started with `{daemon}`" if status == "ready" else ""

@@ -93,7 +93,7 @@ def _name(target: Target, rest: bytes) -> str:
     """Return the name, for messages, of the job with a DATA key, which is given without its section."""
     try:
         keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + rest)
-    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return shown(rest)
     return job_name(keys.type, id)
 
@@ -156,6 +156,6 @@ def _is_at(source: Source, key: bytes, rest: bytes) -> bool:
     """Return whether a READY key of the target equals the source's, apart from section and versionstamp."""
     try:
         before, after = source.place_in_queue(key)
-    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return False
     return rest.startswith(before) and rest[len(before) + STAMP_LENGTH :] == after

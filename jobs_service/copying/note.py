@@ -1,4 +1,4 @@
-"""What an unfinished copy keeps in its target: a note of how far it has come, and a claim on every type it has begun.
+"""Rows that an unfinished copy keeps in its target: how far it has come, and a claim on every type it has begun.
 
 Both are written in the transactions that write the jobs.
 """

@@ -198,7 +198,7 @@ class Source:
             keys = self._types.keys_of(rest)
             packed_id = key[len(keys.data) :]
             id = unpack_id(packed_id)
-        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
             raise RecordDamaged(f"{self.name}: the key {shown(rest)} names no job") from None
         try:
             record = Record.decode(raw, True)
@@ -281,7 +281,7 @@ class Source:
         try:
             keys = self._types.keys_of(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
             return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
-        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
             return self.keyspace.sections[DATA] + AFTER
 
     def _ready_key(self, job: Found) -> bytes:

@@ -121,7 +121,7 @@ def keys_of(keyspace: Keyspace, packed: bytes) -> TypeKeys | None:
     try:
         keys = keyspace.of_packed(packed)
         pack_type(keys.type)
-    except Exception:  # the tuple layer's own, of whatever kind
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return None
     return keys
 

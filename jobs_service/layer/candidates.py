@@ -97,7 +97,7 @@ async def _ready_in_store(
         found = await reads.get_range(begin, end, limit=limit)
         try:
             due = [_ranked(keys, key) for key, value in found if is_due(value, due_by)]
-        except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+        except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
             due = _parsed(unit, keys, found, due_by)
         if len(due) < len(found):
             latest = max(due_by, unit.now)

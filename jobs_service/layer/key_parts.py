@@ -84,7 +84,7 @@ def is_priority(packed: bytes) -> bool:
             return code == 1 or packed.decode() is not None
         (priority,) = fdb.tuple.unpack(packed)
         return pack_priority(priority) == packed
-    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return False
 
 
@@ -140,7 +140,7 @@ def unpacked(packed: bytes | None) -> tuple[Any, ...]:
     """Return the elements that the tuple layer packed; none when nothing is there, or what it did not pack."""
     try:
         return () if packed is None else fdb.tuple.unpack(packed)
-    except Exception:  # the tuple layer's own, of whatever kind
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return ()
 
 

@@ -93,7 +93,7 @@ def _type_of(finder: TypeFinder, key: bytes) -> TypeKeys | None:
     """Return the keys of a DATA key's type, None when it cannot be parsed."""
     try:
         return finder.keys_of_data(key)
-    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return None
 
 

@@ -18,7 +18,7 @@ async def count(
 
     Args:
         due_by: only those due by then, seconds since the epoch; None for all.
-        limit: keys to look at.
+        limit: keys to read.
         after: the last key of the page before; None to begin.
 
     Returns:

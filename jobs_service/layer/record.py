@@ -1,4 +1,4 @@
-"""One state of a job: what its DATA key holds, and the moves from one state to the next."""
+"""One state of a job: the value of its DATA key, and the moves from one state to the next."""
 
 from __future__ import annotations
 

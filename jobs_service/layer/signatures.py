@@ -30,7 +30,7 @@ class TheseArguments:
 
 
 Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
-"""Arguments of which the handler has told the type, so that `[1]` is a list[int | str] for a handler of these.
+"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for a handler of these.
 
 The second member is nothing that anybody has: mypy looks last at what a callable may be given for, and by then it knows
 the handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.

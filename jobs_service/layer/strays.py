@@ -156,6 +156,6 @@ def id_of_ready(keys: TypeKeys, key: bytes) -> bytes | None:
     """Return the packed id in a READY key; None when it cannot be parsed."""
     try:
         packed_id = key[end_of_priority(keys, key) + 1 + _SEQ_BYTES :]
-    except Exception:  # the tuple layer's own, of whatever kind
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return None
     return packed_id if is_id(packed_id) else None

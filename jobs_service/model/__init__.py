@@ -1,4 +1,4 @@
-"""What an application sees of a job: frozen records and the enumerations in them."""
+"""Jobs and events as applications see them: frozen records, and the enumerations in them."""
 
 from __future__ import annotations
 

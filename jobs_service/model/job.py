@@ -1,4 +1,4 @@
-"""What an application sees of a job: jobs, jobs to be added, and events, all frozen."""
+"""Jobs, jobs to be added, and events, as applications see them; all frozen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class JobRecord(Protocol):
-    """What a job wraps: the layer's record, decoded no further than somebody looks."""
+    """The layer's record, which a Job wraps: each part is decoded when it is asked for."""
 
     __slots__ = ()
 
@@ -132,11 +132,11 @@ class Job:
 
     @property
     def progress(self) -> Progress | None:
-        """How far it has come, as its worker said last."""
+        """How far it has come, as its worker reported last."""
         return self._readable(run_data.progress_of, self._record.run_data)
 
     def _readable(self, read: Callable[[V], T], value: V) -> T:
-        """Return what is read of a part of the record.
+        """Return a part of the record, decoded.
 
         Raises:
             RecordDamaged: the part is damaged; says which job.
@@ -259,7 +259,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What a subscriber is told.
+    """What a subscriber gets.
 
     Attributes:
         type, id: the job.

@@ -24,7 +24,7 @@ class Ending(NamedTuple):
 
 
 class Worker(Protocol):
-    """What a running job's own methods call: the service that accepted it."""
+    """The service that accepted a running job, as the job's own methods call it."""
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob: ...
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob: ...

@@ -1,4 +1,4 @@
-"""What a job is named and described by: its type, id, priority and time, and the words for its state and its end."""
+"""The terms of a job: type, id, priority and time; and the words for its states and its ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group of exceptions means for a run: a handler may use task groups, whose tasks raise."""
+"""Which exception of a group decides about a run: a handler may use task groups, whose tasks raise several."""
 
 from __future__ import annotations
 

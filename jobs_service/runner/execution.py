@@ -127,7 +127,7 @@ class Execution:
         blocking = BlockingJob(job, asyncio.get_running_loop())
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
-        # Of a canceled job nobody wants the result, whether its function has looked at `stopping` or not.
+        # The result of a canceled job is of no use, whether its function has read `stopping` or not.
         if result is None and (blocking.has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written:
             return _GIVEN_BACK
         return result
@@ -266,7 +266,7 @@ def _succeeded_with_nothing(max_history: int | None) -> RunEnd:
 
 
 def _how_used_up(job: RunningJob) -> str:
-    """Return what the error of a job says that had no attempts left when it was accepted."""
+    """Return the message for a job that had no attempts left when it was accepted."""
     kinds = [event.kind for event in history_of(job)]
     error = error_of(job)
     crashed = kinds.count(HistoryKind.CRASHED)

@@ -1,4 +1,4 @@
-"""What Python says of a handler's function: its own code behind wrappers, its name, and what its annotations mean."""
+"""A handler's function as Python sees it: its own code behind wrappers, its name, and its annotations, evaluated."""
 
 from __future__ import annotations
 

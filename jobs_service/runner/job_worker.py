@@ -1,4 +1,4 @@
-"""What the operations of a handler's job call: the service does the operation, and the runner learns of it."""
+"""The worker behind a handler's job: the service does the job's operations, and the runner learns of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JobT = TypeVar("JobT", bound=Job)
 
 
 class RunObserver(Protocol):
-    """What learns of the operations of running jobs."""
+    """Gets to know the operations of running jobs."""
 
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""

@@ -23,7 +23,7 @@ KEEP: Final = 7 * _DAY
 and the jobs of a weekend are still there on Monday."""
 
 KEEP_TICKS: Final = _DAY
-"""The same for periodic jobs: nobody has added them, and nobody looks for the one of last week."""
+"""The same for periodic jobs: no caller has added them, and nobody misses the one of last week."""
 
 HEALTH_THRESHOLD: Final = 120.0
 """Seconds that a job runs before a crash starts a new row of crashes."""

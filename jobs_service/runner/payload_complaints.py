@@ -1,4 +1,4 @@
-"""What validation libraries say is wrong with a handler's arguments, in one line that names the field."""
+"""The complaints of validation libraries about a handler's arguments, in one line that names the field."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNEXPECTED: Final = re.compile(
 
 
 def pydantic_complaint(error: Exception) -> str:
-    """Return what pydantic, or a validator that it called, has against a value."""
+    """Return the complaint of pydantic, or of a validator that it called, about a value."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False)[0]
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -50,7 +50,7 @@ def _first_complaint(kind: str, path: str, reason: str, value: Any) -> str:
 
 
 def msgspec_complaint(error: Exception) -> str:
-    """Return what msgspec, or a hook that it called, has against a value."""
+    """Return the complaint of msgspec, or of a hook that it called, about a value."""
     import msgspec
 
     if not isinstance(error, msgspec.ValidationError):

@@ -1,4 +1,4 @@
-"""What `@jobs.handler(...)` is for a type checker: which arguments and which result the jobs of a function have."""
+"""The types of `@jobs.handler(...)` for type checkers: which arguments and which result a function's jobs have."""
 
 # The shapes of functions overlap: one with a default fits where a value is given, and where none is. The first shape
 # that fits is meant. Those that mypy takes for unreachable are reached by functions with keyword-only parameters.

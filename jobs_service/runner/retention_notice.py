@@ -1,4 +1,4 @@
-"""The log event about how long finished jobs are kept: nobody must be surprised that jobs vanish."""
+"""The log event about how long finished jobs are kept, so that nobody is surprised when jobs vanish."""
 
 from __future__ import annotations
 

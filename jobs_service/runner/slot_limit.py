@@ -29,10 +29,10 @@ class SlotLimit:
         return self.is_closed or (self.limit is not None and self.taken >= self.limit)
 
     async def take(self, who: object, most: int) -> int:
-        """Take up to so many slots, at least one; whoever waits longest gets the first that is given back.
+        """Take up to so many slots, at least one; the taker that waits longest gets the first that is given back.
 
         Args:
-            who: takes them; it must not wait twice at the same time.
+            who: the taker, any object; it must not wait twice at the same time.
             most: at least 1.
 
         Returns:

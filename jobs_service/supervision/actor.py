@@ -201,7 +201,7 @@ class Actor(Process):
                 self._fatal = error
 
     async def _finish(self, tasks: Collection[asyncio.Task[Any]]) -> None:
-        """Wait for the tasks' ends; being canceled does not cut that short, but what is overdue is canceled as well."""
+        """Wait for the tasks' ends, through cancellations; after the shutdown time, each cancels the tasks as well."""
         self._remind()
         while pending := [task for task in tasks if not task.done()]:
             try:

@@ -1,4 +1,4 @@
-"""What all supervisors have in common: children's ends queue up, restarts are counted, the end is orderly."""
+"""The base of all supervisors: children's ends queue up, restarts are counted, the end is orderly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Supervising(Process):
 
     @abstractmethod
     async def _start_children(self) -> None:
-        """Start what is to run from the beginning."""
+        """Start the children that run from the beginning."""
 
     @abstractmethod
     async def _restart(self, child: Child) -> None:

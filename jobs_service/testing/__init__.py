@@ -1,6 +1,6 @@
 """A deterministic world for tests: virtual time, simulated processes and a simulated cluster, all from one seed.
 
-docs/testing.md tells what it is for, and how to test your own workers in it.
+docs/testing.md explains its use, and how to test your own workers in it.
 """
 
 from jobs_service.testing.choices import Choices, Plan

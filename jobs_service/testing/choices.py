@@ -51,7 +51,7 @@ class Choices:
         self.on_fault: Callable[[str], object] = lambda kind: None
         self.deviations: list[int] = []
         self._streams: dict[str, random.Random] = {}
-        # Of each kind of fault how often it could hit, and what is drawn from then.
+        # By kind of fault: how often it could have hit so far, and the random numbers that decide.
         self._chances: dict[str, list[Any]] = {}
         self._numbered = 0
         self._picks = 0
@@ -74,7 +74,7 @@ class Choices:
         return True
 
     def fault(self, kind: str) -> float | None:
-        """Return None when no fault of this kind hits here, else a number from 0 up to 1 that says how hard."""
+        """Return None if no fault of this kind hits here, else how hard it hits: a number from 0 up to 1."""
         rate = self.rates.get(kind)
         if not rate:
             return None

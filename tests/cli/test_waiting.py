@@ -7,7 +7,30 @@ import asyncio
 import pytest
 
 from jobs_service import JobsService
+from jobs_service.cli.exits import AnswerIsNo
 from jobs_service.cli.waiting import waiting_for
+from tests.cli.support import HANG
+
+
+async def test_whose_time_is_over_is_told_why_the_job_failed_last() -> None:
+    jobs = JobsService("memory:")
+
+    @jobs.handler("email", backoff=1000)
+    async def send() -> None:
+        raise ValueError("the server is away")
+
+    async with jobs, asyncio.timeout(HANG):
+        job = await jobs.enqueue(send)
+        runner = asyncio.create_task(jobs.run())
+        async with jobs.subscribe(job.type, job.id) as events:
+            async for event in events:
+                if event.error is not None and event.state == "pending":
+                    break
+        with pytest.raises(AnswerIsNo, match=r"it is tried again, and failed last by ValueError: the server is away"):
+            async with waiting_for(jobs, job, 0, "serve"):
+                await asyncio.get_running_loop().create_future()
+        runner.cancel()
+        await asyncio.wait([runner])
 
 
 async def test_who_is_interrupted_is_told_that_the_job_is_still_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ class _Process:
         patience = _Patience()
         try:
             with anyio.CancelScope(shield=True):
-                # A command that has exited is not reaped yet: it keeps the group's number, and takes no signal.
+                # A command that has exited but is not reaped keeps the group's number: the signal can hit no stranger.
                 self._signal(signal.SIGTERM)
                 if not await self._gone(patience, grace):
                     self._signal(signal.SIGKILL)

@@ -48,7 +48,7 @@ _STAMPED_VALUE: Final = 15
 
 
 class Until:
-    """What a transaction function is suspended with: the store resumes it when the future is ready."""
+    """Awaited by a read to suspend the transaction function: the store resumes it when the future is ready."""
 
     __slots__ = ("future",)
 
@@ -94,6 +94,8 @@ class _Reads(Snapshot):
             self._expected_at = self._transaction.size
 
     def _asked(self, keys: Sequence[bytes]) -> list[Reply]:
+        # The client's C functions directly: with the package's own objects a value takes 10 microseconds instead of 6,
+        # see `replies.py`.
         reads = self._reads
         capi, pointer, snapshot = reads.capi, reads.tpointer, self._is_snapshot
         get = capi.fdb_transaction_get
@@ -113,6 +115,7 @@ class _Reads(Snapshot):
                 return [value.value for value in [reads.get(key) for key in keys]]
             expected = self._expected_reply(keys) if self._expected else None
             replies = self._asked(keys) if expected is None else [expected]
+            # All have been requested: waiting for one after the other takes as long as for the last one.
             for reply in replies:
                 if not reply.is_ready():
                     await Until(reply)
@@ -302,7 +305,7 @@ class FdbTransaction(CheckedTransaction):
         size = self.size
         self._check_clear(begin, end)
         if begin >= end:
-            self.size = size  # Nothing is written.
+            self.size = size  # an empty range writes nothing, and must not count for the limits
             return
         if (unreadable := self._stamped.unreadable()) is not None:
             unreadable.remove(begin, end)

@@ -34,7 +34,7 @@ class Reader(Responder):
     # Numbers of LMDB transactions: those that the writer has committed, and the newest one that was seen.
     _own_commits: deque[int]
     _seen_commit: int
-    # By the clock: when another commit was seen last, and when the watched keys may be looked up again.
+    # Times of the clock: when another commit was seen last, and when the watched keys may be looked up again.
     _seen_at: float
     _next_look: float
     _reads_run: int

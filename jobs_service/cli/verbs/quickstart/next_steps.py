@@ -11,7 +11,7 @@ from jobs_service.cli.exits import PROGRAM
 
 
 def next_steps() -> list[str]:
-    """Return three commands that make a store in the working directory, put a job into it and look at it."""
+    """Return three commands that make a store in the working directory, put a job into it and show it."""
     program = _program()
     return [
         f"{program} types set email 60",
