@@ -25,8 +25,7 @@ KeyValue: TypeAlias = tuple[bytes, bytes]
 SYSTEM_KEYS = b"\xff"
 """Keys from here on belong to the store."""
 
-_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))
-"""What the jobs' keys begin with in a store that has no directories."""
+_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
 
 STAMP_BYTES = 10
 """The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
