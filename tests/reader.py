@@ -216,6 +216,13 @@ def _token(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def _session(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    if not isinstance(value, dict) or set(value) != {"token", "hash"} or len(value["hash"]) != 64:
+        raise Undocumented(f"no token and hash: {raw!r}")
+    return value
+
+
 def _request(raw: bytes) -> tuple[bytes, Any, float]:
     fingerprint, id, until = _values("fingerprint, id and time", raw)
     if fingerprint.__class__ is not bytes:
@@ -722,6 +729,7 @@ _FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     40: (("TOKENS", (), _counter), ("TOKENS", (_text,), _token)),
     41: (("REQUESTS", (_type, _text), _request),),
     42: (("REQUESTS_BY_TIME", (_time_at, _type, _text), _nothing),),
+    43: (("SESSIONS", (_time_at, _text), _session),),
 }
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jobs_service import JobsService
 from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_claim
 from jobs_service.layer import awake_types, changes, declared_settings, http_rows, keyspace
-from jobs_service.layer.http_rows import Request, TokenRow
+from jobs_service.layer.http_rows import Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork, run
@@ -105,6 +105,7 @@ async def _fill(store: Store) -> None:
     await store.transact(lambda transaction: run(transaction, keys, Sources(3), work))
     async with JobsService(store, supervise=False) as jobs:
         await jobs._remote.add_token(TokenRow("somebody", "read", "0" * 64, FAR_AWAY))
+        await jobs._remote.add_session(SessionRow("1" * 64, FAR_AWAY, "somebody", "0" * 64))
         handler = jobs.handler("limited", redact=["card"])(_nothing)
         await jobs.enqueue(handler, id="limited", max_attempts=3, time_limit=1.5, delay=1e6)
         await jobs.set_type_timeout("followed", 5)

@@ -1,13 +1,13 @@
 """Tokens: who may do what, kept in the store as hashes, and known here as long as nobody changes them.
 
-A token is 32 random bytes, so its plain SHA-256 tells nothing about it. The cookie of somebody who has logged in is
-signed with that hash: it ends with its token, and the server keeps nothing of it.
+A token is 32 random bytes, so its plain SHA-256 tells nothing about it. Somebody who logs in with it gets a cookie of
+other random bytes, of which the store keeps the hash as well: with a copy of the store nobody gets in. A login ends
+with its token.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
 from jobs_service.http.roles import TOKEN_ROLES, Identity
-from jobs_service.layer.http_rows import TokenRow
+from jobs_service.layer.http_rows import SessionRow, TokenRow
 from jobs_service.log import EventLog
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ SESSION_TIME: Final = 12 * 3600
 _PREFIX: Final = "jst_"
 _LONGEST_NAME: Final = 60
 _LONGEST_TOKEN: Final = 200
+_LONGEST_TIME: Final = 12
 _HOLDOFF: Final = 0.02
 
 
@@ -116,22 +117,25 @@ class Tokens:
 
     async def of_session(self, cookie: str) -> Identity | None:
         """Return who has logged in with a cookie."""
-        rows = await self.known()
-        name, _, rest = cookie[:_LONGEST_TOKEN].partition(":")
-        expires, _, signature = rest.partition(":")
-        row = rows.get(name)
-        # What is compared for a name that nobody has takes the same time.
-        expected = _signature("" if row is None else row.hash, name, expires)
-        good = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogatepass"))
-        if row is None or not good or not expires.isdecimal() or int(expires) < time.time():
+        found = _taken_apart(cookie)
+        if found is None or found[0] < time.time():
             return None
-        return _identity(row, session=True)
+        session = await self._service._remote.session(*found)
+        row = None if session is None else (await self.known()).get(session.token)
+        return None if session is None or row is None or row.hash != session.hash else _identity(row, session=True)
 
     async def session(self, name: str) -> str:
         """Return the cookie for somebody who has shown a token."""
         row = (await self.known())[name]
-        expires = str(int(time.time()) + SESSION_TIME)
-        return f"{name}:{expires}:{_signature(row.hash, name, expires)}"
+        expires, secret = int(time.time()) + SESSION_TIME, secrets.token_urlsafe(32)
+        await self._service._remote.add_session(SessionRow(hash_of(secret), float(expires), name, row.hash))
+        return f"{expires}:{secret}"
+
+    async def end_session(self, cookie: str) -> None:
+        """Have a cookie be of no use any more; it may be none."""
+        found = _taken_apart(cookie)
+        if found is not None:
+            await self._service._remote.remove_session(*found)
 
     async def close(self) -> None:
         """Look at the store no more."""
@@ -183,6 +187,9 @@ def _identity(row: TokenRow, session: bool = False) -> Identity:
     return Identity(row.name, TOKEN_ROLES[row.role], proven=True, session=session)
 
 
-def _signature(secret: str, name: str, expires: str) -> str:
-    signed = hmac.new(secret.encode(), f"session:{name}:{expires}".encode("utf-8", "surrogatepass"), hashlib.sha256)
-    return base64.urlsafe_b64encode(signed.digest()).decode().rstrip("=")
+def _taken_apart(cookie: str) -> tuple[float, str] | None:
+    """Return when a cookie expires, and the hash of its secret; None for what is no cookie of ours."""
+    expires, _, secret = cookie[:_LONGEST_TOKEN].partition(":")
+    if not (expires.isascii() and expires.isdecimal() and len(expires) < _LONGEST_TIME):
+        return None
+    return float(expires), hash_of(secret)

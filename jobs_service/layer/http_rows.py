@@ -1,4 +1,4 @@
-"""What the HTTP interface keeps in the store beside the jobs: tokens, and which request has added which job.
+"""What the HTTP interface keeps in the store beside the jobs: tokens, logins, and which request has added which job.
 
 | key                         | value                            | as long as                        |
 |-----------------------------|----------------------------------|-----------------------------------|
@@ -6,6 +6,7 @@
 | (TOKENS, name)              | JSON: role, hash, created        | the token holds                   |
 | (REQUESTS, type, key)       | (fingerprint, id, time)          | a day after the request           |
 | (REQUESTS_BY_TIME, time, type, key) | nothing                  | the same                          |
+| (SESSIONS, time, hash)      | JSON: token, hash                | a login, until that time          |
 
 Families are far behind those of jobs, so that both can be added to.
 """
@@ -29,6 +30,7 @@ from jobs_service.store.base import Snapshot, Transaction, Watch
 TOKENS: Final = 40
 REQUESTS: Final = 41
 REQUESTS_BY_TIME: Final = 42
+SESSIONS: Final = 43
 
 KEPT_FOR: Final = 86_400.0
 """Seconds that it is remembered which job a request has added."""
@@ -54,6 +56,22 @@ class TokenRow:
     role: str
     hash: str
     created: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """Somebody who has logged in with a token.
+
+    Attributes:
+        digest: SHA-256 of what the cookie holds, hexadecimal: who reads the store cannot make the cookie of it.
+        expires: seconds since the epoch.
+        token, hash: name and hash of the token; the session ends with it.
+    """
+
+    digest: str
+    expires: float
+    token: str
+    hash: str
 
 
 class Request(NamedTuple):
@@ -129,6 +147,39 @@ def _token_row(packed: bytes, value: bytes) -> TokenRow | None:
         return TokenRow(str(name), str(found["role"]), str(found["hash"]), float(found["created"]))
     except Exception:  # whatever was written there by others: it lets nobody in
         return None
+
+
+# Logins
+
+
+async def add_session(unit: UnitOfWork, row: SessionRow) -> None:
+    """Add a login, and remove some of those whose time is over."""
+    transaction, head = unit.transaction, _head(unit.keyspace, SESSIONS)
+    rows = await transaction.snapshot.get_range(head + b"\x00", head + pack_seconds(unit.now), limit=_REMOVED_AT_ONCE)
+    for key, _ in rows:
+        transaction.clear(key)
+    value = {"token": row.token, "hash": row.hash}
+    transaction.set(_session_key(unit.keyspace, row.expires, row.digest), json.dumps(value).encode())
+
+
+async def session(transaction: Snapshot, keyspace: Keyspace, expires: float, digest: str) -> SessionRow | None:
+    """Return a login, None if there is none such."""
+    value = await transaction.get(_session_key(keyspace, expires, digest))
+    try:
+        found = None if value is None else json.loads(value)
+        return None if found is None else SessionRow(digest, expires, str(found["token"]), str(found["hash"]))
+    except Exception:  # whatever was written there by others: it lets nobody in
+        return None
+
+
+def remove_session(unit: UnitOfWork, expires: float, digest: str) -> None:
+    """End a login, which need not be there."""
+    unit.transaction.clear(_session_key(unit.keyspace, expires, digest))
+
+
+def _session_key(keyspace: Keyspace, expires: float, digest: str) -> bytes:
+    packed: bytes = fdb.tuple.pack((digest,))
+    return _head(keyspace, SESSIONS) + pack_seconds(expires) + packed
 
 
 # Requests that may be repeated

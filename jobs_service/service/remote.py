@@ -18,10 +18,11 @@ from jobs_service.errors import InvalidJob, JobsError
 from jobs_service.layer import creation, http_rows, queue
 from jobs_service.layer.enqueueing import How, handler_of, wanted
 from jobs_service.layer.entry import enqueued_job
-from jobs_service.layer.http_rows import Repeated, Request, TokenRow
+from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Place
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, Priority, RunAt, RunningJob
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -172,6 +173,23 @@ class Remote:
             lambda unit: http_rows.add_token(unit.transaction, self.access.keyspace, row)
         ):
             raise JobsError(f"there is a token {row.name} already; remove it first")
+
+    async def add_session(self, row: SessionRow) -> None:
+        """Add a login."""
+        await self.access.transact(lambda unit: http_rows.add_session(unit, row))
+
+    async def session(self, expires: float, digest: str) -> SessionRow | None:
+        """Return a login, None if there is none such."""
+        keyspace = self.access.keyspace
+        return await self.access.read(lambda transaction: http_rows.session(transaction, keyspace, expires, digest))
+
+    async def remove_session(self, expires: float, digest: str) -> None:
+        """End a login, which need not be there."""
+
+        async def remove(unit: UnitOfWork) -> None:
+            http_rows.remove_session(unit, expires, digest)
+
+        await self.access.transact(remove)
 
     async def remove_token(self, name: str) -> None:
         """Take a token away.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -106,11 +107,12 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
 @pytest.mark.parametrize(
     "change",
     [
-        lambda cookie: cookie.replace("ada:", "bob:"),
         lambda cookie: cookie[:-1] + ("A" if cookie[-1] != "A" else "B"),
-        lambda cookie: ":".join([cookie.split(":")[0], "99999999999", cookie.split(":")[2]]),
+        lambda cookie: "99999999999:" + cookie.split(":")[1],
+        lambda cookie: "1:" + cookie.split(":")[1],
+        lambda cookie: cookie.split(":")[0] + ":",
         lambda cookie: "ada",
-        lambda cookie: "ada:1:" + cookie.split(":")[2],
+        lambda cookie: ":" + cookie.split(":")[1],
     ],
 )
 async def test_a_cookie_that_was_changed_is_none(change: Any) -> None:
@@ -122,6 +124,40 @@ async def test_a_cookie_that_was_changed_is_none(change: Any) -> None:
         client.cookies.clear()
         headers = {"Cookie": f"{name}={change(cookie.strip(chr(34)))}"}
         problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
+
+
+async def test_nobody_gets_in_with_what_a_copy_of_the_store_has() -> None:
+    async with served() as (jobs, client):
+        token = await add_token(jobs, "ada", "admin")
+        login = await client.post("/login", data={"token": token})
+        name, _, cookie = login.headers["set-cookie"].partition(";")[0].partition("=")
+        client.cookies.clear()
+        expires, secret = cookie.strip('"').split(":")
+        rows = await contents(jobs)
+        assert not [row for row in rows if secret.encode() in row or token.encode() in row]
+        hashes = {found.decode() for row in rows for found in re.findall(rb"[0-9a-f]{64}", row)}
+        assert len(hashes) == 2  # of the token, and of the cookie
+        for value in hashes:
+            headers = {"Cookie": f"{name}={expires}:{value}"}
+            problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
+            problem(await client.get("/v1/types", headers=bearer(value)), 401, "unauthorized")
+
+
+async def test_a_logout_ends_the_login_wherever_its_cookie_is() -> None:
+    async with served() as (jobs, client):
+        token = await add_token(jobs, "ada", "read")
+        login = await client.post("/login", data={"token": token})
+        name, _, cookie = login.headers["set-cookie"].partition(";")[0].partition("=")
+        client.cookies.clear()
+        headers = {"Cookie": f"{name}={cookie.strip(chr(34))}"}
+        assert (await client.get("/v1/types", headers=headers)).status_code == 200
+        assert (await client.post("/logout", headers=headers)).status_code == 303
+        problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
+
+
+async def contents(jobs: JobsService) -> list[bytes]:
+    """Return what is in the store, key and value of each row."""
+    return [key + value for key, value in await jobs.store.read(lambda tr: tr.get_range(b"", b"\xff"))]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8700", "127.0.0.1.evil.example", "localhost.evil", ""])

@@ -45,7 +45,10 @@ async def log_in(visit: Visit) -> Response:
 
 
 async def log_out(visit: Visit) -> Response:
-    """Take the cookie away."""
+    """End the login, and take the cookie away."""
+    cookie = visit.request.cookies.get(COOKIE)
+    if cookie is not None:
+        await visit.state.tokens.end_session(cookie)
     answer = go(visit, visit.url("/login"))
     answer.delete_cookie(COOKIE, path=visit.url("/"), httponly=True, samesite="strict")
     return answer
