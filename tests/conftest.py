@@ -122,6 +122,7 @@ LONG = tuple(
         "simulation",
         "cli/verbs/test_quickstart.py",
         "system",
+        "client/test_kill.py",
         "docs",
         "hostile",
         "store/lmdb/test_forks_and_kills.py",
