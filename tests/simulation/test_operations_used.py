@@ -26,6 +26,8 @@ MOST_SEEDS: Final = 40
 
 LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
+    "JobsService.asgi": "the simulation has no network",
+    "JobsService.slot_uses": "for metrics and the dashboard: counts of one process",
     "JobsService.run(types)": "the command line's: every process runs all handlers",
     "RunningJob.to_dict": "plain data of what is there already",
 }

@@ -27,7 +27,7 @@ from jobs_service import (
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.journal import Entry
-from tests.simulation.model import READY, RUNNING, ModelJob
+from tests.simulation.model import READY, RUNNING, SCHEDULED, ModelJob
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload, patiently
 from tests.simulation.workloads.handled import OWN, Accepted, Held, wrong_crash, wrong_finish, wrong_stop
@@ -74,6 +74,9 @@ _CHURN: Final = 20
 """What handlers have that say nothing of these."""
 _QUICK: Final = HARMLESS | {"stop", "kill", "clock"}
 """The faults that do not keep a process from handing its jobs over."""
+
+
+_SECRET: Final = ("nowhere.secret",)
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,8 @@ class Handlers(Workload):
         """While nothing changes, what is told of a type fits what its jobs are."""
         type, began, clock = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version, client.process.clock
         earliest = clock.wall_time()
-        told = (await client.jobs.stats(type, jobs=self.random.choice([0, 3]))).get(type, {})
+        summaries = self.random.choice([0, 3])
+        told = (await client.jobs.stats(type, jobs=summaries)).get(type, {})
         latest = clock.wall_time()
         if client.version != began or latest < earliest:
             return
@@ -253,7 +257,8 @@ class Handlers(Workload):
             return
         wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
         for job in jobs:
-            wanted[_state_of(job, latest)] += 1
+            # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
+            wanted[_state_of(job, latest if summaries else None)] += 1
         if any(told.get(state, 0) != count for state, count in wanted.items()):
             self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
 
@@ -852,7 +857,7 @@ class Pausers(Workload):
 
 
 class Retainers(Workload):
-    """Change how long finished jobs are kept."""
+    """Change how long finished jobs are kept, and say what of them is secret: the same each time."""
 
     name = "retainers"
 
@@ -863,6 +868,10 @@ class Retainers(Workload):
             if isinstance(each, Handlers):
                 each.allow_retention(type, keep, keep_failed)
         await client.jobs.set_retention(type, keep=keep, keep_failed=keep_failed)
+        await client.jobs.set_redaction(type, _SECRET)
+        told, all_told = await client.jobs.get_redaction(type), await client.jobs.redactions()
+        if (told.paths, all_told[type].paths) != (_SECRET, _SECRET):
+            self.run.complain(f"secret: {client.process} was told {told} and {all_told[type]} of {type!r}")
 
 
 class Leavers(Workload):
@@ -880,13 +889,14 @@ def _is_third(job: RunningJob) -> bool:
     return bool(job.data.get("call", 1) % 3 == 0)
 
 
-def _state_of(job: ModelJob, now: float) -> str:
-    """Return what the numbers of a type count a job as."""
+def _state_of(job: ModelJob, now: float | None) -> str:
+    """Return what the numbers of a type count a job as, by a clock, or by where it is in the queue."""
     if not job.pending:
         return job.state
     if job.notes.history and job.notes.history[0][0] == "crashed":
         return "crashed"
-    return "scheduled" if job.run_at is not None and job.run_at > now else "pending"
+    is_scheduled = job.state == SCHEDULED if now is None else job.run_at is not None and job.run_at > now
+    return "scheduled" if is_scheduled else "pending"
 
 
 def _step(job: RunningJob) -> dict[str, Any]:
