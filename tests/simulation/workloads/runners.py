@@ -77,6 +77,8 @@ _QUICK: Final = HARMLESS | {"stop", "kill", "clock"}
 
 
 _SECRET: Final = ("nowhere.secret",)
+_UNKNOWN: Final = ("commit", "slow_commit", "slow_answer")
+"""What the faults begin with after which a caller does not know whether its commit has happened."""
 
 
 @dataclass(frozen=True)
@@ -746,7 +748,7 @@ class Handlers(Workload):
             key = (fields["type"], fields["id"])
             own = [each for each in self._accepted.values() if (each.type, each.id) == key and each.process is process]
             # Whose commit has an unknown outcome may meet what it has done itself.
-            unknown = any(fault.startswith("commit") for fault in self.run.world.choices.faults)
+            unknown = any(fault.startswith(_UNKNOWN) for fault in self.run.world.choices.faults)
             if own and not unknown and not any(each.lock in self._gone for each in own):
                 self._wrong(own[-1], "logged: that another has taken {} over, but nobody has")
 
