@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs_service import JobsService, JobState
 from jobs_service.cli.verbs.quickstart.next_steps import next_steps
+from jobs_service.cli.verbs.quickstart.worker import LEAST_SETTINGS, SEARCH_SECONDS
 from tests.cli.support import ROOT, Ended, environment, is_alive, on_terminal, process, started, without_escapes
 
 LIFE = ["ready", "running", "ready", "running", "succeeded"]
@@ -64,6 +67,34 @@ def test_it_shows_a_job_lost_with_its_worker_and_finished_by_another(home: Path,
     _check_table(shown)
     _check_layout(shown)
     _check_commands(commands(shown.out), home)
+
+
+@pytest.mark.unmeasured
+def test_a_demonstration_that_is_slow_finds_its_first_worker_at_work(home: Path, temporary: Path) -> None:
+    """The worker does not end before it is killed, however late that comes."""
+    with started("quickstart", cwd=home, env={"TMPDIR": str(temporary)}) as telling:
+        assert telling.stdout is not None
+        told = ""
+        for line in telling.stdout:
+            told += line
+            if "archive job: running" in line:
+                break
+        telling.send_signal(signal.SIGSTOP)
+        asyncio.run(_long_at_work(next(temporary.glob("*/store"))))
+        telling.send_signal(signal.SIGCONT)
+        out, err = telling.communicate(timeout=HANG)
+    assert (telling.returncode, err) == (0, "")
+    assert states(told + out) == LIFE
+
+
+async def _long_at_work(store: Path) -> None:
+    """Wait until the first worker has tried more settings than any needs to."""
+    async with JobsService(f"lmdb:{store}", supervise=False) as jobs:
+        deadline = asyncio.get_running_loop().time() + SEARCH_SECONDS
+        while (job := await jobs.get("archive", "package")).state is not JobState.FINISHED:
+            if job.data.get("tried", 0) > LEAST_SETTINGS and asyncio.get_running_loop().time() > deadline:
+                return
+            await asyncio.sleep(0.05)
 
 
 def _check_table(shown: Ended) -> None:

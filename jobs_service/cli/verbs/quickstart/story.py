@@ -89,7 +89,7 @@ class _Watching:
             async for event in events:
                 self._show(event)
                 await self._react(event)
-        if self._worker != "D":
+        if not self._workers.was_started("D"):
             raise exits.Refused("the archive was finished before its worker could be killed")
         await self._workers.ended("D")
 

@@ -26,6 +26,9 @@ PACKAGE = Path(jobs_service.__file__).parent
 HEARTBEAT = 0.4
 DICTIONARY = 1 << 20
 SEARCH_SECONDS = 2.0
+FIRST_SEARCH_SECONDS = 30.0
+"""The first worker is killed while it searches: on a slow machine that comes late."""
+
 LEAST_SETTINGS = 6
 
 
@@ -66,7 +69,7 @@ async def _search(job: RunningJob, name: str) -> tuple[dict[str, Any], bytes]:
     content = _archive(job.data["files"])
     progress: dict[str, Any] = {}
     smallest = content
-    deadline = loop.time() + SEARCH_SECONDS
+    deadline = loop.time() + (SEARCH_SECONDS if job.attempts > 1 else FIRST_SEARCH_SECONDS)
     for tried, settings in enumerate(_settings(), 1):
         candidate = await asyncio.to_thread(_compress, content, **settings)
         smallest = min(smallest, candidate, key=len)

@@ -39,6 +39,10 @@ class Workers:
         self._processes[name] = process
         return process.pid
 
+    def was_started(self, name: str) -> bool:
+        """Whether there is or was a worker of that name."""
+        return name in self._processes
+
     async def kill(self, name: str) -> int:
         """Send a worker SIGKILL and wait for its end; return its process id."""
         process = self._processes[name]
