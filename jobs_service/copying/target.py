@@ -391,10 +391,8 @@ def later(tick: bytes, other: bytes | None) -> bytes:
 
 def not_empty(name: str) -> CopyRefused:
     """Return the error for a target that has jobs."""
-    return CopyRefused(
-        f"{name} has jobs already, and not just those that are to be copied: name a store without jobs; with --force "
-        "the jobs that are there stay, and the others are added"
-    )
+    why = "has jobs already, and not just those that are to be copied: name a store without jobs; with --force"
+    return CopyRefused(f"{name} {why} the jobs that are there stay, and the others are added")
 
 
 def _copied_before_rest(record: Record) -> bool:

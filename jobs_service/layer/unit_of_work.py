@@ -105,7 +105,6 @@ class UnitOfWork(TouchedTypes):
         self._read = 0
         self._size = 0
         self._most_written = limits.transaction // SHARE
-        # Whether so much was read or rewritten that further operations should go into another transaction.
         self.is_full = False
         self._woken = {}
         self._active = {}
@@ -367,8 +366,7 @@ class UnitOfWork(TouchedTypes):
                 self._active[keys.data] = keys  # `all_or_nothing` may have taken it out
         for keys, packed_ids in changed.items():
             for value in changes.write(packed_ids) if packed_ids else ():
-                # The order must be unique in the transaction, which may have several blocks of plain code, each with a
-                # unit of its own: so it comes from the same count as those of jobs.
+                # From the count of jobs' orders: unique also where a transaction has several blocks, each with a unit.
                 yield keys.changes + STAMP_CODE, self.new_seq().order, value
 
 
@@ -388,8 +386,7 @@ async def run(
         sources: wall-clock time and randomness.
         function: the operations.
         instance: of the store.
-        damaged: called with the errors of records that could not be read, if there were any, on whatever thread the
-            function runs.
+        damaged: called with the errors of unreadable records, if there were any, on the function's thread.
     """
     unit = UnitOfWork(transaction, keyspace, sources, instance)
     try:
