@@ -271,10 +271,10 @@ class Store(Convertible, ABC):
     """An ordered map of bytes with serializable transactions.
 
     Every store promises isolation (one state plus its own writes; a commit only if that is as good as one after the
-    other), order of keys (bytewise), atomicity (a function that raises leaves no trace), limits, versionstamps (unique,
-    growing in commit order, across processes and restarts), watches, and that what a call of transact() does happens at
-    most once: a function is run again after a conflict, but after a commit with unknown outcome only when the store has
-    found out that it did not happen.
+    other), order of keys (bytewise), atomicity (an error leaves no trace), limits, versionstamps (unique, growing in
+    commit order, across processes and restarts), watches, and that the effects of transact() happen at most once: a
+    function is run again after a conflict, after a commit of unknown outcome only when the store has found out that it
+    did not happen.
     """
 
     address: str
