@@ -22,8 +22,7 @@ T = TypeVar("T")
 
 KeyValue: TypeAlias = tuple[bytes, bytes]
 
-SYSTEM_KEYS = b"\xff"
-"""Keys from here on belong to the store."""
+SYSTEM_KEYS = b"\xff"  # keys from here on belong to the store
 
 _PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
 
