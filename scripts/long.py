@@ -182,12 +182,18 @@ def _tested(python: str, given: Sequence[str], *pytest: str, lowest: bool = Fals
         bounds = work / "bounds"
         lines = [f"{name}=={version}" for name, version in lower_bounds(project).items()] if lowest else []
         bounds.write_text("".join(f"{line}\n" for line in lines))
-        _install(programs, "--constraint", bounds, "--editable", f"{ROOT}[dev]")
+        tools = [each for each in project["optional-dependencies"]["dev"] if Requirement(each).name not in TOO_NEW]
+        dev = ["--editable", str(ROOT), *tools] if lowest else ["--editable", f"{ROOT}[dev]"]
+        _install(programs, "--constraint", bounds, *dev)
         names = [Requirement(each).name for each in project["dependencies"]]
         shown = "import sys; from importlib.metadata import version as of; print(sys.version.split()[0], 'with', "
         shown += "', '.join(f'{name} {of(name)}' for name in sys.argv[1:]), flush=True)"
         _call([programs / "python", "-c", shown, *names])
         _call([programs / "python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *pytest, *given])
+
+
+TOO_NEW = {"schemathesis"}
+"""Tools that want newer releases than the lowest ones; the tests that use them are skipped there."""
 
 
 def _project() -> dict[str, Any]:
