@@ -46,7 +46,7 @@ class CommandResult:
         """
         room = size - len(json_data.encode(dataclasses.replace(self, stdout="", stderr="", cut=False).to_data()))
         stdout = _newest(self.stdout, room - min(_size(self.stderr), room // 2))
-        stderr = _newest(self.stderr, room - min(_size(self.stdout), room // 2))
+        stderr = _newest(self.stderr, room - min(_size(self.stdout), room - room // 2))
         cut = self.cut or (stdout, stderr) != (self.stdout, self.stderr)
         return dataclasses.replace(self, stdout=stdout, stderr=stderr, cut=cut)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs_service import json_data
@@ -12,6 +12,7 @@ from jobs_service.runner.commands import CommandResult
 class TestWithin:
     @settings(max_examples=50)
     @given(st.text(max_size=60), st.text(max_size=60), st.integers(0, 400), st.booleans())
+    @example("x" * 16, "x" * 16, 31, False)
     def test_leaves_out_the_oldest_output_until_the_data_fits(
         self, stdout: str, stderr: str, room: int, cut: bool
     ) -> None:
