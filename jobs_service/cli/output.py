@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jobs_service import Job, JobError, JobEvent, Progress
-    from jobs_service.runner.schedule import Schedule
 
 
 def line(text: str) -> None:
@@ -181,24 +180,6 @@ def duration_text(seconds: float) -> str:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
-
-
-def period_text(seconds: float) -> str:
-    """Return a duration as it is typed: 1d, 1h30m, 2.5s."""
-    text = ""
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        number, seconds = divmod(seconds, size)
-        text += f"{number:.0f}{unit}" if number else ""
-    return text + f"{seconds:g}s" if seconds or not text else text
-
-
-def schedule_text(schedule: Schedule) -> str:
-    """Return when the jobs of a periodic type come, in words."""
-    from jobs_service.runner.schedule import Cron, Every
-
-    if isinstance(schedule, Every):
-        return f"every {period_text(schedule.seconds)}"
-    return f"{schedule.expression} {schedule.timezone}" if isinstance(schedule, Cron) else str(schedule)
 
 
 def data_text(data: Any) -> str:

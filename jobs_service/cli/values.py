@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import sys
 from datetime import datetime
 from typing import Any, BinaryIO, Final, NoReturn
 
 import typer
 
+from jobs_service import durations
 from jobs_service.sources import Sources
 
 MOST_BYTES: Final = 10_000_000
 """Bytes of the largest input for a job, which holds far less. Without a bound, input could fill the memory."""
-
-_SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
-_PLAIN_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -39,15 +34,8 @@ def duration(text: str, name: str, *others: str) -> float:
     Raises:
         typer.BadParameter: it is not a duration.
     """
-    match = _DURATION.fullmatch(text)
-    if _PLAIN_NUMBER.fullmatch(text):
-        seconds = float(text)
-    elif text and match is not None:
-        given = zip(match.groups(), _SECONDS.values(), strict=True)
-        seconds = sum(float(number) * unit for number, unit in given if number)
-    else:
-        seconds = math.inf
-    if math.isinf(seconds):
+    seconds = durations.seconds_of(text)
+    if seconds is None:
         shown = text if len(text) <= 40 else f"{text[:39]}…"
         *most, last = "90", "30s", "10m", "1h30m", "2d", *others
         raise typer.BadParameter(f"{shown!r} is no duration; write {', '.join(most)} or {last}", param_hint=name)

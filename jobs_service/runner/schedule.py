@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from jobs_service import durations
 from jobs_service.arguments import exact_seconds
 from jobs_service.errors import InvalidJob, a_kind_of, shown
 
@@ -45,9 +45,6 @@ must not run ten thousand times afterwards."""
 _DAY: Final = 86_400
 _WALL_EPOCH: Final = datetime(1970, 1, 1)
 _LONGEST_EXPRESSION: Final = 1000
-_UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-_PERIOD: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
-_PLAIN_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 class Missed(enum.StrEnum):
@@ -253,6 +250,13 @@ def parse_every(value: str | float | timedelta) -> float:
     return seconds
 
 
+def in_words(schedule: Schedule) -> str:
+    """Return when a schedule ticks: `every 1h30m`, or a cron expression and its time zone."""
+    if isinstance(schedule, Every):
+        return f"every {durations.typed(schedule.seconds)}"
+    return f"{schedule.expression} {schedule.timezone}" if isinstance(schedule, Cron) else str(schedule)
+
+
 def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed) -> list[float]:
     """Return the ticks whose jobs are to be enqueued now, oldest first, at most `MOST_TICKS`.
 
@@ -306,17 +310,12 @@ def _seconds_of(value: object) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, str):
-        if _PLAIN_NUMBER.fullmatch(value):
-            return float(value)
-        match = _PERIOD.fullmatch(value)
-        if value and match is not None:
-            given = zip(match.groups(), _UNITS.values(), strict=True)
-            return sum(float(number) * unit for number, unit in given if number)
-        raise _no_period(value)
-    try:
-        seconds = exact_seconds(value)
-    except OverflowError:
-        seconds = None
+        seconds = durations.seconds_of(value)
+    else:
+        try:
+            seconds = exact_seconds(value)
+        except OverflowError:
+            seconds = None
     if seconds is None:
         raise _no_period(value)
     return seconds

@@ -37,11 +37,13 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
 
 
 def _row(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any]:
+    from jobs_service.runner.schedule import in_words
+
     return {
         "type": shown(handler.type),
         "function": handler.name,
         "kind": handler.kind,
-        "comes": None if periodic is None else output.schedule_text(periodic.schedule),
+        "comes": None if periodic is None else in_words(periodic.schedule),
         "options": _options(handler.options),
     }
 

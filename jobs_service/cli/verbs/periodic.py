@@ -67,6 +67,7 @@ async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the periodic types of an application, with their last ticks from the store."""
+    from jobs_service.runner.schedule import in_words
     from jobs_service.sources import Sources
 
     now = Sources().wall_time()
@@ -80,7 +81,7 @@ def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]])
         rows.append(
             {
                 "type": shown(type),
-                "comes": output.schedule_text(schedule),
+                "comes": in_words(schedule),
                 "last": row["last"] if ticked else None,
                 "next": output.timestamp(_time(schedule.next_after(now))),
                 "missed": periodic.missed.value,

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 import jobs_service
+from jobs_service import durations
 from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.names import shown
@@ -54,7 +55,7 @@ def _templates() -> Environment:
         "count": texts.count,
         "many": texts.many,
         "duration": texts.duration,
-        "period": texts.period,
+        "period": durations.typed,
         "size": texts.size,
         "shown": shown,
         "brief": texts.brief,

@@ -15,7 +15,7 @@ from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.names import shown
-from jobs_service.runner.schedule import Cron, Every
+from jobs_service.runner.schedule import in_words
 
 MOST_QUEUES: Final = 100
 """Types with jobs that wait whose queues the page of health looks at."""
@@ -46,7 +46,7 @@ async def periodic(visit: Visit) -> Response:
                 "name": name,
                 "paused": is_paused,
                 "is_known": found is not None,
-                "comes": "" if found is None else _schedule(found.schedule),
+                "comes": "" if found is None else in_words(found.schedule),
                 "missed": "" if found is None else found.missed.value,
                 "overlap": found is not None and found.overlap,
                 "last": last,
@@ -54,12 +54,6 @@ async def periodic(visit: Visit) -> Response:
             }
         )
     return page(visit, "periodic.html", {"rows": rows, "now": visit.now}, live={"of": "types"})
-
-
-def _schedule(schedule: Any) -> str:
-    if isinstance(schedule, Every):
-        return f"every {texts.period(schedule.seconds)}"
-    return f"{schedule.expression} {schedule.timezone}" if isinstance(schedule, Cron) else str(schedule)
 
 
 async def supervision(visit: Visit) -> Response:

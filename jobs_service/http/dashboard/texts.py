@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
+from jobs_service import durations
 from jobs_service.names import compact, printable
 from jobs_service.run_values import JobError, Progress
-
-_UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
-_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 def count(number: int) -> str:
@@ -45,29 +41,14 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
-def period(seconds: float) -> str:
-    """Return a duration as it is typed: 1d, 1h30m, 2.5s."""
-    text = ""
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        number, seconds = divmod(seconds, size)
-        text += f"{number:.0f}{unit}" if number else ""
-    return text + f"{seconds:g}s" if seconds or not text else text
-
-
 def seconds_of(text: str) -> float:
     """Return the seconds of a duration that somebody typed: 90, 30s, 10m, 1h30m, 2d.
 
     Raises:
         ValueError: it is none; the message says what to write.
     """
-    match = _DURATION.fullmatch(text)
-    seconds = math.inf
-    if _NUMBER.fullmatch(text):
-        seconds = float(text)
-    elif text and match is not None:
-        given = zip(match.groups(), _UNITS.values(), strict=True)
-        seconds = sum(float(number) * unit for number, unit in given if number)
-    if math.isinf(seconds):
+    seconds = durations.seconds_of(text)
+    if seconds is None:
         raise ValueError(f"{brief(text, 40)} is no duration; write 90, 30s, 10m, 1h30m or 2d")
     return seconds
 

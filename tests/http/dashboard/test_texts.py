@@ -27,14 +27,6 @@ def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> N
     assert texts.duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("30s", 30), ("1h30m", 5400), ("2d", 172_800), ("2.5s", 2.5)]
-)
-def test_a_duration_that_was_typed_is_read(text: str, seconds: float) -> None:
-    assert texts.seconds_of(text) == seconds
-    assert texts.seconds_of(texts.period(seconds)) == seconds
-
-
 @pytest.mark.parametrize("text", ["", "h", "1x", "-5", "1m1h", "soon", "<b>"])
 def test_what_is_no_duration_says_what_to_write(text: str) -> None:
     with pytest.raises(ValueError, match="write 90, 30s, 10m"):
