@@ -1,4 +1,4 @@
-"""Durations as people type them: `90`, `2.5s`, `10m`, `1h30m`, `2d`. Code, command line and dashboard read them alike."""
+"""Durations as people type them (`90`, `2.5s`, `1h30m`, `2d`): code, command line and dashboard read them alike."""
 
 from __future__ import annotations
 
