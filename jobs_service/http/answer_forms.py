@@ -247,10 +247,14 @@ class EndedAnswer(BaseModel):
 
 
 class BulkAnswer(BaseModel):
-    """How many jobs matched and were changed; `next` goes into the `after` of the request for the rest."""
+    """How many jobs matched and were changed; `next` goes into the `after` of the request for the rest.
+
+    Those that are too large were left alone: changed they would be more than the store takes.
+    """
 
     matched: int
     changed: int
+    too_large: int
     more: bool
     next: str | None
 

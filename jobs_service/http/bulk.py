@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jobs_service.errors import JobNotFound, RecordDamaged
+from jobs_service.errors import JobNotFound, JobTooLarge, RecordDamaged, TransactionTooOld
 from jobs_service.http.forms import Filter
 from jobs_service.json_data import same
+from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.transaction import JobTransaction
+from jobs_service.log import EventLog
 from jobs_service.model import HistoryKind, Job, JobId, JobType
 from jobs_service.redaction import Redaction
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
+
+log = EventLog("jobs_service.http")
 
 Action = Literal["resubmit", "cancel", "remove"]
 
@@ -32,11 +38,13 @@ class Done:
     Attributes:
         matched: how many did, when they were looked at.
         changed: how many did still when they were to be changed.
+        too_large: how many were left alone, because changed they would be more than the store takes.
         next: where the others are; None when there are none.
     """
 
     matched: int
     changed: int
+    too_large: int
     next: str | None
 
 
@@ -65,33 +73,57 @@ async def act_on_all(
         JobsError: as the operations do, and for a filter that cannot be.
     """
     began = time.monotonic()
-    matched = changed = 0
+    matched = changed = too_large = 0
     while True:
         size = min(_PAGE, limit - matched)
         page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
-        now = service._context.sources.wall_time()
         # Nobody finds jobs by what they must not see.
         rules = await service.get_redaction(type)
-        found = [job.id for job in page.jobs if matches(rules.job(job), filter, now)]
+        is_meant = partial(_is_meant, filter, rules, service._context.sources.wall_time)
+        found = [job.id for job in page.jobs if is_meant(job)]
         matched += len(found)
         if found and not dry_run:
-            changed += await _changed(service, type, action, filter, found, rules)
+            done = await change_all(service, type, action, found, is_meant)
+            changed, too_large = changed + done.changed, too_large + done.too_large
         after = page.next
         if after is None or matched >= limit or time.monotonic() - began > _LONGEST:
-            return Done(matched, changed, after)
+            return Done(matched, changed, too_large, after)
 
 
-async def _changed(
-    service: JobsService, type: JobType, action: Action, filter: Filter, ids: list[JobId], rules: Redaction
-) -> int:
-    """Do something with those of these jobs that match still, in one transaction; return how many there were."""
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What came of jobs that were to be changed; the others are gone, or are not meant any more.
+
+    Attributes:
+        changed: how many were.
+        too_large: how many were left alone, because changed they would be more than the store takes.
+    """
+
+    changed: int = 0
+    too_large: int = 0
+
+
+async def change_all(
+    service: JobsService, type: JobType, action: str, ids: Sequence[JobId], is_meant: Callable[[Job], bool]
+) -> Changed:
+    """Do something with those of these jobs that are meant still, in as few transactions as take it.
+
+    Args:
+        service: that has them.
+        type: of the jobs.
+        action: "resubmit"; every other one removes them, or asks those that run to end.
+        ids: of the jobs.
+        is_meant: called with each job as it is in the transaction that changes it.
+
+    Raises:
+        JobsError: as the operations do. Jobs before it may have been changed.
+    """
 
     async def change(tx: JobTransaction) -> int:
-        count = 0
-        now = service._context.sources.wall_time()
+        changed = 0
         for id in ids:
             try:
-                if not matches(rules.job(await tx.get(type, id)), filter, now):
+                if not is_meant(await tx.get(type, id)):
                     continue
             except (JobNotFound, RecordDamaged):
                 continue
@@ -99,22 +131,26 @@ async def _changed(
                 await tx.resubmit(type, id)
             else:
                 await tx.remove(type, id)
-            count += 1
-        return count
+            changed += 1
+        return changed
 
-    return await service.transact(change)
-
-
-def matches(job: Job, filter: Filter, now: float) -> bool:
-    """Return whether a job is one that a filter means.
-
-    Args:
-        job: as it is now.
-        filter: which jobs.
-        now: seconds since the epoch.
-    """
     try:
-        return _is_so(job, filter, now)
+        return Changed(await service.transact(change))
+    except (JobTooLarge, *TOO_MUCH) as error:
+        if len(ids) == 1:
+            if isinstance(error, TransactionTooOld):  # the store was slow: the job is as it was
+                raise
+            log.warning("bulk_job_too_large", action=action, type=type, id=ids[0], error=str(error))
+            return Changed(too_large=1)
+    middle = len(ids) // 2
+    first = await change_all(service, type, action, ids[:middle], is_meant)
+    rest = await change_all(service, type, action, ids[middle:], is_meant)
+    return Changed(first.changed + rest.changed, first.too_large + rest.too_large)
+
+
+def _is_meant(filter: Filter, rules: Redaction, wall_time: Callable[[], float], job: Job) -> bool:
+    try:
+        return _is_so(rules.job(job), filter, wall_time())
     except RecordDamaged:
         return filter.state == "unreadable"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -160,7 +161,7 @@ async def bulk(call: Call) -> Response:
     )
     if not form.dry_run:
         call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed)
-    return answer({"matched": done.matched, "changed": done.changed, "more": done.next is not None, "next": done.next})
+    return answer({**dataclasses.asdict(done), "more": done.next is not None})
 
 
 def _wants_lines(call: Call) -> bool:

@@ -136,7 +136,7 @@ async def test_a_bulk_action_touches_what_matches_up_to_its_limit(two: Two) -> N
         await jobs.add("email", f"{'a' if n % 2 else 'b'}{n}", {"user": {"n": n % 3}})
     wanted = {"action": "remove", "filter": {"state": "ready", "data": {"user.n": 0}}, "dry_run": True}
     counted = (await client.post("/v1/types/email/bulk", json=wanted)).json()
-    assert counted == {"matched": 4, "changed": 0, "more": False, "next": None}
+    assert counted == {"matched": 4, "changed": 0, "too_large": 0, "more": False, "next": None}
     first = (await client.post("/v1/types/email/bulk", json={"action": "remove", "limit": 3})).json()
     assert (first["matched"], first["changed"], first["more"]) == (3, 3, True)
     rest = {"action": "cancel", "filter": {"prefix": "b"}, "after": first["next"]}

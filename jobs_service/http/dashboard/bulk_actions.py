@@ -13,19 +13,18 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import (
     JobCanceled,
-    JobNotFound,
     JobsError,
-    JobTooLarge,
     NoTypeTimeout,
     RecordDamaged,
     ServiceClosed,
-    TransactionTooLarge,
     WorkerConflict,
 )
+from jobs_service.http.bulk import change_all
 from jobs_service.http.dashboard.filters import Filter
 from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, JobState, Outcome
@@ -34,7 +33,7 @@ from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import COMMAND_TYPE
 
 if TYPE_CHECKING:
-    from jobs_service import JobId, JobsService, JobTransaction, JobType, RunningJob
+    from jobs_service import JobId, JobsService, JobType, RunningJob
 
 log = EventLog("jobs_service.http")
 
@@ -47,6 +46,8 @@ ACTIONS: Final = {
     "count": "count",
 }
 """What can be done, and what it is called."""
+FIGURES: Final = ("read", "matched", "changed", "too_large")
+"""What an action counts; the last are those that it leaves alone, because changed they would be too large."""
 TIMEOUT: Final = 30.0
 KEEP: Final = 7 * 86_400.0
 MOST_COUNTED: Final = 2000
@@ -133,7 +134,7 @@ class BulkActions:
         now = time.time()
         id = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H:%M:%SZ}-{secrets.token_hex(3)}"
         data = {"action": action, "type": shown(type), "filter": wanted.to_dict(), "who": who, "asked": now}
-        await self._service.add(TYPE, id, {**data, "after": None, "read": 0, "matched": 0, "changed": 0})
+        await self._service.add(TYPE, id, {**data, "after": None, **dict.fromkeys(FIGURES, 0)})
         self.start()
         return id
 
@@ -191,7 +192,7 @@ class _Run:
     def __init__(self, service: JobsService, job: RunningJob) -> None:
         self._service = service
         self._job = job
-        self._data: dict[str, Any] = {"after": None, "read": 0, "matched": 0, "changed": 0, **job.data}
+        self._data: dict[str, Any] = {"after": None, **dict.fromkeys(FIGURES, 0), **job.data}
         self._action: str = self._data["action"]
         self._type: JobType = parsed(self._data["type"])
         check_action(self._action, self._type)  # whoever may add jobs may have added this one
@@ -201,7 +202,7 @@ class _Run:
 
     def result(self) -> dict[str, Any]:
         """Return what was done."""
-        return {name: self._data[name] for name in ("read", "matched", "changed")}
+        return {name: self._data[name] for name in FIGURES}
 
     async def go(self) -> None:
         """Read all that may match, page by page, and change what does."""
@@ -221,13 +222,17 @@ class _Run:
             self._data["read"] += len(page.jobs)
             self._data["matched"] += len(matching)
             if self._action != "count":
+                is_meant = partial(self._matches, self._hidden)
                 for at in range(0, len(matching), _CHANGED_AT_ONCE):
-                    self._data["changed"] += await self._change(matching[at : at + _CHANGED_AT_ONCE])
+                    part = matching[at : at + _CHANGED_AT_ONCE]
+                    done = await change_all(self._service, self._type, self._action, part, is_meant)
+                    self._data["changed"] += done.changed
+                    self._data["too_large"] += done.too_large
             self._data["after"] = page.next
             # Where it goes on, should this process die now; raises when somebody has canceled it.
             await self._job.update(self._data)
-            done = self._data["read"]
-            await self._job.progress(done, max(total, done), f"{self._data['changed']} changed")
+            read = self._data["read"]
+            await self._job.progress(read, max(total, read), f"{self._data['changed']} changed")
             if page.next is None:
                 return
 
@@ -242,30 +247,3 @@ class _Run:
         if self._action == "cancel" and job.state is JobState.FINISHED:
             return False
         return self._wanted.holds(hidden.job(job), self._asked)
-
-    async def _change(self, ids: list[JobId]) -> int:
-        """Change jobs in one transaction, or in several where they are large; return how many were changed."""
-
-        async def change(tx: JobTransaction) -> int:
-            changed = 0
-            for id in ids:
-                try:
-                    job = await tx.get(self._type, id)
-                except (JobNotFound, RecordDamaged):
-                    continue
-                if not self._matches(self._hidden, job):
-                    continue
-                if self._action == "resubmit":
-                    await tx.resubmit(self._type, id)
-                else:
-                    await tx.remove(self._type, id)
-                changed += 1
-            return changed
-
-        try:
-            return await self._service.transact(change)
-        except (TransactionTooLarge, JobTooLarge):
-            if len(ids) == 1:
-                return 0
-            middle = len(ids) // 2
-            return await self._change(ids[:middle]) + await self._change(ids[middle:])

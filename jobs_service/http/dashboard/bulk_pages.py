@@ -149,7 +149,7 @@ def _shown(job: Job, now: float) -> dict[str, Any]:
         state = status_of(job, now).value
     except (RecordDamaged, ValueError):
         data, result, progress, wanted, type, state = {}, {}, None, Filter(), "", "unreadable"
-    figures = {name: _number(result.get(name, data.get(name))) for name in ("read", "matched", "changed")}
+    figures = {name: _number(result.get(name, data.get(name))) for name in bulk_actions.FIGURES}
     return {
         "id": job.id,
         "state": state,

@@ -47,7 +47,7 @@ async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> No
         form = {"type": "email", "action": "resubmit", "state": "failed", "error": "TimeoutError"}
         id = id_of(await client.post("/bulk", data=form))
         job = await ended(jobs, id)
-        assert job.result == {"read": 10, "matched": 5, "changed": 5}
+        assert job.result == {"read": 10, "matched": 5, "changed": 5, "too_large": 0}
         counts = (await jobs.counts("email"))["email"]
         assert (counts.failed, counts.ready) == (5, 6)
         said = text((await client.get(f"/bulk/show?id={id}")).text)
@@ -82,7 +82,7 @@ async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: py
         assert "Remove more than 10 jobs?" in page
         assert "Count them first" in page
         id = id_of(await client.post("/bulk", data={"type": "email", "action": "count", "error": "KeyError"}))
-        assert (await ended(jobs, id)).result == {"read": 30, "matched": 15, "changed": 0}
+        assert (await ended(jobs, id)).result == {"read": 30, "matched": 15, "changed": 0, "too_large": 0}
         assert (await jobs.counts("email"))["email"].failed == 30
 
 
@@ -156,7 +156,7 @@ async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytes
         second.start()
         job = await ended(jobs, id)
         await second.close()
-        assert job.result == {"read": 20, "matched": 20, "changed": 20}
+        assert job.result == {"read": 20, "matched": 20, "changed": 20, "too_large": 0}
         assert (await jobs.counts("email"))["email"].jobs == 0
 
 

@@ -1,0 +1,92 @@
+"""Many jobs changed at once that are more than a transaction takes: over HTTP, and by the dashboard."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from jobs_service import JobsService, NewJob, Outcome
+from jobs_service.errors import TransactionTooOld
+from jobs_service.http.bulk import Changed, change_all
+from jobs_service.http.dashboard import bulk_actions
+from jobs_service.store.base import Limits
+from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from tests.http.support import served
+
+COUNT = 40
+LARGE = "0017"
+"""A job that alone is more than the store takes."""
+
+
+async def fail_large(jobs: JobsService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have jobs fail, all of which together are more than a transaction takes."""
+    await jobs.set_type_timeout("email", 60)
+    ids = [f"{n:04}" for n in range(COUNT)]
+    await jobs.add_many("email", [NewJob(id, "x" * (3_000 if id == LARGE else 700)) for id in ids])
+    for job in await jobs.accept_many("email", COUNT):
+        await job.finish(outcome=Outcome.FAILED)
+    monkeypatch.setattr(jobs.store, "limits", Limits(value=2_000, transaction=8_000))
+
+
+async def is_left_alone(jobs: JobsService) -> None:
+    """Fail unless all jobs but the large one were changed."""
+    counts = (await jobs.counts("email"))["email"]
+    assert (counts.ready, counts.failed) == (COUNT - 1, 1)
+    assert (await jobs.get("email", LARGE)).outcome is Outcome.FAILED
+
+
+async def test_over_http_a_transaction_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (jobs, client):
+        await fail_large(jobs, monkeypatch)
+        with capture_logs() as events:
+            answer = await client.post("/v1/types/email/bulk", json={"action": "resubmit", "filter": {}})
+        assert answer.status_code == 200, answer.text
+        done = answer.json()
+        assert (done["matched"], done["changed"], done["too_large"]) == (COUNT, COUNT - 1, 1)
+        [said] = [event for event in events if event["event"] == "bulk_job_too_large"]
+        assert (said["action"], said["type"], said["id"]) == ("resubmit", "email", LARGE)
+        await is_left_alone(jobs)
+
+
+async def test_an_action_of_the_dashboard_halves_and_shows_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (jobs, client):
+        await fail_large(jobs, monkeypatch)
+        answer = await client.post("/bulk", data={"type": "email", "action": "resubmit", "state": "failed"})
+        id = httpx.URL(answer.headers["location"]).params["id"]
+        await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=30)
+        job = await jobs.get(bulk_actions.TYPE, id)
+        assert job.result == {"read": COUNT, "matched": COUNT, "changed": COUNT - 1, "too_large": 1}
+        assert "too large" in (await client.get(answer.headers["location"])).text
+        await is_left_alone(jobs)
+
+
+class Slow(Faults):
+    """Has transactions that write more than so many bytes take too long."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.refused = 0
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if transaction.size > self.most:
+            self.refused += 1
+            raise TransactionTooOld("too old")
+
+
+async def test_a_transaction_that_takes_too_long_is_halved_but_for_that_of_one_job() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 60)
+        ids = [f"{n:04}" for n in range(8)]
+        await jobs.add_many("email", [NewJob(id, "x" * 1_000) for id in ids])
+        for job in await jobs.accept_many("email", 8):
+            await job.finish()
+        assert isinstance(jobs.store, MemoryStore)
+        slow = jobs.store.faults = Slow(4_000)
+        assert await change_all(jobs, "email", "resubmit", ids, lambda job: True) == Changed(8)
+        assert slow.refused == 3
+        assert (await jobs.counts("email"))["email"].ready == 8
+        slow.most = 0
+        with pytest.raises(TransactionTooOld):
+            await change_all(jobs, "email", "remove", ids, lambda job: True)
+        assert (await jobs.counts("email"))["email"].ready == 8
