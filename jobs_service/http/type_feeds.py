@@ -16,7 +16,7 @@ from jobs_service.http import wire
 from jobs_service.http.streams import RESET, Stream
 from jobs_service.layer import changes
 from jobs_service.layer.changes import Position
-from jobs_service.layer.key_parts import pack_id, unpack_id
+from jobs_service.layer.key_parts import is_id, pack_id, unpack_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.log import EventLog
@@ -207,6 +207,8 @@ class TypeFeed:
 
     async def _frames(self, packed_ids: list[bytes]) -> list[tuple[bytes, bytes]]:
         data = self._keys.data
+        # A damaged row may name what is no job.
+        packed_ids = [packed_id for packed_id in packed_ids if is_id(packed_id)]
 
         async def read(transaction: Transaction) -> list[bytes | None]:
             return [*await transaction.get_many([data + packed_id for packed_id in packed_ids])]

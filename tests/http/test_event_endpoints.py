@@ -13,7 +13,10 @@ from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound
 from jobs_service.http.state import Options
+from jobs_service.layer.key_parts import STAMP_CODE
+from jobs_service.store import Transaction
 from tests.http.support import events, listening, problem
+from tests.service.unreadable import keyspace_of
 
 EVENTS = "/v1/types/email/jobs/a/events"
 
@@ -157,3 +160,22 @@ async def test_a_client_has_so_many_streams_at_most() -> None:
         async with client.stream("GET", EVENTS) as response:
             assert response.status_code == 200
             problem(await client.get(EVENTS), 429, "too-many-requests")
+
+
+@pytest.mark.parametrize("section", ["changes", "activity"])
+async def test_rows_that_name_no_job_end_no_stream(section: str) -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        async with client.stream("GET", "/v1/types/email/events") as response, aclosing(events(response)) as told:
+            await jobs.add("email", "a")
+            assert (await anext(told))[2]["id"] == "a"
+            keys = (await keyspace_of(jobs)).of("email")
+            head = keys.changes + STAMP_CODE if section == "changes" else keys.activity_head
+
+            async def damage(tr: Transaction) -> None:
+                tr.stamp_key(head, bytes(2), b"\x02\xff\xfe\x00\x99\x00")
+                tr.stamp_value(keys.watch_activity, b"", b"")
+
+            await jobs.store.transact(damage)
+            await jobs.add("email", "b")
+            assert (await anext(told))[2]["id"] == "b"
