@@ -31,6 +31,10 @@ class CheckpointFailed(ReplicationError):
     transient = True
 
 
+class ServerRestarted(CheckpointFailed):
+    """A server was started anew since the run began, and may have lost what it had not made durable before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ancestor:
     """Where two logs agree for the last time.
@@ -102,7 +106,7 @@ class Checkpoints:
         self._ancestor = common_ancestor(logs["source"], logs["target"])
         return self._ancestor
 
-    async def write(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> dict[str, Any]:
+    async def write(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> None:
         """Have both databases make durable what they have, and write to both how far that is: source, then target.
 
         Args:
@@ -111,17 +115,14 @@ class Checkpoints:
             seq: the sequence up to which everything has been copied.
             statistics: what has been counted up to now.
 
-        Returns:
-            What was written.
-
         Raises:
-            CheckpointFailed: a database cannot commit, was started anew since, or has another's checkpoint.
+            ServerRestarted: a server was started anew since `find`; nothing was written.
+            CheckpointFailed: a database cannot commit, or has another's checkpoint.
         """
         await self._commit()
         log = self._log(session_id, start_seq, seq, statistics)
         await self._put(self._source, "source", log)
         await self._put(self._target, "target", log)
-        return log
 
     async def _read(self, database: Database, which: str) -> dict[str, Any] | None:
         for id in self._ids:
@@ -148,9 +149,7 @@ class Checkpoints:
             if _ANY_TIME not in (before, now) and before != now
         ]
         if changed:
-            raise CheckpointFailed(
-                f"the server of the {' and the '.join(changed)} was started anew since the run began"
-            )
+            raise ServerRestarted(f"the server of the {' and the '.join(changed)} was started anew since the run began")
 
     def _log(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> dict[str, Any]:
         session = {

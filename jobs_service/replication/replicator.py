@@ -15,7 +15,7 @@ from jobs_service import JobsError
 from jobs_service.log import EventLog
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.changes_reader import ChangesReader
-from jobs_service.replication.checkpoints import LOWEST_SEQ, CheckpointFailed, Checkpoints
+from jobs_service.replication.checkpoints import LOWEST_SEQ, CheckpointFailed, Checkpoints, ServerRestarted
 from jobs_service.replication.contract import Database, DatabaseInfo, EndOfChanges, Seq
 from jobs_service.replication.decoding import takes_encoded
 from jobs_service.replication.errors import ReplicationError
@@ -29,6 +29,12 @@ log = EventLog("jobs_service.replication")
 
 LAST_CHECKPOINT: Final = 5.0
 """Seconds that the checkpoint of a run that is stopped may take: less than the runner's grace."""
+
+MOST_RESTARTS: Final = 5
+"""Restarts of a server in a row that a run takes without having written a checkpoint in between."""
+
+RESTART_PAUSE: Final = 0.25
+"""Seconds before the run begins again after the second of these; they double with each that follows."""
 
 _QUEUED_BYTES: Final = 100 * 1024
 """Bytes of the feed that wait for each worker."""
@@ -73,13 +79,12 @@ class Replicator:
         self._tally = tally
         self._hold = hold
         self._leaves_missing = leaves_missing
-        self._session = uuid.uuid4().hex
-        self._started = datetime.now(UTC)
+        self._session: str
+        self._started: datetime
         self._start_seq: Seq = LOWEST_SEQ
         self._committed: Seq = LOWEST_SEQ
         self._source_info: DatabaseInfo | None = None
         self._target_info: DatabaseInfo | None = None
-        self._log: dict[str, Any] = {}
         self._told_of = 0
         self._writing = asyncio.Lock()
         self._checkpoints: Checkpoints
@@ -88,12 +93,30 @@ class Replicator:
     async def run(self) -> dict[str, Any]:
         """Replicate until the feed ends; a continuous one for ever. When it is canceled it writes a checkpoint.
 
+        A server that is started anew may have lost what came after the last checkpoint: it begins there again at once.
+
         Returns:
             What has been done, as plain data.
 
         Raises:
             ReplicationError: it cannot go on; `transient` tells whether it may at another time.
         """
+        restarts = 0
+        while True:
+            try:
+                return await self._run_session()
+            except ServerRestarted as error:
+                restarts = 1 if self._committed != self._start_seq else restarts + 1
+                # Several servers behind one address look like one that is started anew all the time.
+                if restarts > MOST_RESTARTS:
+                    raise
+                log.info("server_restarted", source=self._source.masked, target=self._target.masked, error=str(error))
+            if restarts > 1:
+                await asyncio.sleep(RESTART_PAUSE * 2 ** (restarts - 2))
+
+    async def _run_session(self) -> dict[str, Any]:
+        """Replicate from the last checkpoint on, for as long as both servers stay the same."""
+        self._session, self._started = uuid.uuid4().hex, datetime.now(UTC)
         through = self.through = await self._find_start()
         options = self._options
         queue = ChangeQueue(
@@ -140,7 +163,7 @@ class Replicator:
                 return
             seq, statistics = through.seq, dataclasses.replace(self._tally.statistics)
             await self._hold()
-            self._log = await self._checkpoints.write(self._session, self._start_seq, seq, statistics)
+            await self._checkpoints.write(self._session, self._start_seq, seq, statistics)
             self._committed = seq
             log.debug("checkpoint_written", target=self._target.masked, seq=seq)
 

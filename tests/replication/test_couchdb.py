@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import pytest
 
 from jobs_service.replication.endpoint import parse_endpoint
-from tests.replication.partners import basic, couch_database
+from tests.replication.partners import basic
 from tests.replication.server import Server
 from tests.replication.support import Replication, contents, fill
-
-
-@pytest.fixture
-async def couch() -> AsyncIterator[str]:
-    async with couch_database() as url:
-        yield url
-
-
-@pytest.fixture
-async def small() -> AsyncIterator[Server]:
-    async with Server() as server:
-        yield server
 
 
 async def _couchdb_replicates(source: str, target: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,25 +15,11 @@ import pytest
 from jobs_service.replication import replicate
 from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.http import HttpSettings
+from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, Replication, asked, attachment, contents, write_branch
-from tests.replication.test_job import ends, equal, running, until
 
 QUICK = HttpSettings(retries=1, first_wait=0.001)
-
-
-@pytest.fixture
-async def source() -> AsyncIterator[Server]:
-    async with Server() as server:
-        server.database("db")
-        yield server
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[Server]:
-    async with Server() as server:
-        server.database("db")
-        yield server
 
 
 def populate(server: Server, first: int, last: int, *, with_attachments: bool = False) -> None:

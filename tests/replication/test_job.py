@@ -4,72 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
-from jobs_service.replication import pipeline, progress, register_replication, replicate
+from jobs_service import HistoryKind, JobFailed, JobsService, JobState, RunningJob
+from jobs_service.replication import pipeline, progress, replicate
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
 from jobs_service.replication.job import MISSING_RUNS, asked_too_much
+from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, asked, contents, fill, write_branch
 
 SECRET = "hunter2-marker"
-
-
-@pytest.fixture
-async def source() -> AsyncIterator[Server]:
-    async with Server() as server:
-        server.database("db")
-        yield server
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[Server]:
-    async with Server() as server:
-        server.database("db")
-        yield server
-
-
-@asynccontextmanager
-async def running(address: str = "memory:", secrets: Any = None, **options: Any) -> AsyncIterator[JobsService]:
-    """Open a service, and run its replications."""
-    jobs = JobsService(address)
-    register_replication(jobs, secrets=secrets, **options)
-    async with asyncio.timeout(LIMIT), jobs:
-        started = asyncio.Event()
-        runner = asyncio.create_task(jobs.run(started=started.set))
-        await started.wait()
-        try:
-            yield jobs
-        finally:
-            runner.cancel()
-            await asyncio.wait([runner])
-
-
-async def until(jobs: JobsService, job: Job, holds: Callable[[Job], bool]) -> Job:
-    """Wait until something holds of a job."""
-    async with jobs.subscribe(job.type, job.id) as events:
-        async for _ in events:
-            found = await jobs.get(job.type, job.id)
-            if holds(found):
-                return found
-    raise AssertionError(f"it has ended before: {await jobs.get(job.type, job.id)}")
-
-
-async def equal(source: Server, target: Server, name: str = "db") -> None:
-    """Wait until a target has what its source has."""
-    while contents(target.database(name)) != contents(source.databases[name]):
-        await target.databases[name].changed.wait()
-
-
-def ends(source: Server, target: Server, name: str = "db") -> tuple[str, str]:
-    return f"{source.url}/{name}", f"{target.url}/{name}"
 
 
 async def test_a_revision_that_never_comes_is_skipped_in_the_end(

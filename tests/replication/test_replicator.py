@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,20 +14,6 @@ from jobs_service.replication.errors import DatabaseMissing, ReplicationError
 from jobs_service.replication.tally import DocumentRefused
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, Replication, asked, attachment, contents, fill, write_branch
-
-
-@pytest.fixture
-async def source() -> AsyncIterator[Server]:
-    async with Server() as server:
-        server.database("db")
-        yield server
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[Server]:
-    async with Server() as server:
-        server.database("db")
-        yield server
 
 
 def between(source: Server, target: Server, **options: Any) -> Replication:

@@ -123,7 +123,7 @@ class StoredDatabase:
         self.changed = asyncio.Event()
 
     def touched(self) -> None:
-        """Wake the feeds."""
+        """Wake the feeds, and who else waits for what is new."""
         self.changed.set()
         self.changed = asyncio.Event()
 

@@ -146,4 +146,5 @@ async def _local(asked: "Asked", database: StoredDatabase, id: str) -> Result:
     number = int(str(form["_rev"]).partition("-")[2]) + 1 if form.get("_rev") else 1
     rev = f"0-{number}"
     database.local[id] = {**form, "_id": f"_local/{id}", "_rev": rev}
+    database.touched()
     return 201, {"ok": True, "id": f"_local/{id}", "rev": rev}
