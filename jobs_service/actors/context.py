@@ -10,6 +10,7 @@ from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, Sto
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.log import EventLog
+from jobs_service.model import JobType
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store, TransactionFunction
@@ -94,6 +95,11 @@ class Context:
         sources = self.sources
         instance = self.store.instance
         return lambda transaction: run(transaction, keyspace, sources, operation, instance, self._note_damaged)
+
+    def note_damaged_counts(self, type: JobType) -> None:
+        """Log that a type's counts cannot be read, once."""
+        if self._damaged.add((type.__class__, type, None)):
+            log.warning("counts_damaged", type=type)
 
     def _note_damaged(self, errors: Iterable[RecordDamaged]) -> None:
         for error in errors:

@@ -204,7 +204,7 @@ class TypeServer(Actor):
                     group.create_task(self._start_monitor(type))
 
     async def _start_monitor(self, type: bytes) -> None:
-        keys = awake_types.keys_of(self._context.keyspace, type)
+        keys = self._context.keyspace.found(type)
         if keys is None:
             return
         monitor = ActivityMonitor(self._context, keys, self._sampler, self._note_idle)

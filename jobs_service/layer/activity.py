@@ -21,7 +21,7 @@ from jobs_service.layer.key_parts import (
     is_id,
     next_time,
     pack_seconds,
-    pack_type,
+    type_in,
     unpack_id,
     unpacked,
 )
@@ -117,7 +117,7 @@ async def types_page(
     section = keyspace.sections[6]
     begin = section if after is None else after + b"\x00"
     found = await transaction.get_range(begin, section + AFTER, limit=_TYPES_PAGE)
-    page = [type for key, _ in found for type in _type_at(key[len(section) :])]
+    page = [type for key, _ in found if (type := type_in(key[len(section) :])) is not None]
     return page, found[-1][0] if len(found) == _TYPES_PAGE else None
 
 
@@ -262,15 +262,6 @@ def _check_length(unit: UnitOfWork, keys: TypeKeys) -> None:
         raise JobTooLarge(
             f"a type that makes a key of {len(keys.timeout)} bytes; the store's limit is {limit}", type=keys.type
         )
-
-
-def _type_at(packed: bytes) -> list[JobType]:
-    """Return the packed type in a list, which is empty if these bytes are no packed type."""
-    try:
-        (type,) = unpacked(packed)
-        return [type] if pack_type(type) == packed else []
-    except (ValueError, InvalidJob, JobTooLarge):
-        return []
 
 
 def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:

@@ -29,7 +29,6 @@ from jobs_service.layer.key_parts import (
     TIME_CODE,
     next_time,
     pack_seconds,
-    pack_type,
     unpack_seconds,
 )
 from jobs_service.layer.keyspace import ACTIVITY, ALARM, AWAKE, EXPIRING, SCHEDULED, Keyspace, TypeFinder, TypeKeys
@@ -110,20 +109,10 @@ async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, l
     found = await transaction.get_range(section + b"\x00", section + pack_seconds(until) + AFTER, limit=limit)
     for key, _ in found:
         transaction.clear(key)
-        keys = keys_of(keyspace, key[len(section) + _TIME_BYTES :])
+        keys = keyspace.found(key[len(section) + _TIME_BYTES :])
         if keys is not None:
             await wake(transaction, keyspace, keys, -NEVER)
     return len(found)
-
-
-def keys_of(keyspace: Keyspace, packed: bytes) -> TypeKeys | None:
-    """Return the keys of a type as it is in a row; None for what is no type, in a store that is damaged."""
-    try:
-        keys = keyspace.of_packed(packed)
-        pack_type(keys.type)
-    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
-        return None
-    return keys
 
 
 async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, sleep_from: float) -> bool:

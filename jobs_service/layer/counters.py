@@ -249,12 +249,20 @@ async def of_types(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[Typ
 
 async def page(
     transaction: Snapshot, keyspace: Keyspace, after: bytes | None
-) -> tuple[list[tuple[bytes, TypeCounts]], bytes | None]:
-    """Return counts of some types, as packed, and behind which of these there may be others, None at the end."""
+) -> tuple[list[tuple[bytes, TypeCounts | None]], bytes | None]:
+    """Return counts of some types, as packed, and behind which of these there may be others, None at the end.
+
+    Of a type whose row is damaged there are none: it is in nobody's way.
+    """
     section = keyspace.sections[COUNTS]
     begin = section + (b"" if after is None else after) + b"\x00"
     rows = await transaction.get_range(begin, section + AFTER, limit=_PAGE)
-    found = [(key[len(section) :], decoded(row)) for key, row in rows]
+    found: list[tuple[bytes, TypeCounts | None]] = []
+    for key, row in rows:
+        try:
+            found.append((key[len(section) :], decoded(row)))
+        except StoreDamaged:
+            found.append((key[len(section) :], None))
     return found, found[-1][0] if len(found) == _PAGE else None
 
 
@@ -285,7 +293,9 @@ def decoded(row: bytes) -> TypeCounts:
 
 def _lanes(row: bytes) -> list[int]:
     if len(row) != COUNTS_BYTES:
-        raise StoreDamaged(f"the counts of a type have {len(row)} bytes, not {COUNTS_BYTES}")
+        raise StoreDamaged(
+            f"the counts of a type have {len(row)} bytes, not {COUNTS_BYTES}: a copy of the store counts anew"
+        )
     lanes = []
     carried = 0
     for [lane] in struct.iter_unpack("<q", row):

@@ -5,13 +5,14 @@ Nothing here counts jobs: each call costs the same however many there are.
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer import queue
-from jobs_service.layer.key_parts import AFTER, unpack_id, unpacked
+from jobs_service.layer.key_parts import AFTER, type_in, unpack_id, unpacked
 from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.retention import FOR_EVER, Retention
@@ -79,8 +80,14 @@ async def last_ticks(transaction: Snapshot, keyspace: Keyspace) -> list[tuple[Jo
     """Return the periodic types with the time of their last tick, or of their handler's first start before that."""
     section = keyspace.sections[PERIODIC]
     found = await transaction.get_range(section, section + AFTER)
-    ticks = [(unpacked(key[len(section) :]), unpacked(value)) for key, value in found]
-    return [(type[0], float(last[0])) for type, last in ticks if type and last]
+    ticks = [(type_in(key[len(section) :]), tick_of(value)) for key, value in found]
+    return [(type, last) for type, last in ticks if type is not None and last is not None]
+
+
+def tick_of(packed: bytes | None) -> float | None:
+    """Return the last tick of a periodic type; None when there was none yet, or when it cannot be read."""
+    found = unpacked(packed)
+    return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
 
 
 async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Record | None:

@@ -56,9 +56,25 @@ def pack_type(type: Any) -> bytes:
 
 
 def unpacked_type(packed: bytes) -> JobType:
-    """Return the type that was packed, as every process reads it."""
+    """Return the type that was packed, as every process reads it.
+
+    Raises:
+        ValueError: the bytes are no type, or not as the tuple layer packs it; fdb.tuple raises others as well.
+    """
     type: JobType = fdb.tuple.unpack(packed)[0]
+    if fdb.tuple.pack((type,)) != packed:
+        # In a damaged store: under these keys nobody would find the jobs of the type that it looks like.
+        raise ValueError(f"{packed!r} is no type as the tuple layer packs it")
     return type
+
+
+def type_in(packed: bytes) -> JobType | None:
+    """Return the type that these bytes of a row are; None when they are none, in a store that is damaged."""
+    try:
+        type = unpacked_type(packed)
+        return type if _is_name(type) else None
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
+        return None
 
 
 def pack_priority(priority: Any) -> bytes:

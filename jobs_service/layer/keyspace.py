@@ -51,6 +51,7 @@ from jobs_service.layer.key_parts import (
     ZERO,
     pack_id,
     pack_type,
+    type_in,
     unpack_id,
     unpacked_type,
 )
@@ -220,7 +221,11 @@ class Keyspace:
         return self.of_packed(fdb.tuple.pack((type,)))
 
     def of_packed(self, packed: bytes) -> TypeKeys:
-        """Return the keys of a type that is given as the tuple layer packed it."""
+        """Return the keys of a type that is given as the tuple layer packed it.
+
+        Raises:
+            ValueError: the bytes are no type; fdb.tuple raises others as well.
+        """
         keys = self._by_packed.get(packed)
         if keys is None:
             # The type as every process reads it, not the caller's object, which may be a member of an enumeration.
@@ -228,6 +233,10 @@ class Keyspace:
             with self._filling:
                 self._keep(keys)
         return keys
+
+    def found(self, packed: bytes) -> TypeKeys | None:
+        """Return the keys of a type as it is in a row; None for what is no type, in a store that is damaged."""
+        return None if type_in(packed) is None else self.of_packed(packed)
 
     def _keep(self, keys: TypeKeys) -> None:
         """Put the keys into the cache, in place of the oldest when it is full: others may be looked up for ever."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import fdb.tuple
 
 from jobs_service.errors import InvalidSettings, JobTooLarge
-from jobs_service.layer.key_parts import AFTER, unpacked
+from jobs_service.layer.key_parts import AFTER, type_in, unpacked
 from jobs_service.layer.keyspace import REDACTION, Keyspace, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobType
@@ -41,8 +41,9 @@ async def redactions_page(
     section = keyspace.sections[REDACTION]
     begin = section if after is None else after + b"\x00"
     found = await transaction.get_range(begin, section + AFTER, limit=_PAGE)
-    page = [(type, _decoded(value)) for key, value in found for type in _type_at(keyspace, key[len(section) :])]
-    return [(type, rules) for type, rules in page if rules], found[-1][0] if len(found) == _PAGE else None
+    page = [(type_in(key[len(section) :]), _decoded(value)) for key, value in found]
+    declared = [(type, rules) for type, rules in page if type is not None and rules]
+    return declared, found[-1][0] if len(found) == _PAGE else None
 
 
 async def set_redaction(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
@@ -74,14 +75,6 @@ async def declare_first(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> 
     """Set what a program declares as it enqueues a job, if nobody has said anything before: no job is there without."""
     if await unit.transaction.snapshot.get(keys.redaction) is None:
         await declare(unit, keys, wanted)
-
-
-def _type_at(keyspace: Keyspace, packed: bytes) -> list[JobType]:
-    """Return the type that these bytes are, in a list; none when they are not what the tuple layer packs for one."""
-    try:
-        return [keyspace.of_packed(packed).type]
-    except Exception:  # the tuple layer's own, of whatever kind
-        return []
 
 
 def _write(unit: UnitOfWork, keys: TypeKeys, paths: tuple[str, ...], declared: tuple[str, ...] | None) -> None:

@@ -8,6 +8,7 @@ gets a row in SET_ASIDE, and its subscribers an error. A version that can read i
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -62,7 +63,12 @@ async def unreadable(transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys |
     if keys is not None:
         return Counter(keys.packed for _, lane in found if lane)
     finder = TypeFinder(keyspace)
-    return Counter(finder.keys_of(key[len(section) :]).packed for key, lane in found if lane)
+    counted: Counter[bytes] = Counter()
+    for key, lane in found:
+        # A row that is damaged itself names no job.
+        with contextlib.suppress(Exception):
+            counted[finder.keys_of(key[len(section) :]).packed] += bool(lane)
+    return +counted
 
 
 async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:

@@ -19,7 +19,7 @@ from jobs_service.actors.context import Context, log
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
-from jobs_service.layer.key_parts import unpacked
+from jobs_service.layer.inspection import tick_of
 from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -175,7 +175,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int) -> Done:
     handler = periodic.handler
     keys = unit.keyspace.of(handler.type)
     key = unit.keyspace.sections[PERIODIC] + keys.packed
-    last = _last_tick(await unit.transaction.get(key))
+    last = tick_of(await unit.transaction.get(key))
     if last is not None and periodic.schedule.next_after(last) <= unit.now:
         in_the_way = await _in_the_way(unit, keys, None if periodic.overlap else last)
         if in_the_way is not None:
@@ -200,12 +200,6 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int) -> Done:
     if newest != last:
         unit.transaction.set(key, fdb.tuple.pack((newest,)))
     return Done(ids, newest, unit.now, None, dropped)
-
-
-def _last_tick(packed: bytes | None) -> float | None:
-    """Return the last tick; None when there was none yet, or when it cannot be read: then ticks begin anew."""
-    found = unpacked(packed)
-    return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
 
 
 async def _in_the_way(unit: UnitOfWork, keys: TypeKeys, last: float | None) -> bytes | None:

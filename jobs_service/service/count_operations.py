@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from jobs_service.arguments import check_limit, check_positive, to_seconds
 from jobs_service.errors import InvalidJob, shown
-from jobs_service.layer import activity, awake_types, counters, inspection, paging, strays
+from jobs_service.layer import activity, counters, inspection, paging, strays
 from jobs_service.layer.key_parts import pack_type
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
@@ -18,7 +18,7 @@ from jobs_service.service.reader_operations import ReaderOperations, read_job
 from jobs_service.store.base import Transaction
 
 Resolution: TypeAlias = Literal["minute", "hour"]
-_Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts]], bytes | None]
+_Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts | None]], bytes | None]
 _SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
 _Intervals: TypeAlias = list[Interval]
 _Jobs: TypeAlias = list[Job]
@@ -42,7 +42,11 @@ class CountOperations(ReaderOperations):
             type: None for all types that exist or have jobs.
 
         Returns:
-            The counts by type; nothing for a type that neither exists nor has, or had, jobs.
+            The counts by type; nothing for a type that neither exists nor has, or had, jobs. Of all types, those whose
+            counts are damaged are left out, and logged.
+
+        Raises:
+            StoreDamaged: the counts of the only type that was asked for cannot be read.
         """
         keyspace = self._access.keyspace
         if type is not None:
@@ -57,12 +61,18 @@ class CountOperations(ReaderOperations):
                 return await counters.page(transaction, keyspace, after)
 
             page, after = await self._access.read(read)
-            found |= {packed: counts for packed, counts in page if packed in found or counts.jobs}
+            for packed, counts in page:
+                if counts is None:
+                    found.pop(packed, None)
+                    if (damaged := keyspace.found(packed)) is not None:
+                        self._context.note_damaged_counts(damaged.type)
+                elif packed in found or counts.jobs:
+                    found[packed] = counts
             if after is None:
                 break
         lost = await self._access.read(lambda transaction: strays.unreadable(transaction, keyspace, None))
         found |= {packed: replace(found.get(packed, TypeCounts()), unreadable=count) for packed, count in lost.items()}
-        known = ((awake_types.keys_of(keyspace, packed), found[packed]) for packed in sorted(found))
+        known = ((keyspace.found(packed), found[packed]) for packed in sorted(found))
         return {exact_type(keys.type): counts for keys, counts in known if keys is not None}
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
