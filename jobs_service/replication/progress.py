@@ -8,6 +8,7 @@ from typing import Final
 
 from jobs_service import JobCanceled, RunningJob, StoreError
 from jobs_service.replication.replicator import Replicator
+from jobs_service.replication.status import progress_message
 from jobs_service.replication.tally import Tally
 
 INTERVAL: Final = 2.0
@@ -60,9 +61,7 @@ class ProgressReporter:
         written, size = self._tally.statistics.docs_written, self._tally.bytes_written
         documents, bytes = (written - self._written) / seconds, (size - self._bytes) / seconds
         self._written, self._bytes = written, size
-        skipped = self._tally.statistics.doc_write_failures
-        text = f"{documents:,.0f} documents/s, {bytes / 1e6:,.1f} MB/s"
-        return f"{text}, {skipped:,} skipped" if skipped else text
+        return progress_message(documents, bytes, self._tally.statistics.doc_write_failures)
 
     def _figures(self) -> tuple[int, ...]:
         return (self._tally.copied, self._tally.statistics.docs_written, self._tally.statistics.doc_write_failures)

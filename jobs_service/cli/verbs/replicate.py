@@ -51,6 +51,7 @@ COLUMNS = (
     Column("written", right=True),
     Column("skipped", right=True, nothing="0"),
     Column("pending", right=True),
+    Column("lag", right=True),
     Column("source"),
     Column("target"),
     Column("note", cut=True),
@@ -236,44 +237,32 @@ def _job_json(job: Job | JobEvent) -> dict[str, Any]:
     return output.job_json(job)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """Return an object of a job's data; an empty one for nothing, and for what is secret."""
-    return value if isinstance(value, dict) else {}
-
-
 def _row(job: Job) -> dict[str, Any]:
-    data = _fields(job.data)
-    options, statistics = _fields(data.get("options")), _fields(data.get("statistics"))
-    if isinstance(job.result, dict) and job.state == "finished":
-        statistics = job.result
-    said = job.progress
-    pending = None if said is None or said.total is None or job.state != "running" else said.total - said.done
+    from jobs_service.replication.status import ReplicationStatus
+
+    found = ReplicationStatus.of(job)
     error = None if job.error is None else {"type": job.error.type, "message": job.error.message}
     return {
         "id": shown(job.id),
         "type": shown(job.type),
         "status": output.status_text(job),
-        "continuous": bool(options.get("continuous")),
-        "source": _url(options.get("source")),
-        "target": _url(options.get("target")),
-        "docs_written": statistics.get("docs_written", 0),
-        "doc_write_failures": statistics.get("doc_write_failures", 0),
-        "changes_pending": pending,
-        "progress": None if said is None else output.progress_json(said),
+        "continuous": found is not None and found.continuous,
+        "source": "" if found is None else found.source,
+        "target": "" if found is None else found.target,
+        "docs_read": 0 if found is None else found.docs_read,
+        "docs_written": 0 if found is None else found.docs_written,
+        "doc_write_failures": 0 if found is None else found.doc_write_failures,
+        "changes_pending": None if found is None else found.pending,
+        "lag": None if found is None else found.lag,
+        "progress": None if job.progress is None else output.progress_json(job.progress),
         "error": error,
     }
 
 
-def _url(endpoint: Any) -> str:
-    return str(endpoint.get("url")) if isinstance(endpoint, dict) else str(endpoint)
-
-
 def _cells(row: dict[str, Any]) -> list[str]:
-    pending, error, said = row["changes_pending"], row["error"], row["progress"]
-    note = ""
-    if error is not None and row["status"] != "running":
-        note = f"{error['type']}: {error['message']}"
-    elif said is not None and row["status"] == "running":
+    pending, lag, error, said = row["changes_pending"], row["lag"], row["error"], row["progress"]
+    note = "" if error is None else f"{error['type']}: {error['message']}"
+    if said is not None and row["status"] == "running":
         note = said["message"]
     return [
         row["id"],
@@ -282,6 +271,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         f"{row['docs_written']:,}",
         f"{row['doc_write_failures']:,}",
         "" if pending is None else f"{pending:,.0f}",
+        "" if lag is None else output.duration_text(lag),
         printable(row["source"]),
         printable(row["target"]),
         printable(note.replace("\n", " ")),

@@ -19,6 +19,7 @@ from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import HistoryEvent, HistoryKind, Job
 from jobs_service.names import compact, shown
 from jobs_service.redaction import is_marked
+from jobs_service.replication.status import ReplicationStatus
 from jobs_service.status import Status, status_of
 
 FOLDED: Final = 4000
@@ -123,9 +124,11 @@ async def job_page(visit: Visit) -> Response:
         "data": value(job.data),
         "result": value(job.result),
         "traceback": "" if job.error is None else texts.lines(job.error.traceback),
+        "error_line": "" if job.error is None else texts.error_line(job.error),
         "error_message": "" if job.error is None else texts.lines(job.error.message),
         "progress": progress,
         "progress_line": "" if progress is None else texts.progress_line(progress),
+        "replication": ReplicationStatus.of(job),
         "share": None if progress is None else texts.share(progress),
         "steps": steps(job.history, state),
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.filters import Filter
 from jobs_service.model import HistoryEvent, Job
+from jobs_service.replication.status import ReplicationStatus
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
@@ -71,6 +73,36 @@ def _note(job: Job, state: Status) -> tuple[str, bool]:
     if state is Status.SUCCEEDED and job.result is not None:
         return texts.on_one_line(job.result), False
     return texts.on_one_line(job.data), False
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """A job that replicates, in a table.
+
+    Attributes:
+        type, id: the job.
+        state: a word of Status.
+        status: how far it is.
+        error: how its last failed run did, on one line; "" when none has.
+    """
+
+    type: JobType
+    id: JobId
+    state: str
+    status: ReplicationStatus
+    error: str
+
+
+def replications(jobs: list[Job], now: float) -> list[Replication]:
+    """Return those of some jobs, without what is secret, that replicate and can be read."""
+    found: list[Replication] = []
+    for job in jobs:
+        with suppress(RecordDamaged):
+            status = ReplicationStatus.of(job)
+            if status is not None:
+                error = "" if job.error is None else texts.error_line(job.error)
+                found.append(Replication(job.type, job.id, status_of(job, now).value, status, error))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ async def type_page(visit: Visit) -> Response:
         "is_filtered": bool(query) and set(query) != {"state"},
         "rows": [jobs.row(job, visit.now) for job in found.jobs],
         "found": found,
+        "replications": jobs.replications(found.jobs, visit.now),
         "newest_first": newest_first,
         "matching": {"type_": type, **query},
         "now": visit.now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from jobs_service import JobError, JobsService, Outcome
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, ROOT, environment, serving
 
@@ -89,6 +91,31 @@ def test_a_list_shows_no_password(invoke: Invoke, store: str) -> None:
     for verb in (["replications"], ["list"], ["show", "replication", job["id"]], ["stats", "--jobs", "10"]):
         for as_json in ([], ["--json"]):
             assert "hunter2" not in invoke(*verb, *as_json, "--store", store).out
+
+
+def test_a_list_says_how_far_they_are_and_why_they_failed(invoke: Invoke, store: str) -> None:
+    async def fail_and_run() -> None:
+        async with JobsService(store) as jobs:
+            failed = await jobs.accept("replication")
+            assert failed is not None
+            await failed.finish(outcome=Outcome.FAILED, error=JobError("DatabaseMissing", "there is none", ""))
+            running = await jobs.accept("continuous-replication")
+            assert running is not None
+            await running.update({**running.data, "statistics": {"docs_read": 9, "docs_written": 8}})
+            await running.progress(100, 700, "20 documents/s, 1.0 MB/s")
+
+    invoke("replicate", SOURCE, TARGET, "--store", store)
+    invoke("replicate", SOURCE, TARGET, "--continuous", "--store", store)
+    asyncio.run(fail_and_run())
+    failed, running = (json.loads(line) for line in invoke("replications", "--json", "--store", store).out.splitlines())
+    assert (failed["status"], failed["lag"], failed["changes_pending"]) == ("failed", None, None)
+    assert failed["error"] == {"type": "DatabaseMissing", "message": "there is none"}
+    assert (running["status"], running["docs_read"], running["docs_written"]) == ("running", 9, 8)
+    assert (running["changes_pending"], running["lag"]) == (600, 30.0)
+    heading, *rows = (line.split() for line in invoke("replications", "--store", store).out.splitlines())
+    assert "LAG" in heading
+    assert rows[0][-4:] == ["DatabaseMissing:", "there", "is", "none"]
+    assert "30.0s" in rows[1]
 
 
 def test_without_any_the_list_says_so(invoke: Invoke, store: str) -> None:

@@ -1,0 +1,92 @@
+"""What the job of a replication tells of it, for those who show it; nothing here needs the extra `replication`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jobs_service import Job, JobState
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
+
+_DOCUMENTS: Final = "documents/s"
+_RATE: Final = re.compile(rf"([\d,]+) {_DOCUMENTS}, ([\d,.]+) MB/s", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationStatus:
+    """How a replication is.
+
+    Attributes:
+        continuous: whether it goes on for ever.
+        source, target: addresses, without what is secret.
+        docs_read, docs_written, doc_write_failures: over all runs, as of the last checkpoint.
+        pending: changes that are still to come, as far as the source has said; None when nobody knows, or none is run.
+        rate: what the run copies, in words; "" when nobody knows.
+        lag: seconds that what is pending takes at this rate; None when nobody knows.
+    """
+
+    continuous: bool
+    source: str
+    target: str
+    docs_read: int
+    docs_written: int
+    doc_write_failures: int
+    pending: int | None
+    rate: str
+    lag: float | None
+
+    @classmethod
+    def of(cls, job: Job) -> ReplicationStatus | None:
+        """Return how the replication of a job is, of which parts may be hidden; None for a job that is none.
+
+        Raises:
+            RecordDamaged: the job cannot be read.
+        """
+        data = _fields(job.data)
+        if job.type not in (ONE_SHOT, CONTINUOUS) or "options" not in data:
+            return None
+        options, counted = _fields(data["options"]), _fields(data.get("statistics"))
+        if job.state is JobState.FINISHED and isinstance(job.result, dict):
+            counted = job.result
+        said = job.progress if job.state is JobState.RUNNING else None
+        pending = None if said is None or said.total is None else max(round(said.total - said.done), 0)
+        found = None if said is None else _RATE.match(said.message)
+        return cls(
+            continuous=bool(options.get("continuous")),
+            source=_address(options.get("source")),
+            target=_address(options.get("target")),
+            docs_read=_count(counted, "docs_read"),
+            docs_written=_count(counted, "docs_written"),
+            doc_write_failures=_count(counted, "doc_write_failures"),
+            pending=pending,
+            rate="" if found is None else found[0],
+            lag=None if pending is None else _lag(pending, found),
+        )
+
+
+def progress_message(documents: float, size: float, skipped: int) -> str:
+    """Return what a run says of itself: documents and bytes that it has written in a second, documents left out."""
+    text = f"{documents:,.0f} {_DOCUMENTS}, {size / 1e6:,.1f} MB/s"
+    return f"{text}, {skipped:,} skipped" if skipped else text
+
+
+def _lag(pending: int, found: re.Match[str] | None) -> float | None:
+    if pending == 0:
+        return 0.0
+    rate = 0 if found is None else int(found[1].replace(",", ""))
+    return pending / rate if rate else None
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return an object of a job's data; an empty one for nothing, and for what is hidden."""
+    return value if isinstance(value, dict) else {}
+
+
+def _count(counted: dict[str, Any], name: str) -> int:
+    value = counted.get(name)
+    return value if type(value) is int else 0
+
+
+def _address(endpoint: Any) -> str:
+    return str(endpoint.get("url", "")) if isinstance(endpoint, dict) else str(endpoint or "")
