@@ -28,7 +28,7 @@ PROCESSES = 2
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
     """Processes that begin within milliseconds."""
-    with ForkServer() as server:
+    with ForkServer("tests.system.without_room") as server:
         yield server
 
 
