@@ -1,11 +1,10 @@
-"""Hostile values: what a caller hands over by mistake, hand-picked and as hypothesis strategies."""
+"""Hostile values: what a caller hands over by mistake, hand-picked."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import decimal
-import enum
 import fractions
 import functools
 import math
@@ -17,19 +16,30 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from unittest import mock
 
 import fdb.tuple
-from hypothesis import strategies as st
 
 from jobs_service import Job, JobsService, JobState, NewJob, Outcome
 from jobs_service.model import UNSET
 from jobs_service.store import KeySelector
-
-
-class Mischief(Exception):
-    """What hostile objects raise: nobody but themselves may let it out."""
+from tests.hostile.objects import (
+    Agreeable,
+    Array,
+    AsKey,
+    Colour,
+    Flags,
+    Level,
+    Mischief,
+    MisShown,
+    Mixed,
+    Number,
+    OddZone,
+    Raising,
+    Word,
+    mischief,
+)
 
 
 @dataclass(frozen=True)
@@ -43,149 +53,6 @@ class HandPicked:
 
     name: str
     make: Callable[[], Any]
-
-
-# What raises and has effects
-
-
-def _mischief(*_arguments: Any, **_keywords: Any) -> NoReturn:
-    raise Mischief("a hostile object was asked")
-
-
-_QUESTIONS = """
-    repr str eq ne lt le gt ge hash bool iter next len contains getitem index int float bytes format add radd sub rsub
-    mul and neg call await aiter enter fspath reduce_ex mod abs
-"""
-
-
-class Raising:
-    """Raises whatever it is asked."""
-
-
-for _question in _QUESTIONS.split():
-    setattr(Raising, f"__{_question}__", _mischief)
-
-
-class Agreeable:
-    """Is equal to everything, less and more than everything, true, and of every length."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __hash__(self) -> int:
-        return 7
-
-    def __lt__(self, other: object) -> bool:
-        return True
-
-    __le__ = __gt__ = __ge__ = __lt__
-
-    def __len__(self) -> int:
-        return 1 << 40
-
-    def __repr__(self) -> str:
-        return "error\n\x1b[31m\u202e" * 50
-
-
-class MisShown:
-    """Its text is no text."""
-
-    def __repr__(self) -> Any:
-        return 7
-
-    __str__ = __repr__
-
-
-class Number:
-    """Looks like a number to whoever asks politely, as numpy's do."""
-
-    shape: tuple[int, ...] = ()
-    dtype = "int64"
-
-    def __index__(self) -> int:
-        return 7
-
-    def __int__(self) -> int:
-        return 7
-
-    def __float__(self) -> float:
-        return 7.0
-
-
-class Array:
-    """Compares element by element, as numpy's arrays do."""
-
-    def __eq__(self, other: object) -> Any:
-        return [False, True]
-
-    def __ne__(self, other: object) -> Any:
-        return self
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __bool__(self) -> NoReturn:
-        raise ValueError("the truth value of an array is ambiguous")
-
-
-class OddZone(tzinfo):
-    """A time zone with an offset of its own making."""
-
-    def __init__(self, offset: Any) -> None:
-        self.offset = offset
-
-    def utcoffset(self, _time: datetime | None) -> Any:
-        return self.offset() if callable(self.offset) else self.offset
-
-    def dst(self, _time: datetime | None) -> Any:
-        return self.utcoffset(_time)
-
-    def tzname(self, _time: datetime | None) -> Any:
-        return 7
-
-    def __deepcopy__(self, _memory: Any) -> Any:
-        raise Mischief("a hostile object was asked")
-
-
-class Colour(enum.Enum):
-    """Plain members."""
-
-    RED = "error"
-
-
-class Mixed(str, enum.Enum):  # noqa: UP042 - its str() is not its value, other than a StrEnum's
-    """Members that are strings, and say something else."""
-
-    RED = "error"
-
-
-class Word(enum.StrEnum):
-    """Members that are strings."""
-
-    ERROR = "error"
-    PENDING = "pending"
-
-
-class Level(enum.IntEnum):
-    """Members that are integers."""
-
-    ONE = 1
-
-
-class Flags(enum.IntFlag):
-    """Members that are integers of bits."""
-
-    A = 1
-    B = 2
-
-
-class AsKey:
-    """Offers the tuple layer its own encoding."""
-
-    def as_foundationdb_key(self) -> bytes:
-        return b"\xff\xff"
-
-    def to_bytes(self, *_arguments: Any) -> bytes:
-        return b"\x00"
 
 
 Point = namedtuple("Point", "x y")
@@ -362,7 +229,7 @@ TIMES: dict[str, Any] = {
     "offset of a day": datetime(2030, 1, 1, tzinfo=OddZone(timedelta(days=1))),
     "offset of no kind": datetime(2030, 1, 1, tzinfo=OddZone("east")),
     "offset unknown": datetime(2030, 1, 1, tzinfo=OddZone(None)),
-    "offset that raises": datetime(2030, 1, 1, tzinfo=OddZone(_mischief)),
+    "offset that raises": datetime(2030, 1, 1, tzinfo=OddZone(mischief)),
     "abstract zone": datetime(2030, 1, 1, tzinfo=tzinfo()),  # type: ignore[abstract]
     "date": date(2030, 1, 1),
     "greatest date": date.max,
@@ -518,63 +385,3 @@ def dispose(value: Any) -> None:
         value.close()
     elif isinstance(value, asyncio.Future):
         value.cancel()
-
-
-# Strategies
-
-
-def _one_of(values: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Draw by name: hypothesis shows what it draws from, and these do not like to be shown."""
-    return st.sampled_from(sorted(values)).map(lambda name: values[name])
-
-
-_TEXT = st.one_of(
-    _one_of(TEXTS),
-    st.text(st.characters(), max_size=20),  # surrogates and control characters among them
-    st.integers(0, 12_000).map(lambda size: "y" * size),
-)
-_BYTES = st.one_of(_one_of(BYTES), st.binary(max_size=20))
-_NUMBERS = st.one_of(
-    _one_of(NUMBERS),
-    st.integers(),
-    st.integers(-(2**2100), 2**2100),
-    st.floats(),
-)
-_TIMES = st.one_of(
-    _one_of(TIMES),
-    st.datetimes(),
-    st.datetimes(timezones=st.just(UTC)),
-    st.datetimes(timezones=st.integers(-86_399, 86_399).map(lambda offset: timezone(timedelta(seconds=offset)))),
-)
-
-_LEAVES = st.one_of(_TEXT, _BYTES, _NUMBERS, _TIMES, _one_of(OBJECTS))
-
-
-def _larger(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(
-        st.lists(children, max_size=4),
-        st.lists(children, max_size=4).map(tuple),
-        st.lists(children, max_size=4).map(lambda items: Point(items, items)),
-        st.lists(st.tuples(_TEXT, children), max_size=4).map(dict),
-        st.tuples(children, st.integers(1, 300)).map(lambda drawn: _wrapped(*drawn)),
-    )
-
-
-def _wrapped(value: Any, depth: int) -> Any:
-    for _ in range(depth):
-        value = [value] if depth % 2 else (value,)
-    return value
-
-
-MIXED: st.SearchStrategy[Any] = st.recursive(_LEAVES, _larger, max_leaves=12)
-"""Anything: recursive mixtures of what is hostile and what is good."""
-
-_JSON_LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _TEXT)
-JSON: st.SearchStrategy[Any] = st.recursive(
-    _JSON_LEAVES,
-    lambda children: st.one_of(
-        st.lists(children, max_size=4), st.lists(st.tuples(_TEXT, children), max_size=4).map(dict)
-    ),
-    max_leaves=20,
-)
-"""JSON, nearly: numbers that are not finite and texts that are not UTF-8 among it."""

@@ -25,17 +25,12 @@ from jobs_service import (
     StoreError,
 )
 from tests.checker import assert_sound
-from tests.hostile.inputs import JSON, MIXED, Mischief, dispose, hand_picked
-from tests.hostile.targets import (
-    ANYWHERE,
-    GROUPS,
-    WORK,
-    World,
-    attempt,
-    complaint_about,
-    same,
-    same_json,
-)
+from tests.hostile.inputs import dispose, hand_picked
+from tests.hostile.objects import Mischief
+from tests.hostile.strategies import JSON, MIXED
+from tests.hostile.targets import GROUPS
+from tests.hostile.targets.operations import ANYWHERE
+from tests.hostile.world import WORK, World, attempt, complaint_about, same, same_json
 from tests.service.support import empty
 from tests.stores import EVERY_STORE, StoreKind, plain_settings
 
