@@ -108,6 +108,9 @@ class CountsForm(BaseModel):
     totals: TotalsForm
     waited: HistogramForm
     ran: HistogramForm
+    retrying_ready: int
+    retrying_scheduled: int
+    unreadable: int
 
 
 class AllCountsForm(BaseModel):

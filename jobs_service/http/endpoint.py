@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from jobs_service.http import wire
@@ -183,6 +184,62 @@ class Flowing(Response):
             async for part in source:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+_PIECE: Final = 1 << 15
+"""Bytes that are made of a long list before anything else gets its turn: a millisecond or less."""
+_MOST_KEPT: Final = 3
+"""Pieces of an answer that is sent as a whole, with its length."""
+
+
+async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None = None) -> AsyncGenerator[bytes]:
+    """Yield a JSON object piece by piece, so that the loop goes on while a long list is made.
+
+    Args:
+        name: of the member that is the list.
+        forms: the list; each is taken when it is its turn.
+        more: the other members.
+    """
+    begin = b"{%s:[" % wire.dumps(name)
+    encoded = map(wire.dumps, forms)
+    while piece := _piece(encoded):
+        yield begin + b",".join(piece)
+        begin = b","
+        await asyncio.sleep(0)
+    rest = wire.dumps(more or {})[1:]
+    yield (b"]" if begin == b"," else begin + b"]") + (b"," + rest if more else rest)
+
+
+def _piece(encoded: Iterator[bytes]) -> list[bytes]:
+    """Take some of what is encoded; none at the end."""
+    taken: list[bytes] = []
+    size = 0
+    for each in encoded:
+        taken.append(each)
+        size += len(each)
+        if size >= _PIECE:
+            break
+    return taken
+
+
+async def long_answer(
+    name: str, forms: Iterable[Any], more: Mapping[str, Any] | None = None, status: int = 200
+) -> Response:
+    """Return an answer of JSON of which a list may be long: see `pieces`. One that is, is sent while it is made."""
+    source = pieces(name, forms, more)
+    begun: list[bytes] = []
+    async for piece in source:
+        begun.append(piece)
+        if len(begun) == _MOST_KEPT:
+            return StreamingResponse(_together(begun, source), status, media_type="application/json")
+    return Response(b"".join(begun), status, media_type="application/json")
+
+
+async def _together(begun: Sequence[bytes], rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    for piece in begun:
+        yield piece
+    async for piece in rest:
+        yield piece
 
 
 def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

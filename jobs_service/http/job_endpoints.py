@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,7 +13,7 @@ from jobs_service import names
 from jobs_service.errors import InvalidJob
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.bulk import act_on_all
-from jobs_service.http.endpoint import Call, Flowing, answer, endpoint
+from jobs_service.http.endpoint import Call, Flowing, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.model import Job, JobType
@@ -47,7 +48,7 @@ async def create(call: Call) -> Response:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
     added = await creation.add_together(call, form.jobs, form.if_exists or "error")
     call.changed("add", type=call.type, jobs=len(added))
-    return answer({"jobs": await call.state.job_forms(added)}, 201)
+    return await long_answer("jobs", await call.state.job_forms(added), status=201)
 
 
 @endpoint(
@@ -73,7 +74,7 @@ async def list_jobs(call: Call) -> Response:
         newest_first=query.newest_first,
         prefix=query.prefix,
     )
-    return answer({"jobs": await call.state.job_forms(page.jobs), "next": page.next})
+    return await long_answer("jobs", await call.state.job_forms(page.jobs), {"next": page.next})
 
 
 @endpoint(
@@ -183,6 +184,7 @@ def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | No
             if size > _CHUNK:
                 yield await packed(page)
                 page, size = [], 0
+                await asyncio.sleep(0)
         yield await packed(page)
 
     async def packed(page: list[Job]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +84,13 @@ class State:
         """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""
         return wire.listed_job((await self.service.get_redaction(job.type)).job(job))
 
-    async def job_forms(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
-        """Do the same with many jobs, by one read per type."""
+    async def job_forms(self, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
+        """Do the same with many jobs, by one read per type; each is made when it is its turn."""
         found = [*jobs]
         # Read after the jobs: what was secret of each when it was added is known by then.
         types = dict.fromkeys(exact_type(job.type) for job in found)
         rules = {type: await self.service.get_redaction(type) for type in types}
-        return [wire.listed_job(rules[exact_type(job.type)].job(job)) for job in found]
+        return (wire.listed_job(rules[exact_type(job.type)].job(job)) for job in found)
 
     def running_form(self, job: RunningJob) -> dict[str, Any]:
         """Return a running job for its worker, who must see everything."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from jobs_service import json_forms
 from jobs_service.errors import JobNotFound, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
-from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.roles import Role
 from jobs_service.layer import activity
 from jobs_service.layer.keyspace import TypeKeys
@@ -59,7 +58,7 @@ async def type_form(call: Call, type: JobType) -> dict[str, Any]:
 async def list_types(call: Call) -> Response:
     found = await type_forms(call, await call.service.types())
     # One may have been removed meanwhile.
-    return answer({"types": [form for form in found if form["timeout"] is not None]})
+    return await long_answer("types", (form for form in found if form["timeout"] is not None))
 
 
 @endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: answer_forms.TypeForm})
@@ -162,7 +161,8 @@ async def put_redaction(call: Call) -> Response:
 @endpoint("GET", "/v1/redactions", Role.READ, "Types with secret fields", answers={200: answer_forms.RedactionsForm})
 async def redactions(call: Call) -> Response:
     found = await call.service.redactions()
-    return answer({"types": [{"type": json_forms.name(type), "paths": [*each.paths]} for type, each in found.items()]})
+    shown = ({"type": json_forms.name(type), "paths": [*each.paths]} for type, each in found.items())
+    return await long_answer("types", shown)
 
 
 @endpoint(
@@ -202,15 +202,14 @@ async def oldest(call: Call) -> Response:
     return answer({"job": None if job is None else await call.state.job_form(job)})
 
 
-def counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
-    """Return what is counted of a type as JSON."""
-    return {"type": json_forms.name(type), **dataclasses.asdict(counts)}
+def _counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
+    return {"type": json_forms.name(type), **wire.counts(counts)}
 
 
 @endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: answer_forms.CountsForm})
 async def counts(call: Call) -> Response:
     found = await call.service.counts(call.type)
-    return answer(counts_form(call.type, next(iter(found.values()), TypeCounts())))
+    return answer(_counts_form(call.type, next(iter(found.values()), TypeCounts())))
 
 
 @endpoint(
@@ -223,7 +222,7 @@ async def counts(call: Call) -> Response:
 )
 async def all_counts(call: Call) -> Response:
     found = await call.service.counts(call.query.type)
-    return answer({"types": [counts_form(type, each) for type, each in found.items()]})
+    return await long_answer("types", (_counts_form(type, each) for type, each in found.items()))
 
 
 @endpoint(
@@ -237,13 +236,14 @@ async def all_counts(call: Call) -> Response:
 async def throughput(call: Call) -> Response:
     query: forms.ThroughputQuery = call.query
     found = await call.service.throughput(call.type, since=query.since, until=query.until, resolution=query.resolution)
-    return answer({"intervals": [dataclasses.asdict(each) for each in found]})
+    return await long_answer("intervals", map(wire.interval, found))
 
 
 @endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: answer_forms.TicksForm})
 async def ticks(call: Call) -> Response:
     found = await call.service.last_ticks()
-    return answer({"ticks": [{"type": json_forms.name(type), "last": wire.time(at)} for type, at in found.items()]})
+    ticks = ({"type": json_forms.name(type), "last": wire.time(at)} for type, at in found.items())
+    return await long_answer("ticks", ticks)
 
 
 @endpoint(
@@ -257,10 +257,11 @@ async def ticks(call: Call) -> Response:
 async def stats(call: Call) -> Response:
     found = await call.service.stats(call.query.type, jobs=call.query.jobs)
     for type, each in found.items():
-        await _hide_errors(call, type, each.get("jobs", []))
-        for job in each.get("jobs", ()):
-            job["id"] = json_forms.name(job["id"])
-    return answer({"types": [{"type": json_forms.name(type), **each} for type, each in found.items()]})
+        if jobs := each.get("jobs"):
+            await _hide_errors(call, type, jobs)
+            for job in jobs:
+                job["id"] = json_forms.name(job["id"])
+    return await long_answer("types", ({"type": json_forms.name(type), **each} for type, each in found.items()))
 
 
 async def _hide_errors(call: Call, type: JobType, summaries: list[dict[str, Any]]) -> None:

@@ -11,7 +11,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from jobs_service import json_data, json_forms, run_data
 from jobs_service.errors import RecordDamaged
@@ -25,14 +26,12 @@ from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.retention import Retention
 from jobs_service.model import (
-    UNSET,
     HistoryEvent,
     HistoryKind,
     Job,
     JobError,
     JobEvent,
     JobState,
-    NewJob,
     Outcome,
     Progress,
     RunningJob,
@@ -245,40 +244,6 @@ def event_of(form: Mapping[str, Any]) -> JobEvent:
     )
 
 
-# What creators send
-
-
-def new_job(job: NewJob) -> Form:
-    """Return a job to be added.
-
-    Raises:
-        ValueError, TypeError: its time is none that JSON can say.
-    """
-    run_at: Any = job.run_at
-    return {
-        "id": json_forms.name(job.id),
-        "data": job.data,
-        "priority": json_forms.name(job.priority),
-        "run_at": time(run_at.timestamp() if isinstance(run_at, datetime) else run_at),
-    }
-
-
-def new_job_of(form: Mapping[str, Any]) -> NewJob:
-    """Return the job to be added that `new_job` was given. Raises like `job_of`."""
-    return NewJob(
-        name_of(form["id"]), form.get("data"), name_of(form.get("priority", 0)), seconds_of(form.get("run_at"))
-    )
-
-
-def changes_of(form: Mapping[str, Any]) -> dict[str, Any]:
-    """Return data, priority and run_at of a resubmission as its operations take them: UNSET for what is left out."""
-    return {
-        "data": form.get("data", UNSET),
-        "priority": name_of(form["priority"]) if "priority" in form else UNSET,
-        "run_at": seconds_of(form["run_at"]) if "run_at" in form else UNSET,
-    }
-
-
 # Types
 
 
@@ -314,33 +279,44 @@ def queue_state_of(form: Mapping[str, Any]) -> QueueState:
 
 def counts(counted: TypeCounts) -> Form:
     """Return what is counted of a type."""
-    return dataclasses.asdict(counted)
+    return {**dict(zip(_COUNTED, _counted(counted), strict=True)), **_sums(counted)}
 
 
 def counts_of(form: Mapping[str, Any]) -> TypeCounts:
     """Return the inverse of `counts`."""
-    plain = {field.name: form[field.name] for field in dataclasses.fields(TypeCounts)}
-    return TypeCounts(**{**plain, **_sums_of(form)})
+    plain = {name: form[name] for name in _COUNTED}
+    return TypeCounts(**plain, **_sums_of(form))
 
 
 def interval(passed: Interval) -> Form:
-    """Return what happened in a minute or an hour."""
-    return {**dataclasses.asdict(passed), "begin": time(passed.begin)}
+    """Return what happened in a minute or an hour; it begins at a number of seconds since the epoch."""
+    return {"begin": passed.begin, "seconds": passed.seconds, **_sums(passed)}
 
 
 def interval_of(form: Mapping[str, Any]) -> Interval:
     """Return the inverse of `interval`."""
-    return Interval(seconds_of(form["begin"]) or 0.0, form["seconds"], **_sums_of(form))
-
-
-def jobs_page(page: JobsPage) -> Form:
-    """Return a page of jobs."""
-    return {"jobs": [*map(listed_job, page.jobs)], "next": page.next}
+    return Interval(form["begin"], form["seconds"], **_sums_of(form))
 
 
 def jobs_page_of(form: Mapping[str, Any]) -> JobsPage:
-    """Return the inverse of `jobs_page`."""
+    """Return a page of jobs, each of which `listed_job` was given. Raises like `job_of`."""
     return JobsPage([*map(job_of, form["jobs"])], form["next"])
+
+
+# There may be very many of them: nothing is copied that need not be, as `dataclasses.asdict` would.
+_SUMS: Final = ("totals", "waited", "ran")
+_COUNTED: Final = tuple(each.name for each in dataclasses.fields(TypeCounts) if each.name not in _SUMS)
+_TOTALS: Final = tuple(each.name for each in dataclasses.fields(Totals))
+_counted: Final = attrgetter(*_COUNTED)
+_totals: Final = attrgetter(*_TOTALS)
+
+
+def _sums(counted: TypeCounts | Interval) -> Form:
+    return {
+        "totals": dict(zip(_TOTALS, _totals(counted.totals), strict=True)),
+        "waited": {"counts": counted.waited.counts, "sum": counted.waited.sum},
+        "ran": {"counts": counted.ran.counts, "sum": counted.ran.sum},
+    }
 
 
 def _sums_of(form: Mapping[str, Any]) -> dict[str, Any]:

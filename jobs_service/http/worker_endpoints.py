@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service.errors import JobsError, WorkerConflict, job_name
-from jobs_service.http import answer_forms, forms, problems, wire
-from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http import answer_forms, forms, problems
+from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
@@ -64,7 +64,7 @@ class _Accepting(Response):
                 except Gone:
                     return
                 try:
-                    body = wire.dumps({"jobs": [state.running_form(job) for job in found]})
+                    body = b"".join([piece async for piece in pieces("jobs", map(state.running_form, found))])
                 except JobsError:
                     await _give_back(found)
                     raise
@@ -167,8 +167,8 @@ async def finish_several(call: Call) -> Response:
             return {"problem": problems.problem(error)}
 
     ended = await asyncio.gather(*map(one, call.body.jobs))
-    shown = iter(await call.state.job_forms(each for each in ended if isinstance(each, Job)))
-    return answer({"jobs": [next(shown) if isinstance(each, Job) else each for each in ended]})
+    shown = await call.state.job_forms(each for each in ended if isinstance(each, Job))
+    return await long_answer("jobs", (next(shown) if isinstance(each, Job) else each for each in ended))
 
 
 @endpoint(

@@ -74,6 +74,7 @@ _WAITED_SUM: Final = _SHORT_LANES
 _RAN_SUM: Final = _SHORT_LANES + 1
 COUNTS_BYTES: Final = 8 * (STATES + _EVENTS + 2 * (BUCKETS + 1))
 INTERVAL_BYTES: Final = 4 * _SHORT_LANES + 16
+_COUNTS = struct.Struct(f"<{COUNTS_BYTES // 8}q")
 _INTERVAL = struct.Struct(f"<{_SHORT_LANES}I2Q")
 
 MINUTE: Final = 60
@@ -85,6 +86,8 @@ _LATEST: Final = slice(HEAD_BYTES, HEAD_BYTES + 9)
 """Where run data have kind and time of the newest event."""
 
 _PAGE: Final = 500
+_NO_TIMES: Final = Histogram()
+"""Of many types and intervals: one for all of them."""
 
 
 def lane_of(record: Record) -> int:
@@ -296,15 +299,20 @@ def _lanes(row: bytes) -> list[int]:
         raise StoreDamaged(
             f"the counts of a type have {len(row)} bytes, not {COUNTS_BYTES}: a copy of the store counts anew"
         )
+    found = [*_COUNTS.unpack(row)]
+    if min(found) >= 0:
+        return found
     lanes = []
     carried = 0
-    for [lane] in struct.iter_unpack("<q", row):
+    for lane in found:
         lanes.append(lane + carried)
         carried = int(lane < 0)
     return lanes
 
 
 def _histogram(counts: Sequence[int], milliseconds: int) -> Histogram:
+    if not milliseconds and not any(counts):
+        return _NO_TIMES
     return Histogram(tuple(counts), milliseconds / 1000)
 
 

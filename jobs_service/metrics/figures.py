@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from jobs_service.errors import JobsError
@@ -51,26 +51,40 @@ class Figures:
 
 
 async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
-    """Return what the store tells; None when it cannot be read."""
+    """Return what the store tells; None when it cannot be read. Nobody else may use the labels meanwhile."""
     try:
         counted = await jobs.counts()
-        chosen = labels.choose(counted, {type: counts.ready + counts.running for type, counts in counted.items()})
+        # There may be very many types: the loop goes on meanwhile.
+        chosen = await asyncio.to_thread(_chosen, labels, counted)
         own = [type for type, label in chosen.items() if label != OTHERS]
         queues = await _queues(jobs, own)
     except JobsError:
         return None
     now = jobs._context.sources.wall_time()
-    by_label: dict[str, OfTypes] = {}
-    for type, counts in counted.items():
-        label, queue = chosen[type], queues.get(type)
-        before = by_label.get(label)
-        since = None if queue is None else queue.ready_since
-        by_label[label] = OfTypes(
-            counts if before is None else added(before.counts, counts),
-            0.0 if since is None else max(now - since, 0.0),
-            int(queue is not None and queue.paused),
-        )
+    by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
     return Figures(len(counted), by_label, chosen)
+
+
+def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:
+    return labels.choose(counted, {type: counts.ready + counts.running for type, counts in counted.items()})
+
+
+def _by_label(
+    counted: Mapping[JobType, TypeCounts],
+    chosen: Mapping[JobType, str],
+    queues: Mapping[JobType, QueueState],
+    now: float,
+) -> dict[str, OfTypes]:
+    groups: dict[str, list[JobType]] = {}
+    for type, label in chosen.items():
+        groups.setdefault(label, []).append(type)
+    found: dict[str, OfTypes] = {}
+    for label, types in groups.items():
+        own = [queues[type] for type in types if type in queues]
+        oldest = max((now - queue.ready_since for queue in own if queue.ready_since is not None), default=0.0)
+        counts = together([counted[type] for type in types])
+        found[label] = OfTypes(counts, max(oldest, 0.0), sum(queue.paused for queue in own))
+    return found
 
 
 async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, QueueState]:
@@ -81,13 +95,14 @@ async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, Queu
     return found
 
 
-def added(one: TypeCounts, other: TypeCounts) -> TypeCounts:
-    """Return the counts of two types together."""
-    totals = Totals(*(getattr(one.totals, each.name) + getattr(other.totals, each.name) for each in fields(Totals)))
-    waited, ran = _both(one.waited, other.waited), _both(one.ran, other.ran)
-    jobs = {state: getattr(one, state) + getattr(other, state) for state in STATES}
-    return TypeCounts(**jobs, totals=totals, waited=waited, ran=ran)
-
-
-def _both(one: Histogram, other: Histogram) -> Histogram:
-    return Histogram(tuple(map(sum, zip(one.counts, other.counts, strict=True))), one.sum + other.sum)
+def together(counts: Sequence[TypeCounts]) -> TypeCounts:
+    """Return the counts of several types together."""
+    if len(counts) == 1:
+        return counts[0]
+    jobs = {state: sum(getattr(each, state) for each in counts) for state in STATES}
+    return TypeCounts(
+        **jobs,
+        totals=Totals.together([each.totals for each in counts]),
+        waited=Histogram.together([each.waited for each in counts]),
+        ran=Histogram.together([each.ran for each in counts]),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from heapq import nlargest
 from typing import Final, TypeVar
 
 from jobs_service import names
@@ -37,7 +38,7 @@ class TypeLabels:
 
         Args:
             types: that exist now. Those that have series of their own keep them; as long as there is room, others get
-                some: those of greatest weight first, then by name.
+                some: those of greatest weight first, then in this order.
             weights: of the types; 0 for others.
         """
         present = [*types]
@@ -45,9 +46,8 @@ class TypeLabels:
         self._labels = {type: label for type, label in self._labels.items() if type in there}
         fresh = [type for type in present if type not in self._labels]
         room = self._most - len(self._labels)
-        if room < len(fresh):
-            fresh.sort(key=lambda type: (-weights.get(type, 0), label_of(type)))
-        self._labels |= {type: label_of(type) for type in fresh[: max(room, 0)] if label_of(type) != OTHERS}
+        chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
+        self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
         return {type: self._labels.get(type, OTHERS) for type in present}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, Self
 
 from jobs_service.model.job import Job
 
@@ -39,6 +40,11 @@ class Totals:
     released: int = 0
     expired: int = 0
 
+    @classmethod
+    def together(cls, totals: Sequence[Self]) -> Self:
+        """Return the sums of several."""
+        return cls(**{each.name: sum(getattr(one, each.name) for one in totals) for each in fields(cls)})
+
 
 NO_COUNTS: Final = (0,) * BUCKETS
 
@@ -55,6 +61,15 @@ class Histogram:
 
     counts: tuple[int, ...] = NO_COUNTS
     sum: float = 0.0
+
+    @classmethod
+    def together(cls, histograms: Sequence[Self]) -> Self:
+        """Return the sums of several."""
+        busy = [each for each in histograms if any(each.counts)]
+        if not busy:
+            return cls()
+        counts = tuple(map(sum, zip(*(each.counts for each in busy), strict=True)))
+        return cls(counts, sum(each.sum for each in busy))
 
     @staticmethod
     def bounds() -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
@@ -22,10 +23,13 @@ _Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts | None]], bytes | None]
 _SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
 _Intervals: TypeAlias = list[Interval]
 _Jobs: TypeAlias = list[Job]
-_Types: TypeAlias = list[JobType]
+_Found: TypeAlias = dict[bytes, tuple[JobType, TypeCounts]]
+"""Types by what they are packed, and what is counted of them."""
 _SAMPLE: Final = 16
 _MOST_LOOKS: Final = 8
 """Transactions that read one page: each looks at 2,000 rows at most."""
+_TYPES_AT_ONCE: Final = 5000
+"""Types of which a dictionary is made before anything else on the loop gets its turn."""
 _AHEAD: Final = 3600.0
 """Seconds by which the clocks of other processes may be ahead."""
 
@@ -53,7 +57,7 @@ class CountOperations(ReaderOperations):
             keys = self._access.keys(type)
             counts = await self._access.read(lambda transaction: _of_type(transaction, keyspace, keys))
             return {} if counts is None else {exact_type(keys.type): counts}
-        found = {pack_type(each): TypeCounts() for each in await self._types()}
+        found = await self._types()
         after: bytes | None = None
         while True:
 
@@ -61,19 +65,28 @@ class CountOperations(ReaderOperations):
                 return await counters.page(transaction, keyspace, after)
 
             page, after = await self._access.read(read)
-            for packed, counts in page:
-                if counts is None:
-                    found.pop(packed, None)
-                    if (damaged := keyspace.found(packed)) is not None:
-                        self._context.note_damaged_counts(damaged.type)
-                elif packed in found or counts.jobs:
-                    found[packed] = counts
+            for packed, counted in page:
+                if counted is not None:
+                    _note(found, keyspace, packed, counted)
+                    continue
+                found.pop(packed, None)
+                if (damaged := keyspace.found(packed)) is not None:
+                    self._context.note_damaged_counts(damaged.type)
             if after is None:
                 break
         lost = await self._access.read(lambda transaction: strays.unreadable(transaction, keyspace, None))
-        found |= {packed: replace(found.get(packed, TypeCounts()), unreadable=count) for packed, count in lost.items()}
-        known = ((keyspace.found(packed), found[packed]) for packed in sorted(found))
-        return {exact_type(keys.type): counts for keys, counts in known if keys is not None}
+        for packed, count in lost.items():
+            before = found.get(packed)
+            known = TypeCounts() if before is None else before[1]
+            _note(found, keyspace, packed, replace(known, unreadable=count))
+        ordered: dict[JobType, TypeCounts] = {}
+        # Both were read in this order, so that little is to be sorted.
+        for number, packed in enumerate(sorted(found), 1):
+            each, known = found[packed]
+            ordered[exact_type(each)] = known
+            if not number % _TYPES_AT_ONCE:
+                await asyncio.sleep(0)
+        return ordered
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
         """Return how many jobs of each type are in which state, and for how long, whatever program runs them.
@@ -118,10 +131,22 @@ class CountOperations(ReaderOperations):
                 found |= {job.id: job for job in page.jobs}
         return [*found.values()]
 
-    async def _types(self) -> _Types:
-        """Return the types that exist."""
+    async def _types(self) -> _Found:
+        """Return the types that exist, with no counts yet."""
         keyspace = self._access.keyspace
-        return await self._access.read(lambda transaction: activity.types(transaction, keyspace))
+        none = TypeCounts()
+        found: _Found = {}
+        after: bytes | None = None
+        while True:
+
+            async def read(transaction: Transaction, after: bytes | None = after) -> tuple[_Found, bytes | None]:
+                page, end = await activity.types_page(transaction, keyspace, after)
+                return {pack_type(type): (type, none) for type in page}, end
+
+            page, after = await self._access.read(read)
+            found |= page
+            if after is None:
+                return found
 
     async def throughput(
         self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: Resolution = "minute"
@@ -206,6 +231,15 @@ class CountOperations(ReaderOperations):
             return None if state.id is None else await read_job(transaction, self._access.place(type, state.id))
 
         return await self._access.read(look)
+
+
+def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) -> None:
+    """Note what is counted of a type that exists, or has jobs."""
+    there = found.get(packed)
+    if there is not None:
+        found[packed] = there[0], counts
+    elif (counts.jobs or counts.unreadable) and (keys := keyspace.found(packed)) is not None:
+        found[packed] = keys.type, counts
 
 
 async def _of_type(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys) -> TypeCounts | None:

@@ -67,23 +67,11 @@ async def lately(service: JobsService, type: JobType, window: str, now: float) -
 def summed(intervals: Sequence[Interval]) -> Lately:
     """Return what happened in several intervals, together."""
     return Lately(
-        _totals(intervals),
-        _histogram([each.waited for each in intervals]),
-        _histogram([each.ran for each in intervals]),
+        Totals.together([each.totals for each in intervals]),
+        Histogram.together([each.waited for each in intervals]),
+        Histogram.together([each.ran for each in intervals]),
         tuple(intervals),
     )
-
-
-def _totals(intervals: Sequence[Interval]) -> Totals:
-    fields = Totals.__slots__
-    return Totals(**{name: sum(getattr(each.totals, name) for each in intervals) for name in fields})
-
-
-def _histogram(histograms: Sequence[Histogram]) -> Histogram:
-    busy = [each for each in histograms if any(each.counts)]
-    if not busy:
-        return Histogram()
-    return Histogram(tuple(map(sum, zip(*(each.counts for each in busy), strict=True))), sum(each.sum for each in busy))
 
 
 def ended_chart(found: Lately, name: str, span: str, **size: float) -> Chart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
@@ -26,6 +27,8 @@ MOST_READ: Final = 500
 """Jobs that one page reads at most to find those: where more would have to be read, it shows where to go on."""
 _READ_AT_ONCE: Final = 100
 _FILTERED_AT_ONCE: Final = 30
+_BYTES_AT_ONCE: Final = 1 << 18
+"""Bytes of jobs that are looked at before anything else on the loop gets its turn: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +180,14 @@ async def each(service: JobsService, type: JobType, wanted: Filter) -> AsyncGene
             type, state=wanted.state or None, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after
         )
         hidden, now = await service.get_redaction(type), time.time()
+        size = 0
         for job in map(hidden.job, page.jobs):
             if wanted.holds(job, now):
                 yield job
+            size += job._record.size()
+            if size > _BYTES_AT_ONCE:
+                size = 0
+                await asyncio.sleep(0)
         after = page.next
         if after is None:
             return

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
@@ -18,7 +18,8 @@ from jobs_service.errors import JobsError
 from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.http.refusals import Refusal
-from jobs_service.model import JobState
+from jobs_service.model import JobState, JobType
+from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
 
 HEARTBEAT: Final = 15.0
@@ -42,6 +43,7 @@ class Pulse:
     def __init__(self, counts: SharedCounts) -> None:
         self._counts = counts
         self._seen: dict[str, bytes] = {}
+        self._all = b""
         self._listeners = 0
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Event()
@@ -64,9 +66,7 @@ class Pulse:
 
     def of(self, name: str | None) -> bytes:
         """Return a mark of a type's state, or of all of them, that is another one after each change."""
-        if name is not None:
-            return self._seen.get(name, b"")
-        return hashlib.blake2b(b"".join(self._seen.values()), digest_size=8).digest()
+        return self._all if name is None else self._seen.get(name, b"")
 
     async def looked(self) -> None:
         """Return when the store was looked at again."""
@@ -77,10 +77,17 @@ class Pulse:
             begun = time.monotonic()
             with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
                 counts = await self._counts.get()
-                self._seen = {shown(type): hash(each).to_bytes(8, "big", signed=True) for type, each in counts.items()}
+                # There may be very many types: the loop goes on meanwhile.
+                self._seen, self._all = await asyncio.to_thread(_marks, counts)
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
             await asyncio.sleep(max(LEAST, (time.monotonic() - begun) * _SHARE))
+
+
+def _marks(counts: Mapping[JobType, TypeCounts]) -> tuple[dict[str, bytes], bytes]:
+    """Return a mark of the state of each type by its name, and one of all of them."""
+    seen = {shown(type): hash(each).to_bytes(8, "big", signed=True) for type, each in counts.items()}
+    return seen, hashlib.blake2b(b"".join(seen.values()), digest_size=8).digest()
 
 
 async def live(visit: Visit, pulse: Pulse) -> Response:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -24,10 +26,8 @@ async def overview(visit: Visit) -> Response:
     sort = choice(visit.query.get("sort"), ("name", *STATES))
     counts = await visit.counts()
     wanted = visit.query.get("q", "").strip().lower()
-    found = [(type, each) for type, each in counts.items() if not wanted or wanted in shown(type).lower()]
-    found.sort(key=lambda item: shown(item[0]))
-    if sort != "name":
-        found.sort(key=lambda item: -getattr(item[1], sort))
+    # There may be very many types: the loop goes on meanwhile.
+    found, sums = await asyncio.to_thread(_selected, counts, wanted, sort)
     number = _number(visit.query.get("page"))
     begin = min((number - 1) * TYPES_ON_A_PAGE, max(len(found) - 1, 0) // TYPES_ON_A_PAGE * TYPES_ON_A_PAGE)
     some = found[begin : begin + TYPES_ON_A_PAGE]
@@ -49,7 +49,7 @@ async def overview(visit: Visit) -> Response:
         "span": span,
         "sort": sort,
         "total_types": len(counts),
-        "figures": [(state, sum(getattr(each, state) for each in counts.values())) for state in STATES],
+        "figures": sums,
         "figure_words": STATES,
         "attention": attention[:12],
         "rows": rows,
@@ -60,6 +60,20 @@ async def overview(visit: Visit) -> Response:
         "more": begin + len(some) < len(found),
     }
     return page(visit, "overview.html", context, live={"of": "types"})
+
+
+def _selected(
+    counts: Mapping[JobType, TypeCounts], wanted: str, sort: str
+) -> tuple[list[tuple[JobType, TypeCounts]], list[tuple[str, int]]]:
+    """Return the types whose names contain what is wanted, in order, and how many jobs of all types are so."""
+    found = [(shown(type), type, each) for type, each in counts.items()]
+    if wanted:
+        found = [item for item in found if wanted in item[0].lower()]
+    found.sort(key=itemgetter(0))
+    if sort != "name":
+        found.sort(key=lambda item: -getattr(item[2], sort))
+    sums = [(state, sum(getattr(each, state) for each in counts.values())) for state in STATES]
+    return [(type, each) for _, type, each in found], sums
 
 
 async def _row(visit: Visit, type: JobType, counts: TypeCounts, window: str) -> dict[str, Any]:

@@ -48,6 +48,8 @@ async def type_page(visit: Visit) -> Response:
             "There is no such type",
             f"Nothing is known of a type {shown(type)}. It may have been removed, or its name is written another way.",
         )
+    # Of large jobs that takes a while, in which the loop goes on.
+    rows = await asyncio.to_thread(lambda: [jobs.row(job, visit.now) for job in found.jobs])
     name, span = shown(type), figures.SPANS[window]
     query = wanted.to_dict()
     context = {
@@ -71,7 +73,7 @@ async def type_page(visit: Visit) -> Response:
         "data_tests": [*wanted.data, ""],
         "problem": problem,
         "is_filtered": bool(query) and set(query) != {"state"},
-        "rows": [jobs.row(job, visit.now) for job in found.jobs],
+        "rows": rows,
         "found": found,
         "replications": jobs.replications(found.jobs, visit.now),
         "newest_first": newest_first,
