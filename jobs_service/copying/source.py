@@ -14,7 +14,7 @@ from jobs_service.copying.results import CopyRefused, Counts
 from jobs_service.copying.rows import Stream
 from jobs_service.errors import RecordDamaged, job_name, shown
 from jobs_service.layer.batch_bounds import Batch, Pace, Room
-from jobs_service.layer.key_parts import AFTER, STAMP_CODE, unpack_id
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE, type_in, unpack_id
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
@@ -172,7 +172,8 @@ class Source:
             while (row := await rows.next()) is not None:
                 packed, value = row[0][start:], row[1]
                 digest.update(b"%d %d %d " % (section, len(packed), len(value)) + packed + value)
-                _take(overview, section, packed, value)
+                if type_in(packed) is not None:  # a row that nobody wrote is no setting of a type
+                    _take(overview, section, packed, value)
         overview.fingerprint = digest.hexdigest()
         return overview
 

@@ -58,6 +58,7 @@ class CountOperations(ReaderOperations):
             counts = await self._access.read(lambda transaction: _of_type(transaction, keyspace, keys))
             return {} if counts is None else {exact_type(keys.type): counts}
         found = await self._types()
+        damaged: set[bytes] = set()
         after: bytes | None = None
         while True:
 
@@ -69,9 +70,7 @@ class CountOperations(ReaderOperations):
                 if counted is not None:
                     _note(found, keyspace, packed, counted)
                     continue
-                found.pop(packed, None)
-                if (damaged := keyspace.found(packed)) is not None:
-                    self._context.note_damaged_counts(damaged.type)
+                damaged.add(packed)
             if after is None:
                 break
         lost = await self._access.read(lambda transaction: strays.unreadable(transaction, keyspace, None))
@@ -79,6 +78,10 @@ class CountOperations(ReaderOperations):
             before = found.get(packed)
             known = TypeCounts() if before is None else before[1]
             _note(found, keyspace, packed, replace(known, unreadable=count))
+        for packed in damaged:
+            found.pop(packed, None)
+            if (unread := keyspace.found(packed)) is not None:
+                self._context.note_damaged_counts(unread.type)
         ordered: dict[JobType, TypeCounts] = {}
         # Both were read in this order, so that little is to be sorted.
         for number, packed in enumerate(sorted(found), 1):

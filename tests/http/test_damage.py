@@ -11,9 +11,11 @@ import pytest
 from httpx import AsyncClient
 
 from jobs_service import JobsService, RunningJob, StoreDamaged
+from jobs_service.copying import copy_jobs
 from jobs_service.names import shown
+from jobs_service.sources import Sources
 from jobs_service.store import Transaction
-from tests.copying.support import copied, memory, opened
+from tests.copying.support import memory, opened
 from tests.http.dashboard.support import fill
 from tests.http.support import problem, served
 from tests.service.support import J1, T1
@@ -80,6 +82,7 @@ async def test_counts_that_cannot_be_read_hide_no_other_type(garbage: bytes) -> 
         await fill(jobs, T1)
         await jobs.set_type_timeout("other", 30)
         await jobs.add("other", "a")
+        await write_garbage(jobs)
         await damage_counts(jobs, garbage)
         assert await refused(client, *OF_ALL) == []
         assert set(await jobs.counts()) == {"other"}
@@ -102,7 +105,8 @@ async def test_a_copy_of_the_store_counts_anew() -> None:
             await job.finish()
             before = (await jobs.counts(T1))[T1]
             await damage_counts(jobs, b"")
-        await copied(source, target)
+            await write_garbage(jobs)
+        await copy_jobs(source, target, sources=Sources(1), force=True)
         async with JobsService(target) as jobs:
             after = (await jobs.counts(T1))[T1]
     assert after.jobs == before.jobs == 3
