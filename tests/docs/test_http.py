@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import httpx
+import pytest
 
 from jobs_service import JobsService, errors
 from jobs_service.http import problems
@@ -19,7 +21,7 @@ from tests.docs.running import run
 from tests.http.support import served
 
 PAGE = read("docs/http.md")
-[MOUNTED] = examples("docs/http.md")
+[MOUNTED, IN_FASTAPI] = examples("docs/http.md")
 [SHELL] = examples("docs/http.md", "sh")
 ADDRESSES = [
     row for name in ("Types", "Jobs", "Workers", "Events") for row in rows(section("docs/http.md", name), "request")
@@ -95,3 +97,18 @@ async def test_a_service_is_mounted_as_the_page_says() -> None:
         transport = httpx.ASGITransport(names["app"])
         async with httpx.AsyncClient(transport=transport, base_url="http://example.org") as client:
             assert (await client.get("/jobs/livez")).status_code == 200
+
+
+async def test_a_service_is_mounted_in_fastapi_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = await run(IN_FASTAPI)
+    async with (
+        names["app"].router.lifespan_context(names["app"]),
+        httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://example.org") as client,
+    ):
+        assert (await client.get("/jobs/v1/types")).status_code == 401
+        known = {"X-Api-Key": "secret-of-grafana"}
+        assert (await client.get("/jobs/v1/me", headers=known)).json()["name"] == "grafana"
+        assert (await client.put("/jobs/v1/types/email", json={"timeout": 30}, headers=known)).status_code == 403
