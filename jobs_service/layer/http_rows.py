@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
+from jobs_service.arguments import LATEST
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import AFTER, pack_seconds
 from jobs_service.layer.keyspace import Keyspace
@@ -47,7 +48,7 @@ class TokenRow:
 
     Attributes:
         name: by which it is called.
-        role: what it may do.
+        role: what it may do; "" for a row that cannot be read.
         hash: SHA-256 of the token, hexadecimal.
         created: seconds since the epoch.
     """
@@ -105,10 +106,10 @@ def _head(keyspace: Keyspace, family: int) -> bytes:
 
 
 async def read_tokens(transaction: Snapshot, keyspace: Keyspace) -> list[TokenRow]:
-    """Return all tokens; rows that cannot be read are none."""
+    """Return all tokens; one that cannot be read has no role: it lets nobody in, but it is there."""
     head = _head(keyspace, TOKENS)
     rows = await transaction.get_range(head + b"\x00", head + AFTER, limit=_MOST_TOKENS)
-    return [row for key, value in rows if (row := _token_row(key[len(head) :], value)) is not None]
+    return [_token_row(key[len(head) :], value) for key, value in rows]
 
 
 async def watch_tokens(transaction: Transaction, keyspace: Keyspace) -> tuple[list[TokenRow], Watch]:
@@ -140,13 +141,17 @@ async def remove_token(transaction: Transaction, keyspace: Keyspace, name: str) 
     return True
 
 
-def _token_row(packed: bytes, value: bytes) -> TokenRow | None:
+def _token_row(packed: bytes, value: bytes) -> TokenRow:
+    name = packed.hex()
     try:
+        name = str(fdb.tuple.unpack(packed)[0])
         found = json.loads(value)
-        [name] = fdb.tuple.unpack(packed)
-        return TokenRow(str(name), str(found["role"]), str(found["hash"]), float(found["created"]))
-    except Exception:  # whatever was written there by others: it lets nobody in
-        return None
+        created = float(found["created"])
+        if 0 <= created <= LATEST:
+            return TokenRow(name, str(found["role"]), str(found["hash"]), created)
+    except Exception:  # whatever was written there by others
+        pass
+    return TokenRow(name, "", "", 0.0)
 
 
 # Logins

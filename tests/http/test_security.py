@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fdb.tuple
 import httpx
 import pytest
 from starlette.applications import Starlette
@@ -21,7 +22,9 @@ from jobs_service.http.endpoint import ENDPOINTS
 from jobs_service.http.roles import Role
 from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
+from jobs_service.layer.http_rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
+from jobs_service.store import Transaction
 from tests.http.support import BASE, events, listening, problem, served
 
 OPEN = Options(is_open=True)
@@ -102,6 +105,37 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
         client.cookies.clear()
         problem(await client.get("/v1/types", headers=bearer(token)), 401, "unauthorized")
         assert (await client.post("/login", data={"token": token})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"role": "read", "hash": "", "created": 1e300}',
+        b'{"role": 7, "hash": 7, "created": 7}',
+    ],
+)
+async def test_a_token_that_cannot_be_read_lets_nobody_in_and_opens_nothing(value: bytes, tmp_path: Path) -> None:
+    store = f"lmdb:{tmp_path}"
+    async with served(store) as (jobs, client):
+        assert (await client.get("/v1/types")).status_code == 200  # as long as there is no token
+        token = await add_token(jobs, "ada", "admin")
+        key = await jobs.store.prefix() + fdb.tuple.pack((TOKENS, "ada"))
+
+        async def damage(tr: Transaction) -> None:
+            assert await tr.get(key) is not None
+            tr.set(key, value)
+
+        await jobs.store.transact(damage)
+    async with served(store) as (jobs, client):
+        problem(await client.get("/v1/types"), 401, "unauthorized")
+        problem(await client.get("/v1/types", headers=bearer(token)), 401, "unauthorized")
+        problem(await client.get("/v1/types", headers=bearer("")), 401, "unauthorized")
+        await jobs._remote.remove_token("ada")
+        assert await jobs._remote.tokens() == []
 
 
 @pytest.mark.parametrize(

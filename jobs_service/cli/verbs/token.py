@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import output, session
+from jobs_service.cli.names import printable
 from jobs_service.cli.options import JsonOption, StoreOption, Verb
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ def list_tokens(context: typer.Context, store: StoreOption = None, as_json: Json
 
     for row in session.run(context, store, body):
         created = datetime.fromtimestamp(row.created, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        said = f"{printable(row.role)}, since {created}" if row.role else "cannot be read: it lets nobody in, remove it"
         if as_json:
             output.json_line({"name": row.name, "role": row.role, "created": created})
         else:
-            output.line(f"{row.name}: {row.role}, since {created}")
+            output.line(f"{printable(row.name)}: {said}")
 
 
 def remove(context: typer.Context, name: NameArgument, store: StoreOption = None) -> None:
