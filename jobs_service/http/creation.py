@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any, Final, cast
 
 from starlette.requests import Request
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob, JobNotFound, JobsError
+from jobs_service.errors import InvalidJob, JobNotFound, JobsError, TransactionTooLarge
 from jobs_service.http import bodies, forms, problems, wire
 from jobs_service.http.endpoint import Call
 from jobs_service.http.refusals import Refusal
@@ -69,9 +69,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
     if not isinstance(found, Repeated):
         was_there = found.created is False or (found.created is None and form.if_exists not in (None, "error"))
         return found, was_there
-    if found.id is None:
-        raise Refusal("idempotency-key-reused", "this key came with another request before; take a new one")
-    return await _again(call, found), True
+    return await _as_it_is(call, _check_same(found)), True
 
 
 async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
@@ -95,28 +93,57 @@ async def _added(call: Call, form: forms.NewJobForm, data: Any, known: Known | N
     return found
 
 
-async def _again(call: Call, found: Repeated) -> Job | dict[str, Any]:
-    """Return what became of the job that a request has added before."""
-    assert found.id is not None
+def _check_same(found: Repeated) -> JobId:
+    """Return the id that a request has added before; raise Refusal if it was another request."""
+    if found.id is None:
+        raise Refusal("idempotency-key-reused", "this key came with another request before; take a new one")
+    return found.id
+
+
+async def _as_it_is(call: Call, id: JobId) -> Job | dict[str, Any]:
+    """Return what became of a job that a request has added before."""
     try:
-        job: Job = await call.service.get(call.type, found.id)
+        job: Job = await call.service.get(call.type, id)
         return job
     except JobNotFound:
-        return {"type": json_forms.name(call.type), "id": json_forms.name(found.id), "state": "removed"}
+        return {"type": json_forms.name(call.type), "id": json_forms.name(id), "state": "removed"}
 
 
-async def add_together(call: Call, wanted: list[forms.NewJobForm], if_exists: Any) -> list[Job]:
-    """Add several jobs, each transaction all or nothing.
+async def add_together(
+    call: Call, wanted: list[forms.NewJobForm], if_exists: Any, key: str | None, raw: bytes
+) -> tuple[list[Job | dict[str, Any]], bool]:
+    """Add several jobs; return them, and whether the same request has added them before.
+
+    Without a key each transaction is all or nothing. With one there is a single transaction. Of a request that comes
+    again the jobs are returned as they are now; one that is gone is returned as JSON has it.
+
+    Args:
+        call: the request.
+        wanted: what the jobs are to be.
+        if_exists: as for `JobsService.add_many`.
+        key: by which the request is known if it comes again; None if it need not be.
+        raw: the form as it was sent.
 
     Raises:
         JobsError: as `JobsService.add_many`.
+        Refusal: the same key came with another request before; with a key, more jobs than one transaction takes.
     """
     for form in wanted:
         if form.id is None or form.model_fields_set - {"id", "data", "priority", "run_at"}:
             raise InvalidJob("jobs that are added together have id, data, priority and run_at, and an id at least")
     jobs = [NewJob(cast(JobId, form.id), form.data, form.priority, form.run_at) for form in wanted]
-    found: list[Job] = await call.service.add_many(call.type, jobs, if_exists=if_exists)
-    return found
+    if key is None or not jobs:
+        return await call.service.add_many(call.type, jobs, if_exists=if_exists), False
+    known = Known(key, hashlib.sha256(raw).digest())
+    try:
+        found = await call.remote.add_many_once(known, call.type, jobs, if_exists=if_exists)
+    except TransactionTooLarge:
+        why = "with an Idempotency-Key jobs are added in one transaction, which does not take so much; send fewer"
+        raise Refusal("body-too-large", why) from None
+    if not isinstance(found, Repeated):
+        return [*found], False
+    _check_same(found)
+    return [await _as_it_is(call, job.id) for job in jobs], True
 
 
 async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
@@ -184,6 +211,11 @@ async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any
 
 
 async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
-    """Return the lines that answer some lines: what is secret of the jobs is asked for all of them together."""
-    shown = iter(await call.state.job_forms([each for each in done if isinstance(each, Job)]))
-    return b"".join(wire.dumps(next(shown) if isinstance(each, Job) else each) + b"\n" for each in done)
+    """Return the lines that answer some lines."""
+    return b"".join(wire.dumps(form) + b"\n" for form in await shown(call, done))
+
+
+async def shown(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Return jobs as JSON has them: what is secret is asked for all of them together; what is JSON already stays."""
+    forms = await call.state.job_forms([each for each in done if isinstance(each, Job)])
+    return (next(forms) if isinstance(each, Job) else each for each in done)

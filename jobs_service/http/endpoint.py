@@ -223,7 +223,12 @@ def _piece(encoded: Iterator[bytes]) -> list[bytes]:
 
 
 async def long_answer(
-    name: str, forms: Iterable[Any], more: Mapping[str, Any] | None = None, status: int = 200
+    name: str,
+    forms: Iterable[Any],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    *,
+    more: Mapping[str, Any] | None = None,
 ) -> Response:
     """Return an answer of JSON of which a list may be long: see `pieces`. One that is, is sent while it is made."""
     source = pieces(name, forms, more)
@@ -231,8 +236,8 @@ async def long_answer(
     async for piece in source:
         begun.append(piece)
         if len(begun) == _MOST_KEPT:
-            return StreamingResponse(_together(begun, source), status, media_type="application/json")
-    return Response(b"".join(begun), status, media_type="application/json")
+            return StreamingResponse(_together(begun, source), status, headers, media_type="application/json")
+    return Response(b"".join(begun), status, headers, media_type="application/json")
 
 
 async def _together(begun: Sequence[bytes], rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

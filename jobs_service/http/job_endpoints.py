@@ -19,6 +19,7 @@ from jobs_service.http.roles import Role
 from jobs_service.model import Job, JobType
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
+_REPLAYED = {"Idempotency-Replayed": "true"}
 _CHUNK = 1 << 16
 _LEAST = 200
 
@@ -42,13 +43,13 @@ async def create(call: Call) -> Response:
         job, was_there = await creation.add(call, form, key, call.raw)
         found = await call.state.job_form(job) if isinstance(job, Job) else job
         call.changed("add", type=call.type, id=names.shown(wire.name_of(found["id"])), jobs=int(not was_there))
-        replayed = {"Idempotency-Replayed": "true"} if key is not None and was_there else None
-        return answer(found, 200 if was_there else 201, replayed)
+        return answer(found, 200 if was_there else 201, _REPLAYED if key is not None and was_there else None)
     if form.model_fields_set - {"jobs", "if_exists"}:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
-    added = await creation.add_together(call, form.jobs, form.if_exists or "error")
-    call.changed("add", type=call.type, jobs=len(added))
-    return await long_answer("jobs", await call.state.job_forms(added), status=201)
+    added, was_there = await creation.add_together(call, form.jobs, form.if_exists or "error", key, call.raw)
+    call.changed("add", type=call.type, jobs=0 if was_there else len(added))
+    shown = await creation.shown(call, added)
+    return await long_answer("jobs", shown, 200 if was_there else 201, _REPLAYED if was_there else None)
 
 
 @endpoint(
@@ -74,7 +75,7 @@ async def list_jobs(call: Call) -> Response:
         newest_first=query.newest_first,
         prefix=query.prefix,
     )
-    return await long_answer("jobs", await call.state.job_forms(page.jobs), {"next": page.next})
+    return await long_answer("jobs", await call.state.job_forms(page.jobs), more={"next": page.next})
 
 
 @endpoint(

@@ -14,16 +14,18 @@ Families are far behind those of jobs, so that both can be added to.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
-from jobs_service.arguments import LATEST
+from jobs_service.arguments import LATEST, IfExists
+from jobs_service.layer import creation
+from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import AFTER, pack_seconds
-from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId
 from jobs_service.store.base import Snapshot, Transaction, Watch
@@ -91,7 +93,7 @@ class Repeated(NamedTuple):
     """What a request comes back with that was there before.
 
     Attributes:
-        id: of the job that was added then; None if it asks for something else than then.
+        id: of the job that was added then, the first of several; None if it asks for something else than then.
     """
 
     id: JobId | None
@@ -200,19 +202,54 @@ async def once(
         request: is written in the same transaction.
         operation: takes unit, place and arguments; raises before it changes anything, or not at all.
     """
-    keys = place[0]
-    packed_key = keys.packed + fdb.tuple.pack((request.key,))
-    requests = _head(unit.keyspace, REQUESTS)
-    before = await unit.transaction.get(requests + packed_key)
-    if before is not None:
-        fingerprint, id, _ = fdb.tuple.unpack(before)
-        return Repeated(id if fingerprint == request.fingerprint else None)
+    if (before := await _before(unit, place[0], request)) is not None:
+        return before
     await _remove_expired(unit)
     entry = await operation(unit, place, *arguments)
-    expires = unit.now + KEPT_FOR
-    unit.transaction.set(requests + packed_key, fdb.tuple.pack((request.fingerprint, place[1], expires)))
-    unit.transaction.set(_head(unit.keyspace, REQUESTS_BY_TIME) + pack_seconds(expires) + packed_key, b"")
+    _note(unit, place, request)
     return entry.seen()
+
+
+async def add_many_once(
+    unit: UnitOfWork, request: Request, places: Sequence[Place], specs: Sequence[Spec], if_exists: IfExists
+) -> list[Entry] | Repeated:
+    """Add several jobs of one type in this transaction, unless the same request has done so before.
+
+    Args:
+        unit: of a transaction that nobody else shares: what is raised undoes it.
+        request: is written in the same transaction, with the id of the first job.
+        places, specs, if_exists: as for `creation.add_many`; one job at least.
+    """
+    keys = places[0][0]
+    if (before := await _before(unit, keys, request)) is not None:
+        return before
+    await _remove_expired(unit)
+    entries = await creation.add_many(unit, keys, places, specs, if_exists)
+    _note(unit, places[0], request)
+    return entries
+
+
+async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeated | None:
+    """Return what a request comes back with that has been there before."""
+    found = await unit.transaction.get(_head(unit.keyspace, REQUESTS) + _request_key(keys, request))
+    if found is None:
+        return None
+    fingerprint, id, _ = fdb.tuple.unpack(found)
+    return Repeated(id if fingerprint == request.fingerprint else None)
+
+
+def _note(unit: UnitOfWork, place: Place, request: Request) -> None:
+    """Write that a request has added a job."""
+    packed_key = _request_key(place[0], request)
+    expires = unit.now + KEPT_FOR
+    row = fdb.tuple.pack((request.fingerprint, place[1], expires))
+    unit.transaction.set(_head(unit.keyspace, REQUESTS) + packed_key, row)
+    unit.transaction.set(_head(unit.keyspace, REQUESTS_BY_TIME) + pack_seconds(expires) + packed_key, b"")
+
+
+def _request_key(keys: TypeKeys, request: Request) -> bytes:
+    packed: bytes = keys.packed + fdb.tuple.pack((request.key,))
+    return packed
 
 
 async def _remove_expired(unit: UnitOfWork) -> None:

@@ -7,9 +7,10 @@ next call is the lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from jobs_service import tracing
 from jobs_service.actors.context import Context
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.arguments import IfExists, Spread, check_if_exists, check_timeout
@@ -17,13 +18,13 @@ from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError
 from jobs_service.layer import creation, http_rows, queue
 from jobs_service.layer.enqueueing import How, handler_of, wanted
-from jobs_service.layer.entry import enqueued_job
+from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
-from jobs_service.layer.keyspace import Place
+from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import Job, JobId, JobType, Priority, RunAt, RunningJob
+from jobs_service.model import Job, JobId, JobType, NewJob, Priority, RunAt, RunningJob
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.running_job_calls import RunningJobCalls
@@ -116,6 +117,32 @@ class Remote:
         place = self.access.place(type, named)
         spec = creation.spec_of(type, named, data, priority, run_at)
         return await self._once(place, spec.size(), request, creation.add, spec, check_if_exists(if_exists))
+
+    async def add_many_once(
+        self, request: Request, type: JobType, jobs: Sequence[NewJob], *, if_exists: IfExists = "error"
+    ) -> list[Job] | Repeated:
+        """Add jobs as `add_many` does, but in one transaction, unless the same request has done so before.
+
+        Args:
+            request: is written in the transaction that adds the jobs.
+            jobs: one at least.
+
+        Raises:
+            TransactionTooLarge: they are more than one transaction takes. Nothing was added.
+        """
+        keys, rule = self.access.keys(type), check_if_exists(if_exists)
+        with tracing.sending("add", type) as span:
+            specs = [creation.new_job_spec(keys.type, job) for job in jobs]
+            places = [place_of(keys, job.id) for job in jobs]
+
+            async def work(unit: UnitOfWork) -> list[Job] | Repeated:
+                found = await http_rows.add_many_once(unit, request, places, specs, rule)
+                return found if isinstance(found, Repeated) else [job_of(entry) for entry in found]
+
+            found = await self.access.transact(work)
+            if not isinstance(found, Repeated):
+                tracing.sent(span, found)
+            return found
 
     async def enqueue_once(self, request: Request, type: JobType, data: Any, how: How) -> Job | Repeated:
         """Add a job as `enqueue` does, unless the same request has done so before."""

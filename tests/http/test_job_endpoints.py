@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from jobs_service import JobsService
+from jobs_service.store.base import Limits
 from tests.http.support import problem, served
 
 
@@ -98,6 +100,49 @@ async def test_several_jobs_are_added_together(two: Two) -> None:
     assert [job["id"] for job in added.json()["jobs"]] == ["a", "b"]
     problem(await client.post(JOBS, json={"jobs": [{"id": "c"}, {"id": "a"}]}), 409, "job-exists")
     assert await jobs.pending_count("email") == 2
+
+
+async def test_a_repeated_list_adds_its_jobs_once(two: Two) -> None:
+    jobs, client = two
+    body = {"jobs": [{"id": f"{n}", "data": n} for n in range(5)]}
+    key = {"Idempotency-Key": "list"}
+    first, second = await asyncio.gather(*(client.post(JOBS, json=body, headers=key) for _ in range(2)))
+    assert sorted([first.status_code, second.status_code]) == [200, 201]
+    assert first.json() == second.json()
+    job = await jobs.accept("email")
+    assert job is not None
+    await job.finish()
+    await jobs.remove("email", "3")
+    again = await client.post(JOBS, json=body, headers=key)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert [(each["id"], each["state"]) for each in again.json()["jobs"]] == [
+        ("0", "finished"),
+        ("1", "pending"),
+        ("2", "pending"),
+        ("3", "removed"),
+        ("4", "pending"),
+    ]
+    other = {"jobs": [{"id": "5"}]}
+    problem(await client.post(JOBS, json=other, headers=key), 422, "idempotency-key-reused")
+    problem(await client.post(JOBS, json={"id": "6"}, headers=key), 422, "idempotency-key-reused")
+    assert (await jobs.counts("email"))["email"].jobs == 4
+
+
+async def test_a_list_with_a_key_is_added_as_a_whole_or_not_at_all(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, client = two
+    await jobs.add("email", "b")
+    key = {"Idempotency-Key": "list"}
+    body = {"jobs": [{"id": id} for id in "abc"]}
+    problem(await client.post(JOBS, json=body, headers=key), 409, "job-exists")
+    assert (await jobs.counts("email"))["email"].jobs == 1
+    await jobs.remove("email", "b")
+    assert (await client.post(JOBS, json=body, headers=key)).status_code == 201
+    monkeypatch.setattr(jobs.store, "limits", Limits(value=2_000, transaction=20_000))
+    large = {"jobs": [{"id": f"{n}", "data": "x" * 1_000} for n in range(40)]}
+    problem(await client.post(JOBS, json=large, headers={"Idempotency-Key": "large"}), 413, "body-too-large")
+    assert (await jobs.counts("email"))["email"].jobs == 3
+    assert len((await client.post(JOBS, json=large)).json()["jobs"]) == 40
+    assert (await client.post(JOBS, json={"jobs": []}, headers={"Idempotency-Key": "none"})).json() == {"jobs": []}
 
 
 async def test_jobs_are_listed_by_page_and_by_line(two: Two) -> None:

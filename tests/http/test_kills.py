@@ -111,3 +111,42 @@ async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
         found = {job.id: job async for job in jobs.list("email")}
     assert added <= found.keys()
     assert {id for id in ended if found[id].result != id} == set()
+
+
+async def test_a_list_with_a_key_is_added_once_however_its_daemon_ends(tmp_path: Path) -> None:
+    store, port = f"lmdb:{tmp_path / 'store'}", free_port()
+    bodies = [{"jobs": [{"id": f"{number}-{n}"} for n in range(20)]} for number in range(200)]
+
+    async def post(client: httpx.AsyncClient, number: int) -> int | None:
+        """Send a list; return the status, None where no answer came."""
+        try:
+            answer = await client.post(JOBS, json=bodies[number], headers={"Idempotency-Key": f"list-{number}"})
+        except httpx.TransportError:
+            return None
+        return answer.status_code
+
+    async def post_all(client: httpx.AsyncClient) -> None:
+        for number in range(len(bodies)):
+            answers[number] = await post(client, number)
+            if number == 5:
+                enough.set()
+            if answers[number] is None:
+                return
+
+    answers: dict[int, int | None] = {}
+    enough = asyncio.Event()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG) as client:
+        with daemon(store, port, tmp_path) as process:
+            (await client.put("/v1/types/email", json={"timeout": 300})).raise_for_status()
+            running = asyncio.create_task(post_all(client))
+            async with asyncio.timeout(HANG):
+                await enough.wait()
+                process.kill()
+                await running
+        with daemon(store, port, tmp_path):
+            again = {number: await post(client, number) for number in answers}
+    # What was answered is there; of the last one it is not known, and asked for again.
+    assert {number: status for number, status in again.items() if answers[number] == 201 and status != 200} == {}
+    assert set(again.values()) <= {200, 201}
+    async with JobsService(store) as jobs:
+        assert {job.id async for job in jobs.list("email")} == {f"{n}-{each}" for n in answers for each in range(20)}
