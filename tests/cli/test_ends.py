@@ -226,8 +226,10 @@ def test_a_reader_who_goes_away_ends_it_quietly(store: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("verb", [["--help"], ["list"], ["list", "--json"], ["types", "set", "email", "5"]])
-def test_an_output_that_cannot_be_written_is_no_fault_of_the_store(email: str, tmp_path: Path, verb: list[str]) -> None:
-    process("add", "email", "a", "--store", email, cwd=tmp_path)
+def test_an_output_that_cannot_be_written_is_no_fault_of_the_store(
+    invoke: Invoke, email: str, tmp_path: Path, verb: list[str]
+) -> None:
+    invoke("add", "email", "a", "--store", email)
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*PROGRAM, *verb],
@@ -374,8 +376,8 @@ def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:
     }
 
 
-def test_sigterm_ends_a_short_verb_as_it_ends_any_program(email: str, tmp_path: Path) -> None:
-    process("add", "email", "x", "--store", email, cwd=tmp_path)
+def test_sigterm_ends_a_short_verb_as_it_ends_any_program(invoke: Invoke, email: str, tmp_path: Path) -> None:
+    invoke("add", "email", "x", "--store", email)
     with started("watch", "email", "x", "--store", email, cwd=tmp_path) as watching:
         assert watching.stdout is not None
         assert watching.stdout.readline()
@@ -384,12 +386,12 @@ def test_sigterm_ends_a_short_verb_as_it_ends_any_program(email: str, tmp_path: 
 
 
 @pytest.mark.parametrize("verb", [["top"], ["add-many", "email", "jobs"], ["copy", "lmdb:store", "lmdb:other"]])
-def test_sigterm_gives_a_terminal_its_cursor_back(email: str, tmp_path: Path, verb: list[str]) -> None:
+def test_sigterm_gives_a_terminal_its_cursor_back(invoke: Invoke, email: str, tmp_path: Path, verb: list[str]) -> None:
     hidden, shown = "\x1b[?25l", "\x1b[?25h"
     jobs = "".join(f'{{"id": "{number}"}}\n' for number in range(20_000))
     (tmp_path / "jobs").write_text(jobs)
     if verb[0] == "copy":
-        process("add-many", "email", "jobs", "--store", email, cwd=tmp_path)
+        invoke("add-many", "email", "jobs", "--store", email)
     env = {} if verb[0] == "copy" else {"JOBS_SERVICE_STORE": email}
     code, said = on_terminal(*verb, cwd=tmp_path, env=env, ended_at=(hidden, signal.SIGTERM))
     assert code == -signal.SIGTERM

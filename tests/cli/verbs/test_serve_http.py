@@ -1,4 +1,4 @@
-"""`serve --http` and `token`, as real processes."""
+"""`serve --http`, as real processes where it serves, and `token`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, event_named, process, started
+from tests.cli.support import HANG, event_named, started
 
 EVERY = """
 from jobs_service import JobsService
@@ -56,8 +56,8 @@ def test_it_answers_and_ends_what_waits_when_it_is_to_end(tmp_path: Path) -> Non
         assert daemon.wait(HANG) == 0
 
 
-def test_others_than_this_machine_need_a_token(store: str, tmp_path: Path, invoke: Invoke) -> None:
-    refused = process("--store", store, "serve", "--http", "0.0.0.0:0", cwd=tmp_path)
+def test_others_than_this_machine_need_a_token(store: str, invoke: Invoke) -> None:
+    refused = invoke("--store", store, "serve", "--http", "0.0.0.0:0")
     assert refused.code == 2
     assert "jobs-service token add" in refused.err
 
@@ -76,13 +76,13 @@ def test_tokens_are_added_listed_and_removed(store: str, invoke: Invoke) -> None
 
 
 @pytest.mark.parametrize("arguments", [["--read-only"], ["--audit-log", "x"], ["--allow-host", "x"]])
-def test_options_about_http_need_it(tmp_path: Path, arguments: list[str]) -> None:
-    refused = process("serve", *arguments, cwd=tmp_path)
+def test_options_about_http_need_it(invoke: Invoke, arguments: list[str]) -> None:
+    refused = invoke("serve", *arguments)
     assert (refused.code, "--http" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:70000", "256.1.1.1:80", "127.0.0.1:"])
-def test_an_address_that_is_none_is_refused(tmp_path: Path, address: str) -> None:
-    refused = process("--store", "memory:", "serve", "--http", address, cwd=tmp_path)
+def test_an_address_that_is_none_is_refused(invoke: Invoke, address: str) -> None:
+    refused = invoke("--store", "memory:", "serve", "--http", address)
     assert refused.code == 2
     assert address.partition(":")[0] in refused.err

@@ -14,7 +14,7 @@ import pytest
 from jobs_service import JobError, JobsService, Outcome, RunningJob
 from jobs_service.cli import type_changes
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, arrange, process, started
+from tests.cli.support import HANG, arrange, started
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
@@ -224,8 +224,8 @@ def test_a_type_of_very_many_jobs_and_one_that_is_not_there_are_refused(
     assert invoke("watch", "typo", "--store", email).error == "there is no type typo"
 
 
-def test_ctrl_c_ends_it_without_a_word(email: str, tmp_path: Path) -> None:
-    process("add", "email", "first", "--store", email, cwd=tmp_path)
+def test_ctrl_c_ends_it_without_a_word(invoke: Invoke, email: str, tmp_path: Path) -> None:
+    invoke("add", "email", "first", "--store", email)
     with started("watch", "email", "first", "--store", email, cwd=tmp_path) as watching:
         assert next_line(watching)
         watching.send_signal(signal.SIGINT)
