@@ -6,6 +6,7 @@ that module, `tests.system.workloads` unless the test says otherwise.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -72,6 +73,8 @@ class ForkServer:
 def _serve(module: str) -> None:
     """Fork and wait as the test asks for, until it asks no more."""
     workloads = importlib.import_module(module)
+    # A garbage collection in a fork would write to every object there is, and copy all memory.
+    gc.freeze()
     alive: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)
