@@ -119,8 +119,22 @@ def _kills(_: Sequence[str]) -> None:
 def _cases(_: Sequence[str]) -> None:
     tests = [f"tests/{each}.py" for each in ("simulation/test_seeds", "testing/test_killing", "service/test_leaving")]
     tests.append("tests/system/test_disk_full.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "--timeout", "900", *tests]
-    _call(command, JOBS_SERVICE_TEST_CASES="all")
+    # Beside them those with examples that hypothesis draws.
+    for cases in (tests, ("-m", "hypothesis")):
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "auto",
+            "--dist",
+            "worksteal",
+            "--timeout",
+            "900",
+            *cases,
+        ]
+        _call(command, JOBS_SERVICE_TEST_CASES="all")
 
 
 def _replication(_: Sequence[str]) -> None:

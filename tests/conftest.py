@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 import jobs_service
 from tests import fdb_place
+from tests.shares import ALL
 from tests.stores import FDB_VARIABLE
 
 # Hundreds of processes that tests start would compile the package anew, each for a third of a second, and every worker
@@ -35,12 +36,16 @@ sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != f
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let examples of property-based tests take the time they take: a busy machine must not fail a test."""
+    """Let examples of property-based tests take the time they take: a busy machine must not fail a test.
+
+    There is a share of them, where a test does not say how many; `scripts/test --long cases` tries all.
+    """
     config.addinivalue_line("markers", "unmeasured: coverage is left out of it; other tests run the same lines.")
     fdb_place.begin(config)
     _use_memory_for_files()
     if config.getoption("--hypothesis-profile", None) is None:
-        unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        examples = 100 if ALL else 40
+        unhurried = settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
         settings.register_profile("unhurried", unhurried)
         settings.load_profile("unhurried")
     # A shell that starts the tests in the background has them ignore Ctrl-C, and every process they start as well.
