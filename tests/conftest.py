@@ -14,6 +14,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import coverage
 import fdb.six
@@ -25,6 +26,9 @@ import jobs_service
 from tests import fdb_place
 from tests.shares import ALL
 from tests.stores import FDB_VARIABLE
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 # Hundreds of processes that tests start would compile the package anew, each for a third of a second, and every worker
 # of pytest-xdist all the tests.
@@ -220,6 +224,23 @@ def own_logging() -> Iterator[None]:
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """Where the spans of a program with a tracer provider go."""
+    # Most tests trace nothing.
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield exporter
+    provider.shutdown()
 
 
 @pytest.fixture(autouse=True)

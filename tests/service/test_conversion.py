@@ -10,8 +10,8 @@ import pytest
 
 from jobs_service import JobsService, Outcome, TypeCounts
 from jobs_service.layer import conversion
-from jobs_service.layer.keyspace import COUNTS, DATA, FAILED, HOURS, MINUTES, Keyspace
 from tests.checker import assert_sound
+from tests.service.older import uncount
 from tests.service.support import FAR_AWAY, T1, accepted, new_jobs
 
 FORMAT_KEY = b"\xff/jobs_service/format"
@@ -33,16 +33,9 @@ async def make_old(path: Path) -> TypeCounts:
     async with JobsService(f"lmdb:{path}", supervise=False) as jobs:
         await jobs_of_all_kinds(jobs)
         counts = (await jobs.counts())[T1]
-        prefix = await jobs.store.prefix()
-    sections = Keyspace(prefix).sections
+        await uncount(jobs)
     with lmdb.open(str(path)) as environment, environment.begin(write=True) as transaction:
         transaction.put(FORMAT_KEY, b"2")
-        for key, value in [*transaction.cursor()]:
-            if key.startswith(sections[DATA]):
-                assert value[:1] == b"\x03"
-                transaction.put(key, b"\x02" + value[1:])
-            elif key.startswith(tuple(sections[number] for number in (COUNTS, MINUTES, HOURS, FAILED))):
-                transaction.delete(key)
     return counts
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Removal, RunningJob, WorkerConflict
-from tests.service.rerunning import FINISHED, PENDING, Unsure, every_fate
+from jobs_service import JobNotFound, JobState, JobTransaction, Removal, RunningJob, WorkerConflict
+from tests.service.rerunning import FINISHED, PENDING, RUNNING, Unsure, every_fate
 from tests.service.support import J1, T1, accepted, drained, finished, listed, new_jobs, running
 from tests.unsure import Fate
 
@@ -32,7 +32,10 @@ async def test_a_rerun_add_recognises_its_job_that_somebody_has_finished(unsure:
 
 
 @pytest.mark.parametrize("ran", ["accepted", "finished"])
-async def test_a_rerun_resubmit_does_not_make_a_job_run_twice(unsure: Unsure, ran: str) -> None:
+@pytest.mark.parametrize("how", ["resubmit", "add"])
+async def test_a_finished_job_that_is_made_pending_without_an_answer_does_not_run_twice(
+    unsure: Unsure, how: str, ran: str
+) -> None:
     await finished(unsure.jobs)
     workers: list[RunningJob] = []
 
@@ -41,23 +44,8 @@ async def test_a_rerun_resubmit_does_not_make_a_job_run_twice(unsure: Unsure, ra
         if ran == "finished":
             await workers[0].finish()
 
-    await unsure.next("unanswered", run).resubmit(T1, J1)
-    if ran == "accepted":
-        assert (await workers[0].finish()).state is FINISHED
-    assert await drained(unsure.jobs) == []
-
-
-@pytest.mark.parametrize("ran", ["accepted", "finished"])
-async def test_a_rerun_add_with_resubmit_does_not_make_a_job_run_twice(unsure: Unsure, ran: str) -> None:
-    await finished(unsure.jobs)
-    workers: list[RunningJob] = []
-
-    async def run() -> None:
-        workers.append(await accepted(unsure.others))
-        if ran == "finished":
-            await workers[0].finish()
-
-    await unsure.next("unanswered", run).add(T1, J1, "new", if_exists="resubmit")
+    jobs = unsure.next("unanswered", run)
+    await (jobs.resubmit(T1, J1) if how == "resubmit" else jobs.add(T1, J1, "new", if_exists="resubmit"))
     if ran == "accepted":
         assert (await workers[0].finish()).state is FINISHED
     assert await drained(unsure.jobs) == []
@@ -160,14 +148,50 @@ async def test_a_lost_finish_meets_a_conflict_when_the_job_was_taken_meanwhile(u
     assert (await others[0].finish("other")).data == "other"
 
 
-async def test_a_rerun_remove_does_not_remove_a_job_added_meanwhile(unsure: Unsure) -> None:
+async def test_a_lost_removal_of_a_job_that_shows_signs_of_life_meanwhile_is_done_again(unsure: Unsure) -> None:
+    worker = await running(unsure.jobs)
+
+    async def update() -> None:
+        await worker.update("alive")
+
+    assert await unsure.next("lost", update).remove(T1, J1, force=True) is Removal.REMOVED
+    assert unsure.fates.met == ["lost"]
+    assert await listed(unsure.jobs) == []
+
+
+async def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done_again(unsure: Unsure) -> None:
+    await unsure.jobs.add_many(T1, new_jobs("a", "b"))
+
+    async def both(tx: JobTransaction) -> None:
+        for id in ("a", "b"):
+            await tx.remove(T1, id, force=True)
+
+    async def remove_and_accept() -> None:
+        await unsure.others.remove(T1, "a")
+        await accepted(unsure.others)
+
+    with pytest.raises(JobNotFound):
+        await unsure.next("lost", remove_and_accept).transact(both)
+    assert [job.id async for job in unsure.jobs.list(T1)] == ["b"]
+
+
+@pytest.mark.parametrize("then", [PENDING, RUNNING, FINISHED])
+@pytest.mark.parametrize("force", [False, True])
+async def test_an_unanswered_removal_does_not_touch_a_job_made_anew_meanwhile(
+    unsure: Unsure, force: bool, then: JobState
+) -> None:
     await unsure.jobs.add(T1, J1, "old")
 
     async def add() -> None:
         await unsure.others.add(T1, J1, "new")
+        if then is not PENDING:
+            worker = await accepted(unsure.others)
+            if then is FINISHED:
+                await worker.finish()
 
-    assert await unsure.next("unanswered", add).remove(T1, J1) is Removal.REMOVED
-    assert (await unsure.jobs.get(T1, J1)).data == "new"
+    assert await unsure.next("unanswered", add).remove(T1, J1, force=force) is Removal.REMOVED
+    job = await unsure.jobs.get(T1, J1)
+    assert (job.data, job.state, job.cancel) == ("new", then, False)
 
 
 @pytest.mark.parametrize("if_exists", ["error", "resubmit", "ignore"])

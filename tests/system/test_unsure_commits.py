@@ -13,76 +13,13 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobNotFound, JobsService, JobTransaction, NewJob, Removal
+from jobs_service import JobsService
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
 from tests.stores import plain_settings
-from tests.system.unsure_cells import CELLS, FINISHED, PENDING, RUNNING, T1, Cell, Stage
+from tests.system.unsure_cells import CELLS, T1, Cell, Stage
 from tests.unsure import UNSURE_KINDS, Fate, Fates, past_states, unsure_store
 from tests.virtual_time import VirtualTimeLoop, run_virtual
-
-every_kind = pytest.mark.parametrize("kind", UNSURE_KINDS)
-
-
-@every_kind
-def test_a_lost_removal_of_a_job_that_shows_signs_of_life_meanwhile_is_done_again(kind: str) -> None:
-    async def scenario() -> None:
-        async with staged(kind, []) as stage:
-            jobs = stage.jobs
-            worker = await stage.running()
-            stage.fates.plan(["lost"], lambda: worker.update("alive"))
-            assert await jobs.remove(T1, "a", force=True) is Removal.REMOVED
-            assert stage.fates.met == ["lost"]
-            assert [job async for job in jobs.list(T1)] == []
-
-    run_on(kind, scenario())
-
-
-@every_kind
-def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done_again(kind: str) -> None:
-    async def both(tx: JobTransaction) -> None:
-        for id in ("a", "b"):
-            await tx.remove(T1, id, force=True)
-
-    async def scenario() -> None:
-        async with staged(kind, []) as stage:
-            jobs = stage.jobs
-            await jobs.add_many(T1, [NewJob("a"), NewJob("b")])
-
-            async def meanwhile() -> None:
-                await jobs.remove(T1, "a")
-                await jobs.accept(T1)
-
-            stage.fates.plan(["lost"], meanwhile)
-            with pytest.raises(JobNotFound):
-                await jobs.transact(both)
-            assert [job.id async for job in jobs.list(T1)] == ["b"]
-
-    run_on(kind, scenario())
-
-
-@every_kind
-@pytest.mark.parametrize("then", ["added", "accepted", "finished"])
-def test_an_unanswered_removal_does_not_touch_a_job_made_anew_meanwhile(kind: str, then: str) -> None:
-    async def scenario() -> None:
-        async with staged(kind, []) as stage:
-            jobs = stage.jobs
-            await jobs.add(T1, "a", "old")
-
-            async def meanwhile() -> None:
-                await jobs.add(T1, "a", "new")
-                if then != "added":
-                    worker = await stage.accept()
-                    if then == "finished":
-                        await worker.finish()
-
-            stage.fates.plan(["unanswered"], meanwhile)
-            assert await jobs.remove(T1, "a", force=True) is Removal.REMOVED
-            job = await jobs.get(T1, "a")
-            expected = {"added": PENDING, "accepted": RUNNING, "finished": FINISHED}
-            assert (job.data, job.state, job.cancel) == ("new", expected[then], False)
-
-    run_on(kind, scenario())
 
 
 @pytest.mark.parametrize(
@@ -99,7 +36,7 @@ def test_an_unanswered_removal_does_not_touch_a_job_made_anew_meanwhile(kind: st
     ids="-".join,
 )
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.__name__)
-@every_kind
+@pytest.mark.parametrize("kind", UNSURE_KINDS)
 def test_every_cell_of_the_table_and_its_neighbours_take_effect_once(
     kind: str, cell: Cell, planned: list[Fate]
 ) -> None:

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from jobs_service import JobsService, StoreError
-from jobs_service.layer.keyspace import COUNTS, DATA, FAILED, HOURS, MINUTES, Keyspace
 from jobs_service.service.conversion import UPGRADES
 from jobs_service.store.base import Transaction
 from jobs_service.store.fdb.directory import CONVERTING_KEY, FORMAT_KEY
 from tests.checker import assert_sound
+from tests.service.older import uncount
 from tests.service.support import T1, accepted, new_jobs
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 
@@ -23,14 +23,10 @@ async def make_old(jobs: JobsService, value: bytes | None) -> None:
     await jobs.set_type_timeout(T1, 60)
     await jobs.add_many(T1, new_jobs("a", "b", "c"))
     await (await accepted(jobs)).finish()
+    await uncount(jobs)
     prefix = await jobs.store.prefix()
-    sections = Keyspace(prefix).sections
 
     async def change(transaction: Transaction) -> None:
-        for key, raw in await transaction.get_range(sections[DATA], sections[DATA] + b"\xff"):
-            transaction.set(key, b"\x02" + raw[1:])
-        for number in (COUNTS, MINUTES, HOURS, FAILED):
-            transaction.clear_range(sections[number], sections[number] + b"\xff")
         if value is None:
             transaction.clear(prefix + FORMAT_KEY)
         else:

@@ -7,11 +7,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from structlog.testing import capture_logs
 
 from jobs_service import (
     BlockingJob,
@@ -24,29 +22,7 @@ from jobs_service import (
     RunningJob,
     WorkerConflict,
 )
-from tests.checker import assert_sound
 from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, Signals, add, all_ended, ended, stopped, story
-
-
-@pytest.fixture(params=["memory", "lmdb"])
-async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[JobsService]:
-    """A service whose handlers run as soon as `begin` is called; its store is sound afterwards, no task is left."""
-    address = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'store'}"
-    with capture_logs():
-        async with asyncio.timeout(PATIENCE_OF_THREADS), JobsService(address) as service:
-            yield service
-            await assert_sound(service.store)
-    assert asyncio.all_tasks() <= {asyncio.current_task()}
-
-
-@pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
-    """Fail unless the handlers' threads have ended with the test."""
-    yield
-    for thread in threading.enumerate():
-        if thread.name == THREAD:
-            thread.join(PATIENCE_OF_THREADS)
-    assert [thread for thread in threading.enumerate() if thread.name == THREAD] == []
 
 
 async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_is_the_result(
