@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from jobs_service import JobsService
 from jobs_service.replication.options import ReplicationOptions
+from tests.cli.support import HANG, serving, started
 from tests.docs.pages import examples, read
 from tests.replication.server import Server
 
@@ -50,5 +52,31 @@ def test_the_table_has_every_option_with_its_default() -> None:
         assert f"{fields[name]:g}" in defaults[name] or str(fields[name]) in defaults[name]
 
 
-def test_the_commands_are_those_of_the_page() -> None:
-    assert [line.split()[1] for line in SHELL.splitlines()] == ["serve", "replicate", "replicate", "replications"]
+@pytest.mark.timeout(HANG)
+async def test_the_commands_run(tmp_path: Path) -> None:
+    serve, *others = SHELL.splitlines()
+    env = {"JOBS_SERVICE_STORE": f"lmdb:{tmp_path / 'store'}"}
+    async with Server() as one, Server() as other:
+        one.database("orders").write({"_id": "doc"}, True)
+
+        def words(line: str) -> list[str]:
+            line = line.replace("http://127.0.0.1:5984", one.url).replace("http://127.0.0.1:5985", other.url)
+            program, *found = line.split()
+            assert program == "jobs-service"
+            return found
+
+        def run() -> list[str]:
+            told = []
+            with serving(*words(serve)[1:], cwd=tmp_path, env=env):
+                for line in others:
+                    with started(*words(line), cwd=tmp_path, env=env) as process:
+                        out, error = process.communicate()
+                        assert process.returncode == 0, error
+                        told.append(out)
+            return told
+
+        once, continuous, listed = await asyncio.to_thread(run)
+        assert [*other.databases["orders"].documents] == ["doc"]
+    assert once == "1 document written\n"
+    assert continuous.strip() in listed
+    assert listed.count("orders") == 4

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from jobs_service.replication.database import open_database
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.errors import InvalidEndpoint, MaxBackoff, RequestFailed, Unauthorized
 from jobs_service.replication.http import HttpClient, HttpSettings
-from jobs_service.replication.rate_limit import LONGEST, RateLimiter
+from jobs_service.replication.rate_limit import BASE, LONGEST, SHARED, RateLimiter
 from tests.replication.proxies import HttpProxy, SocksProxy
 from tests.replication.server import Fault, Oddities, Server
 
@@ -115,6 +116,24 @@ async def test_requests_wait_until_the_server_is_content() -> None:
         assert (await http.request("GET")).status == 200
         assert limiter.pause((f"{server.url}/db", "GET")) > 0
         assert limiter.pause((f"{server.url}/db", "POST")) == 0
+
+
+async def test_all_who_ask_the_same_of_one_database_slow_down_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SHARED, "_clock", lambda: 0.0)
+    async with Server() as server:
+        server.database("db")
+        server.faults = [Fault("GET /db", status=429)]
+        one, other = await open_database(f"{server.url}/db"), await open_database(f"{server.url}/db")
+        try:
+            await one.info()
+            assert SHARED.pause((f"{server.url}/db", "GET")) > 0
+            assert SHARED.pause((f"{server.url}/db", "POST")) == SHARED.pause((f"{server.url}/other", "GET")) == 0
+            before = time.monotonic()
+            await other.info()
+            assert time.monotonic() - before >= BASE
+        finally:
+            await one.close()
+            await other.close()
 
 
 async def test_a_server_that_is_never_content_is_given_up() -> None:

@@ -76,6 +76,16 @@ def test_gentler_options_are_never_larger() -> None:
     assert small.gentler() == small
 
 
+def test_ids_of_replications_stay_as_they_are() -> None:
+    source = {
+        "url": "https://ada:hunter2@[::1]:443/a%2Fb/",
+        "headers": {"X-Tenant": "a", "Authorization": "Bearer hunter2"},
+        "proxy": "http://bob:hunter2@proxy.example:3128",
+    }
+    given = options(source=source, target="http://target.example:5984/db", doc_ids=("b", "a"), strict=True)
+    assert given.ids("an installation", None) == ["4f7baf427475710ea49c3c36a550a35f"]
+
+
 def test_a_source_without_a_target_is_refused() -> None:
     with pytest.raises(InvalidReplication, match="target: it is missing"):
         ReplicationOptions.from_data({"source": SOURCE})
