@@ -50,7 +50,7 @@ def _text(feed: ChangesFeed, name: str, value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def page_of(body: bytes) -> tuple[list[Change], EndOfChanges]:
+def page_of(body: bytes | bytearray) -> tuple[list[Change], EndOfChanges]:
     """The rows of a normal feed, and what stands at its end."""
     form = decoded(body)
     rows = form.get("results") if isinstance(form, dict) else None

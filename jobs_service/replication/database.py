@@ -45,7 +45,7 @@ from jobs_service.replication.multipart import Parts, content_type, related
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.revisions import of_json, of_multipart, queries, revisions_query
 
-MOST_ANSWER: Final = 8 << 20
+MOST_ANSWER: Final = 4 << 20
 """Bytes that the answer to one `_bulk_get` may have."""
 
 _LONGEST_URL: Final = 7000
@@ -305,7 +305,7 @@ class HttpDatabase:
             body += chunk
             if len(body) > revisions.MOST_DOCUMENT:
                 raise TooLarge(f"the answer about document {id!r} has more than {revisions.MOST_DOCUMENT} bytes")
-        answer = Answer(stream.status, stream.headers, bytes(body))
+        answer = Answer(stream.status, stream.headers, body)
         if stream.status == 404 and not self._is_gone(answer):
             for rev in revs:
                 yield Refusal(id, rev, "not_found", self._reason(answer), 404)

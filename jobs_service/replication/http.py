@@ -59,7 +59,7 @@ class Answer:
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | bytearray
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class HttpClient:
                 collected += chunk
                 if most is not None and len(collected) > most:
                     raise TooLarge(f"the answer to {self._shown(ask)} has more than {most} bytes")
-            return Answer(response.status, response.headers, bytes(collected))
+            return Answer(response.status, response.headers, collected)
 
         async with self._slots:
             return await self._repeated(ask, read, self.settings.retries if retries is None else retries)

@@ -11,7 +11,7 @@ from jobs_service.replication.errors import ProtocolError
 def decoded(text: bytes | bytearray) -> Any:
     """What the text holds. Raises `ProtocolError` where it is not JSON."""
     try:
-        return pydantic_core.from_json(bytes(text), allow_inf_nan=False, cache_strings="keys")
+        return pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
         pass
     try:  # The standard library's decoder takes half a surrogate pair, which documents may hold.

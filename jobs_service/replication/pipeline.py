@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from jobs_service.replication.attempt_ratio import AttemptRatio
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, Document, Missing, Refusal
-from jobs_service.replication.document_writer import MOST_BYTES, DocumentWriter
+from jobs_service.replication.document_writer import DocumentWriter
 from jobs_service.replication.errors import MaxBackoff, MissingStub, NotSupported, ReplicationError, TooLarge
 from jobs_service.replication.inline import SmallAttachments, portions, small_attachments
 from jobs_service.replication.options import ReplicationOptions
@@ -23,6 +23,9 @@ MISSING_PAUSE: Final = 2.0
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before a document is read again whose copy has failed; they double with each try."""
+
+WANTED_BYTES: Final = 2 << 20
+"""Bytes of documents that are asked for together, where it is known how large they are: decoded they take much more."""
 
 _DESIGN: Final = "_design/"
 _SMALLEST_BULK: Final = 4
@@ -156,8 +159,8 @@ class Pipeline:
         return left
 
     def _choose_bulk_size(self, average: float) -> None:
-        """Ask for as many documents at a time as are written with one request: memory follows bytes, not documents."""
-        fitting = int(MOST_BYTES / max(average, 1.0))
+        """Ask for fewer documents at a time where they are large: memory follows bytes, not documents."""
+        fitting = int(WANTED_BYTES / max(average, 1.0))
         self._bulk_size = min(self._options.worker_batch_size, max(_SMALLEST_BULK, fitting))
 
     async def _take_answers(
@@ -166,7 +169,9 @@ class Pipeline:
         left: list[Wanted] = []
         small: dict[Wanted, SmallAttachments] = {}
         seen: set[tuple[str, str]] = set()
-        for wanted, answer in zip(asked, answers, strict=True):
+        answers.reverse()  # each is let go of as soon as it is dealt with
+        for wanted in asked:
+            answer = answers.pop()
             documents = [
                 (each, attachments)
                 for each in answer
@@ -190,14 +195,16 @@ class Pipeline:
     async def _get_inline(self, small: dict[Wanted, SmallAttachments], writer: DocumentWriter) -> list[Wanted]:
         """Copy documents with small attachments, and return what is left to be read alone."""
         left: list[Wanted] = []
-        for some in portions(small.items(), MOST_BYTES):
+        for some in portions(small.items(), WANTED_BYTES):
             try:
                 # Without ancestors: what has all of its attachments needs none of them to be at the target.
                 answers = await self._source.bulk_get([(each.id, each.rev, ()) for each in some], inline=True)
             except (NotSupported, TooLarge):
                 left += some
                 continue
-            for wanted, answer in zip(some, answers, strict=True):
+            answers.reverse()
+            for wanted in some:
+                answer = answers.pop()
                 document = next((each for each in answer if each.rev == wanted.rev), None)
                 if len(answer) == 1 and isinstance(document, Document) and small[wanted].are_in(document):
                     self._tally.statistics.docs_read += 1

@@ -280,9 +280,9 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=180.0)
     given = parser.parse_args()
     measure = {"whole": whole, "latency": latency, "many": many, "idle": idle}[given.what]
-    timeout = aiohttp.ClientTimeout(total=None)
+    timeout, headers = aiohttp.ClientTimeout(total=None), {"Accept-Encoding": "identity"}  # a compressed feed lags
     with tempfile.TemporaryDirectory() as directory:
-        async with partner() as url, aiohttp.ClientSession(timeout=timeout) as session:
+        async with partner() as url, aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
             server = Partner(session, url)
             try:
                 await measure(server, Path(directory), given)
