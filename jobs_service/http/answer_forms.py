@@ -175,6 +175,13 @@ class HistoryForm(BaseModel):
     detail: str
 
 
+class TraceForm(BaseModel):
+    """The span in which a job was added, as W3C's Trace Context has it and propagators take it."""
+
+    traceparent: str
+    tracestate: str | None = None
+
+
 class JobForm(BaseModel):
     """A job."""
 
@@ -195,6 +202,8 @@ class JobForm(BaseModel):
     history: list[HistoryForm] = []
     max_attempts: int | None = None
     time_limit: float | None = None
+    trace_context: TraceForm | None = None
+    """Left out of a job that was added in no span; a worker continues the trace with it."""
     lock: str | None = None
     """Only for its worker."""
 

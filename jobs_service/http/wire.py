@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from jobs_service import json_data, json_forms, run_data
+from jobs_service import json_data, json_forms, run_data, tracing
 from jobs_service.errors import RecordDamaged
 from jobs_service.http.values import dumps as dumps
 from jobs_service.http.values import loads as loads
@@ -121,6 +121,8 @@ def job(job: Job) -> Form:
     }
     if job.created is not None:
         form["created"] = job.created
+    if carrier := job.trace_context:
+        form["trace_context"] = carrier
     return form
 
 
@@ -183,7 +185,6 @@ def _form_of_nothing() -> Form:
 def _run_data(form: Mapping[str, Any]) -> bytes:
     """Return the run data of a job, packed as its record had them."""
     error, progress = error_of(form.get("error")), progress_of(form.get("progress"))
-    limits = form.get("max_attempts"), form.get("time_limit")
     history = tuple(history_event_of(event) for event in form.get("history", ()))
     attempts, crashes = form.get("attempts", 0), form.get("crashes", 0)
     expires_at = seconds_of(form.get("expires_at"))
@@ -191,12 +192,20 @@ def _run_data(form: Mapping[str, Any]) -> bytes:
         run_data.RESULT: json_data.encode(form.get("result")) or None,
         run_data.ERROR: None if error is None else run_data.error_json(error),
         run_data.PROGRESS: None if progress is None else run_data.progress_json(progress),
-        run_data.LIMITS: None if limits == (None, None) else run_data.limits_json(*limits),
+        run_data.LIMITS: _limits(form),
     }
     packed = run_data.of_values(attempts, crashes, history, expires_at)
     for part, encoded in parts.items():
         packed = run_data.with_part(packed, part, encoded)
     return packed
+
+
+def _limits(form: Mapping[str, Any]) -> bytes | None:
+    limits, carrier = (form.get("max_attempts"), form.get("time_limit")), form.get("trace_context")
+    packed = None if limits == (None, None) else run_data.limits_json(*limits)
+    if not carrier:
+        return packed
+    return tracing.with_trace(packed, (carrier["traceparent"], carrier.get("tracestate", "")))
 
 
 def history_event_of(form: Mapping[str, Any]) -> HistoryEvent:

@@ -23,6 +23,7 @@ from jobs_service import (
     RecordDamaged,
     RunningJob,
     json_data,
+    tracing,
 )
 from jobs_service import run_data as runs
 from jobs_service.arguments import EARLIEST, LATEST
@@ -68,11 +69,13 @@ def run_data(draw: Callable[..., Any]) -> bytes:
     history = draw(st.lists(st.builds(HistoryEvent, st.sampled_from(HistoryKind), times, texts), max_size=5))
     error, said = draw(st.none() | errors), draw(st.none() | progress)
     limits = draw(st.none() | st.tuples(st.integers(1, 9), st.none() | st.floats(0.1, 9)))
+    packed_limits = None if limits is None else runs.limits_json(*limits)
+    trace = draw(st.none() | st.tuples(st.just(f"00-{7:032x}-{8:016x}-01"), texts))
     parts = {
         runs.RESULT: json_data.encode(draw(data)) or None,
         runs.ERROR: None if error is None else runs.error_json(error),
         runs.PROGRESS: None if said is None else runs.progress_json(said),
-        runs.LIMITS: None if limits is None else runs.limits_json(*limits),
+        runs.LIMITS: packed_limits if trace is None else tracing.with_trace(packed_limits, trace),
     }
     counts = draw(st.integers(0, 65_535)), draw(st.integers(0, 15))
     packed = runs.of_values(*counts, history, draw(st.none() | times))
@@ -113,7 +116,7 @@ def assert_same(one: Job, other: Job) -> None:
         assert fdb.tuple.pack((getattr(one, name),)) == fdb.tuple.pack((getattr(other, name),))
     for name in ("state", "outcome", "run_at", "cancel", "seq", "attempts", "history", "error", "progress"):
         assert getattr(one, name) == getattr(other, name), name
-    for name in ("created", "max_attempts", "time_limit"):
+    for name in ("created", "max_attempts", "time_limit", "trace_context"):
         assert getattr(one, name) == getattr(other, name), name
     assert same(one.data, other.data)
     assert same(one.result, other.result)
