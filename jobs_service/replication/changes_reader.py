@@ -10,7 +10,7 @@ from typing import Final
 from jobs_service.log import EventLog
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, EndOfChanges, Refusal, Seq
-from jobs_service.replication.errors import MaxBackoff, ReplicationError
+from jobs_service.replication.errors import MaxBackoff, ReplicationError, ServerSilent
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.tally import Tally
 
@@ -79,7 +79,7 @@ class ChangesReader:
                     if not left:
                         raise
                     left -= 1
-                    if self._options.continuous:
+                    if self._options.continuous and isinstance(error, ServerSilent):
                         # Something in between may hold back what does not end.
                         log.warning("feed_held_back", source=self._source.masked)
                         self._feed = replace(self._feed, continuous=False, longpoll=True)

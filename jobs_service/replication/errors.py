@@ -38,6 +38,12 @@ class RequestFailed(ReplicationError):
     """A request failed, after the repetitions that its kind allows."""
 
 
+class ServerSilent(RequestFailed):
+    """The server was reached, and said nothing for as long as it may."""
+
+    transient = True
+
+
 class UploadBroken(RequestFailed):
     """The connection ended, or stood still, while a body was being sent."""
 

@@ -22,7 +22,7 @@ from jobs_service.replication.connections import FAILURES, connector_for, tls_co
 from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
 from jobs_service.replication.decoding import decompressed
 from jobs_service.replication.endpoint import Endpoint, Secret
-from jobs_service.replication.errors import MaxBackoff, RequestFailed, TooLarge, UploadBroken
+from jobs_service.replication.errors import MaxBackoff, RequestFailed, ServerSilent, TooLarge, UploadBroken
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.upload import Upload
 
@@ -381,7 +381,10 @@ class HttpClient:
 
     def _failure(self, ask: _Ask, error: Exception) -> RequestFailed:
         reason = self.endpoint.redacted(" ".join(str(error).split())) or type(error).__name__
-        return RequestFailed(f"{self._shown(ask)} failed: {reason}", transient=not isinstance(error, ValueError))
+        what = f"{self._shown(ask)} failed: {reason}"
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+            return ServerSilent(what)
+        return RequestFailed(what, transient=not isinstance(error, ValueError))
 
 
 def _sendable(body: bytes | None) -> bytes | BytesIO | None:

@@ -93,3 +93,11 @@ async def test_a_continuous_feed_that_is_held_back_is_read_by_longpoll(server: S
     ids, _ = await read(server, stop_after=50, continuous=True, connection_timeout=0.1, retries_per_request=2)
     assert ids == IDS
     assert asked(server, "feed=longpoll")
+
+
+async def test_a_source_that_is_away_for_a_while_holds_nothing_back(server: Server) -> None:
+    server.faults.append(Fault("feed=continuous", drop=True, times=3))
+    ids, _ = await read(server, stop_after=50, continuous=True)
+    assert ids == IDS
+    assert len(asked(server, "feed=continuous")) == 4
+    assert not asked(server, "feed=longpoll")
