@@ -213,6 +213,10 @@ class AccessDenied(JobsError):
     """A server does not let the caller do this: its token is missing, unknown, or has another role."""
 
 
+class ProcessGone(JobsError):
+    """No process of this id uses the store, or no more: it has died, or is ending."""
+
+
 class SupervisorFailed(JobsError):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
 

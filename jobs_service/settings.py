@@ -107,6 +107,9 @@ class Settings(BaseSettings):
     process_check_period: float = Field(0.25, ge=0, le=60)
     """Embedded store: time between two checks for processes that have died, whose jobs become pending then. 0: this
     process does not check, and if it dies, its jobs wait for their type's timeout."""
+    process_heartbeat: float = Field(15.0, ge=0, le=3600)
+    """Time between two heartbeats of a process that runs handlers or is a daemon, by which others know that it is
+    there. 0: this process is not listed, and nobody can ask it to stop."""
     fdb_library: str | None = None
     """FoundationDB: path of the client library, libfdb_c; by default where its packages install it."""
     fdb_directory: str = "jobs_service"

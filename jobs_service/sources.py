@@ -55,6 +55,13 @@ class Sources:
             self._worker = f"{socket.gethostname()[:_MOST_OF_A_HOST]}:{self._process}"
         return self._worker
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and id of this process; the name that it was given, and 0, where it was given one."""
+        if self._worker is not None and not self._process:
+            return self._worker, 0
+        return socket.gethostname()[:_MOST_OF_A_HOST], os.getpid()
+
     def token(self, size: int) -> bytes:
         """Return `size` random bytes: locks, unique among all processes."""
         return self._random.randbytes(size)

@@ -223,6 +223,48 @@ def _session(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def _process(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    if not isinstance(value, dict) or {name: kind.__class__ for name, kind in value.items()} != _OF_PROCESS:
+        raise Undocumented(f"no process: {raw!r}")
+    _time("started", value["started"])
+    _time("heard", value["heard"])
+    states, roles = ("running", "quiet", "stopping"), ("daemon", "runner")
+    if value["state"] not in states or value["role"] not in roles or not value["period"] > 0:
+        raise Undocumented(f"no state, role or period of a process: {raw!r}")
+    if len(bytes.fromhex(value["instance"])) not in (0, 8):
+        raise Undocumented(f"no instance: {raw!r}")
+    for name, slots, taken in value["handlers"]:
+        if [each.__class__ for each in (name, slots, taken)] != [str, int, int]:
+            raise Undocumented(f"no handler with slots: {raw!r}")
+    if len(value["handlers"]) > 100:
+        raise Undocumented(f"more than 100 handlers: {raw!r}")
+    return value
+
+
+_OF_PROCESS: Final = {
+    **dict.fromkeys(("host", "worker", "version", "role", "state", "instance"), str),
+    **dict.fromkeys(("pid", "slots", "taken", "unnamed"), int),
+    **dict.fromkeys(("started", "heard", "period"), float),
+    "handlers": list,
+}
+
+
+def _process_request(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    if not isinstance(value, dict) or set(value) != {"action", "who", "at"} or value["who"].__class__ is not str:
+        raise Undocumented(f"no action, who and time: {raw!r}")
+    if value["action"] not in ("quiet", "resume", "stop"):
+        raise Undocumented(f"nothing to ask of a process: {raw!r}")
+    _time("at", value["at"])
+    return value
+
+
+def _process_id(value: Any) -> None:
+    if value.__class__ is not str or len(bytes.fromhex(value)) != 6:
+        raise Undocumented(f"no id of a process: {value!r}")
+
+
 def _request(raw: bytes) -> tuple[bytes, Any, float]:
     fingerprint, id, until = _values("fingerprint, id and time", raw)
     if fingerprint.__class__ is not bytes:
@@ -730,6 +772,8 @@ _FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     41: (("REQUESTS", (_type, _text), _request),),
     42: (("REQUESTS_BY_TIME", (_time_at, _type, _text), _nothing),),
     43: (("SESSIONS", (_time_at, _text), _session),),
+    50: (("PROCESSES", (_process_id,), _process),),
+    51: (("PROCESS_REQUESTS", (_process_id,), _process_request),),
 }
 
 

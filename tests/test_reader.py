@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 from jobs_service import JobsService
 from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_claim
-from jobs_service.layer import awake_types, changes, declared_settings, http_rows, keyspace
+from jobs_service.layer import awake_types, changes, declared_settings, http_rows, keyspace, process_rows
 from jobs_service.layer.http_rows import Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork, run
+from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, open_address
 from tests import reader
 from tests.copying.support import everything, populate
+from tests.layer.processes import process_row
 from tests.layer.tuples import TUPLES
 from tests.reader import Record, Undocumented
 from tests.service.support import FAR_AWAY
@@ -98,6 +100,8 @@ async def _fill(store: Store) -> None:
         note = Note("memory:", "00ff", after="15")
         transaction.set(note_key(keys), note.encode())
         set_claim(transaction, keys, keys.of("copied"), HAD_JOBS)
+        process_rows.write(unit, process_row("0123456789ab"))
+        await process_rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
 
     async def settle(transaction: Transaction) -> None:
         assert await awake_types.settle(transaction, keys, keys.of(b"b"), FAR_AWAY - 1)
@@ -177,7 +181,7 @@ def test_the_page_and_the_reader_have_the_same_families() -> None:
 
 
 def test_the_page_names_every_section_of_the_keyspace() -> None:
-    defined = {**vars(http_rows), **vars(keyspace)}
+    defined = {**vars(http_rows), **vars(process_rows), **vars(keyspace)}
     sections = {name: value for name, value in defined.items() if name.isupper() and type(value) is int}
     numbers = {name: int(number) for name, number, _ in DOCUMENTED}
     assert {name: sections.get(name) for name in numbers} == numbers

@@ -22,6 +22,7 @@ from jobs_service.cli.verbs.health import health
 from jobs_service.cli.verbs.list import list_jobs
 from jobs_service.cli.verbs.pause import pause, resume
 from jobs_service.cli.verbs.periodic import periodic
+from jobs_service.cli.verbs.processes import processes_app
 from jobs_service.cli.verbs.quickstart import quickstart
 from jobs_service.cli.verbs.redact import redact
 from jobs_service.cli.verbs.remove import remove
@@ -106,6 +107,7 @@ def application() -> typer.Typer:
     app.command("stats", cls=Verb)(stats)
     app.command("top", cls=Verb)(top)
     app.command("workers", cls=Verb)(workers)
+    app.add_typer(processes_app(), name="processes")
     app.command("periodic", cls=Verb)(periodic)
     app.command("handlers", cls=Verb)(handlers)
     app.command("health", cls=Verb)(health)

@@ -17,6 +17,7 @@ import structlog
 from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import exits, signals
 from jobs_service.cli.names import shown
+from jobs_service.service.presence import DAEMON
 
 if TYPE_CHECKING:
     from jobs_service.http.server import Server
@@ -103,7 +104,8 @@ class Daemon:
             StoreError: the store cannot be opened.
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
-        async with self._service as jobs, self._served_over_http():
+        listed = self._service._presence.listed(DAEMON, _end_as_on_sigterm)
+        async with self._service as jobs, listed, self._bulk_actions_run(), self._served_over_http():
             if not jobs.handlers:
                 if self._http is None:
                     log.warning("no_handlers", hint=NO_HANDLERS)
@@ -128,13 +130,31 @@ class Daemon:
             return
         from jobs_service.http.serving import serving
 
-        async with serving(self._service, self._http, lambda: self.stop(signal.SIGTERM)) as server:
+        async with serving(self._service, self._http) as server:
             self._server = server
             yield
 
     async def _leave_http(self) -> None:
         if self._server is not None:
             await self._server.end_waiting()
+
+    @asynccontextmanager
+    async def _bulk_actions_run(self) -> AsyncIterator[None]:
+        """Run the dashboard's bulk actions as long as the block runs, those that others have left as well.
+
+        Where it is served over HTTP, that is done there.
+        """
+        if self._http is not None:
+            yield
+            return
+        from jobs_service.http.dashboard.bulk_actions import BulkActions
+
+        actions = BulkActions(self._service)
+        actions.start()
+        try:
+            yield
+        finally:
+            await actions.close()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""
@@ -160,6 +180,11 @@ class Daemon:
 
     def _types(self) -> list[str]:
         return [shown(type) for type in self._service.handlers if self._served is None or type in self._served]
+
+
+def _end_as_on_sigterm() -> None:
+    """Do what the signal does: whoever sends another one ends the process at once."""
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _end_within(seconds: float, code: int) -> None:

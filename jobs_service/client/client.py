@@ -12,6 +12,7 @@ from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Connection
 from jobs_service.client.creator_operations import RemoteCreatorOperations
 from jobs_service.client.hub import RemoteHub
+from jobs_service.client.process_operations import RemoteProcessOperations
 from jobs_service.client.reader_operations import RemoteReaderOperations
 from jobs_service.client.type_operations import RemoteTypeOperations
 from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
@@ -31,7 +32,12 @@ _TIMEOUT: Final = 30.0
 
 
 class JobsClient(
-    RemoteTypeOperations, RemoteCreatorOperations, RemoteReaderOperations, RemoteWorkerOperations, WaitingOperations
+    RemoteTypeOperations,
+    RemoteCreatorOperations,
+    RemoteReaderOperations,
+    RemoteWorkerOperations,
+    RemoteProcessOperations,
+    WaitingOperations,
 ):
     """A JobsService in another process, over HTTP: an async context manager with its operations.
 

@@ -271,6 +271,50 @@ class BulkAnswer(BaseModel):
     next: str | None
 
 
+# Processes
+
+
+class HandlerForm(BaseModel):
+    """One handler of a process."""
+
+    type: Name
+    slots: int
+    taken: int
+
+
+class ProcessRequestForm(BaseModel):
+    """What a process was asked to do last."""
+
+    action: Literal["quiet", "resume", "stop"]
+    who: str
+    at: str | float | None
+
+
+class ProcessForm(BaseModel):
+    """A process that runs handlers, or is a daemon; times are by its own clock."""
+
+    id: str
+    host: str
+    pid: int
+    worker: str
+    version: str
+    role: str
+    state: Literal["running", "quiet", "stopping", "silent", "dead"]
+    started: str | float | None
+    heard: str | float | None
+    slots: int
+    taken: int
+    handlers: list[HandlerForm]
+    unnamed: int
+    request: ProcessRequestForm | None
+
+
+class ProcessesForm(BaseModel):
+    """Processes."""
+
+    processes: list[ProcessForm]
+
+
 # The daemon
 
 

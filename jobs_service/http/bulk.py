@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jobs_service.errors import JobNotFound, JobTooLarge, RecordDamaged, TransactionTooOld
-from jobs_service.http.forms import Filter
 from jobs_service.json_data import same
 from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.transaction import JobTransaction
@@ -19,6 +18,7 @@ from jobs_service.redaction import Redaction
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
+    from jobs_service.http.forms import Filter  # which needs what `serve` without --http does not
     from jobs_service.service import JobsService
 
 log = EventLog("jobs_service.http")

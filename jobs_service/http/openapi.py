@@ -17,6 +17,7 @@ _REFERENCE: Final = "#/components/schemas/{model}"
 _NAMES: Final = {
     "type": "A type in its text form: email, json:7",
     "id": "An id in its text form: welcome-42",
+    "process": "The id of a process, as /v1/processes has it",
     "problem": "The last part of a problem's type",
 }
 
@@ -135,4 +136,6 @@ def _tag(path: str) -> str:
     parts = path.split("/")
     if path.endswith("/events"):
         return "events"
+    if "processes" in parts:
+        return "processes"
     return "jobs" if "jobs" in parts else "types" if "types" in parts or parts[1] == "v1" else "daemon"

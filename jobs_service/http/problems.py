@@ -53,6 +53,7 @@ _STATUS: Final[Mapping[type[JobsError], int]] = {
     errors.JobNotFound: 404,
     errors.JobTooLarge: 413,
     errors.NoTypeTimeout: 404,
+    errors.ProcessGone: 404,
     errors.RecordDamaged: 500,
     errors.Retry: 409,
     errors.ServiceClosed: 503,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,15 +38,12 @@ class Address:
 
 
 @asynccontextmanager
-async def serving(
-    service: JobsService, where: Address, stop: Callable[[], object] | None = None
-) -> AsyncIterator[Server]:
+async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
     """Serve an open service as long as the block runs; at its end streams are closed and who waits is answered.
 
     Args:
         service: open.
         where: see Address.
-        stop: ends this process; None where nobody may do so over HTTP.
 
     Raises:
         InvalidSettings: the address cannot be used, or everybody on the network could do everything.
@@ -54,7 +51,6 @@ async def serving(
     host, port = parse_address(where.address)
     is_local = is_loopback(host)
     application = Application(service, replace(where.options, is_open=is_local))
-    application.state.stop = stop
     tokens = await application.state.tokens.known()
     if not is_local and not tokens and where.options.authenticate is None:
         raise InvalidSettings(
@@ -69,6 +65,8 @@ async def serving(
         raise
     files = _raised_limit()
     await server.start()
+    if not where.options.read_only:
+        application.state.bulk.start()  # also those that another process has left, or leaves
     log.info("http_serving", url=server.url, tokens=len(tokens), read_only=where.options.read_only, files=files)
     try:
         yield server

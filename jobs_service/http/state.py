@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs_service.http import wire
 from jobs_service.http.audit import Audit
+from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.limits import Limits, Places
 from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
@@ -61,7 +62,7 @@ class State:
         tokens: who may do what.
         audit: who has changed what.
         closing: set when streams are to end, and nobody is to wait for jobs any more.
-        stop: ends this process as SIGTERM does; None where it is not ours to end.
+        bulk: bulk actions.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
@@ -70,7 +71,7 @@ class State:
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
-        self.stop: Callable[[], object] | None = None
+        self.bulk = BulkActions(service)
         self.closing = asyncio.Event()
         self._is_closed = False
         self.requests = Places("requests", limits.requests)

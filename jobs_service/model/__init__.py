@@ -13,6 +13,11 @@ from jobs_service.model.job import JobEvent as JobEvent
 from jobs_service.model.job import JobRecord as JobRecord
 from jobs_service.model.job import NewJob as NewJob
 from jobs_service.model.job import next_run as next_run
+from jobs_service.model.process import HandlerSlots as HandlerSlots
+from jobs_service.model.process import ProcessAction as ProcessAction
+from jobs_service.model.process import ProcessInfo as ProcessInfo
+from jobs_service.model.process import ProcessRequest as ProcessRequest
+from jobs_service.model.process import ProcessState as ProcessState
 from jobs_service.model.running_job import Ending as Ending
 from jobs_service.model.running_job import ProgressReport as ProgressReport
 from jobs_service.model.running_job import ResubmitFlag as ResubmitFlag

@@ -57,6 +57,11 @@ class Runner:
         periodic: those of them whose jobs are added by schedule.
         max_jobs: how many jobs all handlers together may run; None for as many as they have slots.
         started: called once, when all types exist and their jobs are accepted.
+        ended: called whenever jobs have ended while no more are accepted, and when that begins.
+
+    Attributes:
+        tree: its supervisor.
+        is_draining: whether it ends.
     """
 
     def __init__(
@@ -66,11 +71,16 @@ class Runner:
         periodic: Sequence[Periodic],
         max_jobs: int | None,
         started: Callable[[], object],
+        ended: Callable[[], object] | None = None,
     ) -> None:
         self._service = service
         self._unprepared = {handler.packed for handler in handlers}
         self._started = started
         self._slot_limit = SlotLimit(max_jobs)
+        self._ended = ended
+        self.is_draining = False
+        # Not a task: nobody else waits for it.
+        self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._runs = {handler.packed: ActiveRuns(service, handler, self._slot_limit) for handler in handlers}
         self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
@@ -87,19 +97,27 @@ class Runner:
         self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)
 
     async def run(self) -> None:
-        """Run jobs until the caller is canceled; then let those that run end within their grace.
+        """Run jobs until `stop`, or until the caller is canceled; then let those that run end within their grace.
 
         Raises:
             SupervisorFailed: a worker pool cannot be started at all.
         """
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         try:
-            await asyncio.wait([task])
-        finally:
+            await asyncio.wait([task, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
             # The first cancellation is raised anyway; another one shortens nothing.
             with contextlib.suppress(asyncio.CancelledError):
                 await through_cancellation(self._end(task))
-        task.result()
+            raise
+        await through_cancellation(self._end(task))
+        if not (self._asked_to_stop.done() and task.cancelled()):
+            task.result()
+
+    def stop(self) -> None:
+        """Have `run` end as if its caller were canceled, and return."""
+        if not self._asked_to_stop.done():
+            self._asked_to_stop.set_result(None)
 
     @property
     def is_quiet(self) -> bool:
@@ -108,6 +126,7 @@ class Runner:
 
     def set_quiet(self, quiet: bool) -> None:
         """Accept no more jobs from now on, or accept them again; those that run go on."""
+        self._slot_limit.on_change = self._ended if quiet else None
         self._slot_limit.close(quiet)
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
@@ -161,6 +180,10 @@ class Runner:
     async def _drain(self) -> None:
         busy = sum(runs.busy for runs in self._runs.values())
         log.debug("runner_draining", running=busy)
+        self.is_draining = True
+        self._slot_limit.on_change = self._ended
+        if self._ended is not None:
+            self._ended()
         drains = [runs.drain() for runs in self._runs.values()]
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):

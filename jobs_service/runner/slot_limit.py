@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class SlotLimit:
@@ -15,12 +16,14 @@ class SlotLimit:
         limit: as given.
         taken: how many slots are taken.
         is_closed: whether nobody gets a slot, however many are free.
+        on_change: called whenever slots are given back; None for nobody who wants to know.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self.taken = 0
         self.is_closed = False
+        self.on_change: Callable[[], object] | None = None
         self._line: dict[object, asyncio.Future[None]] = {}
 
     @property
@@ -54,6 +57,8 @@ class SlotLimit:
     def give_back(self, count: int) -> None:
         """Give slots back: each of those who wait gets one, in the order of the line."""
         self.taken -= count
+        if self.on_change is not None:
+            self.on_change()
         while self._line and not self.is_full:
             turn = self._line.pop(next(iter(self._line)))
             if not turn.done():

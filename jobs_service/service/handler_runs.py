@@ -15,22 +15,29 @@ from jobs_service.runner.runner import Runner
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.service.presence import RUNNER, Presence
 
 
 class HandlerRuns:
     """Runs handlers, one Runner at a time.
 
     Args:
-        context, registry, lifecycle: of the service.
+        context, registry, lifecycle, presence: of the service.
         service: what the runner needs from the service.
     """
 
     def __init__(
-        self, context: Context, registry: HandlerRegistry, lifecycle: Lifecycle, service: ServiceAccess
+        self,
+        context: Context,
+        registry: HandlerRegistry,
+        lifecycle: Lifecycle,
+        presence: Presence,
+        service: ServiceAccess,
     ) -> None:
         self._context = context
         self._registry = registry
         self._lifecycle = lifecycle
+        self._presence = presence
         self._service = service
         # Types whose retention was logged already.
         self._retention_logged: set[bytes] = set()
@@ -47,22 +54,28 @@ class HandlerRuns:
     async def run(
         self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
     ) -> None:
-        """Run handlers until the caller is canceled, or the service is left."""
+        """Run handlers until the caller is canceled, the service is left, or this process is asked to stop."""
 
         def begun() -> None:
             for packed in self._registry.handlers:
                 self._lifecycle.tree.timeout_changed(self._context.keyspace.of_packed(packed))
             self._log_retention(handlers)
+            self._presence.changed()
             if started is not None:
                 started()
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
-        runner = Runner(self._service, handlers, periodic, max_jobs, begun)
+        runner = Runner(self._service, handlers, periodic, max_jobs, begun, self._presence.changed)
+        runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:
-            await self._lifecycle.run(runner.run())
+            await self._lifecycle.run(self._run_listed(runner))
         finally:
             self._registry.runner = None
+
+    async def _run_listed(self, runner: Runner) -> None:
+        async with self._presence.listed(RUNNER, runner.stop):
+            await runner.run()
 
     def _log_retention(self, handlers: list[Handler[Any, Any]]) -> None:
         """Log once how long finished jobs of these handlers are kept, however often the handlers are run."""

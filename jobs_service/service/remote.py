@@ -174,22 +174,6 @@ class Remote:
         keyspace = self.access.keyspace
         return await self.access.read(lambda transaction: http_rows.watch_tokens(transaction, keyspace))
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether this process accepts no more jobs for its handlers, while those that run go on."""
-        runner = self._registry.runner
-        return runner is not None and runner.is_quiet
-
-    def set_quiet(self, quiet: bool) -> None:
-        """Accept no more jobs for the handlers of this process, or accept them again.
-
-        Raises:
-            JobsError: no handlers run here.
-        """
-        if self._registry.runner is None:
-            raise JobsError("no handlers run in this process")
-        self._registry.runner.set_quiet(quiet)
-
     async def add_token(self, row: TokenRow) -> None:
         """Add a token.
 

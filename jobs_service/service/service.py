@@ -29,6 +29,8 @@ from jobs_service.service.handler_operations import HandlerOperations
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.handler_runs import HandlerRuns
 from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.service.presence import Presence
+from jobs_service.service.process_operations import ProcessOperations
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
@@ -52,6 +54,7 @@ class JobsService(
     WatcherOperations,
     WorkerOperations,
     HandlerOperations,
+    ProcessOperations,
 ):
     """Durable background jobs: an async context manager with every operation on jobs.
 
@@ -108,7 +111,8 @@ class JobsService(
         worker, registry, tree = self._worker, self._registry, self._tree
         self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub)
         for_runner = ServiceAccess(context, operations, self._worker, acceptor.attempt, acceptor.count_due)
-        self._runs = HandlerRuns(context, self._registry, self._lifecycle, for_runner)
+        self._presence = Presence(context, self._registry)
+        self._runs = HandlerRuns(context, self._registry, self._lifecycle, self._presence, for_runner)
 
     async def __aenter__(self) -> Self:
         await self._lifecycle.enter()
@@ -171,10 +175,11 @@ class JobsService(
         max_jobs: int | None = None,
         started: Callable[[], object] | None = None,
     ) -> None:
-        """Run the jobs of handlers until the caller is canceled.
+        """Run the jobs of handlers until the caller is canceled, or somebody has asked this process to stop.
 
         Then nothing more is accepted, and running handlers get their grace to end. Those that do not end are canceled
-        and their jobs given back, so that another process takes them at once. Opens the service if it is not open.
+        and their jobs given back, so that another process takes them at once; after `stop_process`, this returns. Opens
+        the service if it is not open.
         Options in the settings take precedence over those that a handler was registered with.
 
         Args:

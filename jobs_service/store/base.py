@@ -17,6 +17,7 @@ from jobs_service.errors import StoreError, kind_of, shown
 from jobs_service.store.convertible import Convertible
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
+from jobs_service.store.process_tracking import ProcessTracking
 
 T = TypeVar("T")
 
@@ -266,7 +267,7 @@ class Transaction(Snapshot):
 TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
-class Store(Convertible, ABC):
+class Store(Convertible, ProcessTracking, ABC):
     """An ordered map of bytes with serializable transactions.
 
     Every store promises isolation (one state plus its own writes; a commit only if that is as good as one after the
@@ -279,8 +280,6 @@ class Store(Convertible, ABC):
     address: str
     limits: Limits
     commit_times: CommitTimes
-    instance: bytes = b""
-    """Identifies this opening of the store among those of other processes; empty if the store does not track them."""
     overlaps: ClassVar[bool] = False
     """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
 
@@ -357,24 +356,6 @@ class Store(Convertible, ABC):
             f"store {self.address}: within() needs an fdb: store and an fdb.Transaction of its cluster; "
             "use transact() here"
         )
-
-    async def dead_instances(self) -> list[bytes]:
-        """Return instances of this store whose processes died without closing it.
-
-        Other processes do not see them until this one calls `forget_instances` or ends; there may be more.
-        """
-        return []
-
-    async def other_processes(self) -> tuple[int, int] | None:
-        """Return how many other processes have this store open, and how many died with it open and still have jobs.
-
-        None if the store does not track processes.
-        """
-        return None
-
-    async def forget_instances(self, instances: Sequence[bytes]) -> None:
-        """Remove the traces of dead instances: `dead_instances` returns them no more, in any process."""
-        assert not instances, "there were none"
 
     def metrics(self) -> dict[str, int]:
         """Return what Counters has, by name, and how many "watches" are alive; a store may count more."""

@@ -33,7 +33,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
     *("redact", "stats", "top", "workers", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types", "token"),
+    *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types", "processes", "token"),
 ]
 READING = [
     ["types"],
@@ -51,6 +51,8 @@ READING = [
     ["top"],
     ["retention", "email"],
     ["workers"],
+    ["processes"],
+    ["processes", "stop", "0123456789ab"],
     ["periodic"],
     ["health"],
     ["watch", "email"],

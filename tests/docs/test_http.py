@@ -23,9 +23,8 @@ from tests.http.support import served
 PAGE = read("docs/http.md")
 [MOUNTED, IN_FASTAPI] = examples("docs/http.md")
 [SHELL] = examples("docs/http.md", "sh")
-ADDRESSES = [
-    row for name in ("Types", "Jobs", "Workers", "Events") for row in rows(section("docs/http.md", name), "request")
-]
+SECTIONS = ("Types", "Jobs", "Workers", "Events", "Processes")
+ADDRESSES = [row for name in SECTIONS for row in rows(section("docs/http.md", name), "request")]
 
 
 def documented(endpoint: Endpoint) -> bool:

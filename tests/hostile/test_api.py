@@ -124,9 +124,12 @@ def test_every_public_operation_is_a_target() -> None:
         "get_retention",
         "set_redaction",
         "get_redaction",
+        "quiet_process",
+        "resume_process",
+        "stop_process",
     }
     without_arguments = {"types", "store", "supervision", "settings", "handlers", "periodic", "last_ticks"}
-    without_arguments |= {"redactions", "slot_uses"}
+    without_arguments |= {"redactions", "slot_uses", "processes"}
     # Its options are checked by http/test_application.
     without_arguments.add("asgi")
     for operation in {name for name in dir(JobsService) if not name.startswith("_")} - without_arguments:

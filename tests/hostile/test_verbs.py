@@ -147,6 +147,8 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["retention", HERE, "--keep", "60"],
     ["retention", "email", "--keep-failed", HERE],
     ["workers", HERE],
+    ["processes", "quiet", HERE],
+    ["processes", HERE],
     ["stats", HERE],
     ["stats", "--jobs", HERE],
     ["periodic", HERE],

@@ -103,6 +103,12 @@ _ODD: Final = 0.3
 _WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
 
+_WITH_PROCESSES: Final = 0.5
+"""The share of runs in which the processes with handlers are listed in the store."""
+
+_HEARTBEAT: Final = 2.0
+"""Seconds between two heartbeats of these."""
+
 _WITH_ALL: Final = 0.3
 """The share of runs in which every workload takes its steps."""
 
@@ -278,6 +284,8 @@ class Run:
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
+        is_listed = self.world.choices.stream("with processes").random() < _WITH_PROCESSES
+        self._heartbeat = _HEARTBEAT if is_listed else 0.0
         self._settings = [self._draw_settings() for _ in range(processes)]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
@@ -477,6 +485,7 @@ class Run:
             "pending_batch": choose([1, 3, 100]),
             "add_batch": self._later.choice([1, 3, 1000, 1000]),
             "transaction_timeout": choose([3.0, 10.0]),
+            "process_heartbeat": self._heartbeat,
         }
         if self.machine is not None:
             changed |= self.machine.draw_settings()

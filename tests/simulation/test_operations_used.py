@@ -31,6 +31,15 @@ LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.asgi": "the simulation has no network",
     "JobsService.slot_uses": "for metrics and the dashboard: counts of one process",
+    **dict.fromkeys(
+        (
+            "JobsService.processes",
+            "JobsService.quiet_process",
+            "JobsService.resume_process",
+            "JobsService.stop_process",
+        ),
+        "operators'; that processes are listed is in half of the runs with handlers",
+    ),
     "JobsService.run(types)": "the command line's: every process runs all handlers",
     "RunningJob.to_dict": "plain data of what is there already",
 }

@@ -20,7 +20,7 @@ from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.job_page import clone_page
 from jobs_service.http.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
 from jobs_service.http.refusals import Refusal
-from jobs_service.model import Removal
+from jobs_service.model import ProcessAction, Removal
 from jobs_service.names import PREFIX, parsed, shown
 from jobs_service.redaction import is_marked
 
@@ -175,22 +175,21 @@ def _seconds(text: str) -> float | None:
 
 
 async def act_on_process(visit: Visit) -> Response:
-    """Have this process accept no more jobs, accept them again, or end."""
-    action = (await form_of(visit)).get("action", "")
-    if action == "stop" and visit.state.stop is not None:
-        note(visit, "stop")
-        visit.state.stop()
+    """Have a process accept no more jobs, accept them again, or end."""
+    form = await form_of(visit)
+    action, id = form.get("action", ""), form.get("id", "")
+    if action not in [each.value for each in ProcessAction]:
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of quiet, resume and stop.")
+    await visit.service._ask_process(id, ProcessAction(action), visit.role.name or visit.request.state.client)
+    note(visit, f"{action}_process", id=id)
+    if action == "stop" and id == visit.service._presence.id:
         return problem_page(
             visit,
             202,
             "This process ends",
             "Running jobs get their grace; those that do not end go to other processes.",
         )
-    if action not in ("quiet", "loud"):
-        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of quiet, loud and stop.")
-    visit.service._remote.set_quiet(action == "quiet")
-    note(visit, action)
-    return go(visit, visit.url("/processes", said=action))
+    return go(visit, visit.url("/processes", said=f"process-{action}"))
 
 
 async def tick(visit: Visit) -> Response:

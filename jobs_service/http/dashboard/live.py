@@ -103,6 +103,8 @@ async def live(visit: Visit, pulse: Pulse) -> Response:
         async def more() -> Any:
             if of == "tree":
                 return _shape(service.supervision())
+            if of == "processes":
+                return await service.processes()
             return None if type is None else await service.paused(type)
 
         news = _of_types(pulse, None if type is None else shown(type), more)

@@ -50,7 +50,7 @@ class Dashboard:
         self._counts = SharedCounts(state.service)
         self._pulse = Pulse(self._counts)
         self._sizes = SizeWatch()
-        self._bulk = BulkActions(state.service)
+        self._bulk: BulkActions = state.bulk
         state.service._lifecycle.before_leaving.append(self._bulk.close)
 
     def routes(self) -> list[Route]:
@@ -98,7 +98,7 @@ class Dashboard:
                 if not visit.may(role) and role not in ("nobody", "read"):
                     raise Refused("this server changes nothing: it was started with --read-only")
                 if not self._state.options.read_only:
-                    self._bulk.start()  # those that another process has left
+                    self._bulk.start()  # where they are not run from the start on
                 return await handle(visit)
             except Refusal as refusal:
                 return problem_page(visit, refusal.status, "That is not possible", refusal.detail)

@@ -1,11 +1,8 @@
-"""Who runs what: the handlers of this process with their slots, and all workers with the jobs that they have."""
+"""Who runs what: all processes with their handlers and slots, and all workers with the jobs that they have."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import time
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -15,12 +12,19 @@ from jobs_service.http.dashboard import jobs, texts
 from jobs_service.http.dashboard.filters import worker_of
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
-from jobs_service.model import HistoryKind, Job
-from jobs_service.names import shown
+from jobs_service.model import HistoryKind, Job, ProcessState
 
 MOST_READ: Final = 200
 """Running jobs that are looked at."""
-_STARTED: Final = time.time()
+
+COLOURS: Final = {
+    ProcessState.RUNNING: "running",
+    ProcessState.QUIET: "plain",
+    ProcessState.STOPPING: "scheduled",
+    ProcessState.SILENT: "canceled",
+    ProcessState.DEAD: "failed",
+}
+"""The state of a job whose colour and mark stand for that of a process."""
 
 
 async def processes(visit: Visit) -> Response:
@@ -37,6 +41,7 @@ async def processes(visit: Visit) -> Response:
 
     pages = await asyncio.gather(*(some(type) for type, _ in running[: MOST_READ // 5]))
     others = await service.store.other_processes()
+    found = await service.processes()
     workers: dict[str, list[dict[str, Any]]] = {}
     for job in (job for page_ in pages for job in page_):
         name, held = _held(job, visit.now)
@@ -44,20 +49,20 @@ async def processes(visit: Visit) -> Response:
     only = visit.query.get("worker", "")
     if only:
         workers = {name: held for name, held in workers.items() if name == only}
+        found = [each for each in found if each.worker == only]
     context = {
         "workers": sorted(workers.items()),
         "only": only,
         "read": sum(map(len, pages)),
         "total": total,
-        "here": {"host": socket.gethostname(), "pid": os.getpid(), "started": _STARTED},
-        "handlers": _handlers(visit),
+        "processes": found,
+        "colours": COLOURS,
+        "here": service._presence.id,
+        "missed": sum(use.heartbeats_missed for use in service.slot_uses().values()),
         "others": others,
-        "is_quiet": service._remote.is_quiet,
-        "may_stop": visit.state.stop is not None,
-        "is_running": _runs(service.supervision()),
         "now": visit.now,
     }
-    return page(visit, "processes.html", context, live={"of": "types"})
+    return page(visit, "processes.html", context, live={"of": "processes"})
 
 
 def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
@@ -79,17 +84,3 @@ def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
             "progress": texts.brief(str(error)),
             "share": None,
         }
-
-
-def _handlers(visit: Visit) -> list[dict[str, Any]]:
-    """Return the handlers that run in this process: how many slots they have, and how many are taken."""
-    rows = [
-        {"type": type, "name": shown(type), "slots": use.slots, "busy": use.busy, "missed": use.heartbeats_missed}
-        for type, use in visit.service.slot_uses().items()
-    ]
-    return sorted(rows, key=lambda row: str(row["name"]))
-
-
-def _runs(tree: dict[str, Any]) -> bool:
-    """Return whether this process runs handlers now."""
-    return tree.get("name") == "runner" or any(child.get("name") == "runner" for child in tree.get("children", ()))

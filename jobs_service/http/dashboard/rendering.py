@@ -130,8 +130,9 @@ SAID: Final = {
     "changed": "The type is changed.",
     "ticked": "A job is added; it runs as soon as a slot is free.",
     "stopping": "The bulk action was asked to end; what it has done stays done.",
-    "quiet": "This process takes no new jobs; what runs goes on.",
-    "loud": "This process takes jobs again.",
+    "process-quiet": "The process was asked to take no more jobs; what runs goes on.",
+    "process-resume": "The process was asked to take jobs again.",
+    "process-stop": "The process was asked to end. Its running jobs get their grace.",
 }
 """What a page says after something was done. The address has the word, never the sentence: an address that somebody
 was sent can say nothing of its own."""

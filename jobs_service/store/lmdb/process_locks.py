@@ -128,17 +128,26 @@ class ProcessLocks:
         One that is just starting may count as dead. This takes no lock from others that search for dead instances.
         """
         names = self._others()[:_MOST_COUNTED]
-        dead = 0
-        for name in names:
-            with contextlib.suppress(OSError):
-                descriptor = _open(self._path(bytes.fromhex(name)), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-                try:
-                    # Shared, so that processes that count at once do not take each other for the living instance.
-                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    dead += 1
-                finally:
-                    _close(descriptor)
+        dead = sum(self._is_unlocked(bytes.fromhex(name)) for name in names)
         return len(names) - dead, dead
+
+    def has_ended(self, instance: bytes) -> bool:
+        """Return whether an instance has left, or its process has died; this takes no lock either."""
+        if instance == self.instance:
+            return False
+        return instance in self._dead or not os.path.lexists(self._path(instance)) or self._is_unlocked(instance)
+
+    def _is_unlocked(self, instance: bytes) -> bool:
+        """Return whether nobody has the lock of an instance's file; False if there is no such file."""
+        with contextlib.suppress(OSError):
+            descriptor = _open(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                # Shared, so that processes that look at once do not take each other for the living instance.
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return True
+            finally:
+                _close(descriptor)
+        return False
 
     def forget(self, instances: Iterable[bytes]) -> None:
         """Remove the files of dead instances: no process finds them any more."""

@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -211,6 +211,12 @@ class LmdbStore(Writer, Reader, Store):
             return self._processes.others()
 
         return await self.read(look) if self.instance else None
+
+    async def ended_instances(self, instances: Collection[bytes]) -> set[bytes]:
+        async def look(_: Transaction) -> set[bytes]:
+            return {instance for instance in instances if self._processes.has_ended(instance)}
+
+        return await self.read(look) if instances else set()
 
     async def forget_instances(self, instances: Sequence[bytes]) -> None:
         async def forget(_: Transaction) -> None:

@@ -137,4 +137,7 @@ SERVICE = [
     Target("type of oldest_ready", lambda world, v: world.jobs.oldest_ready(v)),
     Target("max_jobs of run", lambda world, v: _run(world, max_jobs=v)),
     Target("types of run", lambda world, v: _run(world, types=v)),
+    Target("id of quiet_process", lambda world, v: world.jobs.quiet_process(v)),
+    Target("id of resume_process", lambda world, v: world.jobs.resume_process(v)),
+    Target("id of stop_process", lambda world, v: world.jobs.stop_process(v)),
 ]

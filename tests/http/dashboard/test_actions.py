@@ -11,7 +11,7 @@ from jobs_service import JobNotFound, JobsService, JobState
 from jobs_service.http.application import Application
 from jobs_service.http.state import Options
 from jobs_service.runner.commands import COMMAND_TYPE
-from tests.http.dashboard.support import fill, text
+from tests.http.dashboard.support import eventually, fill, text
 from tests.http.support import BASE, served
 
 
@@ -214,7 +214,7 @@ async def test_what_is_no_form_changes_nothing(content: bytes, kind: str) -> Non
         assert (await jobs.counts("email"))["email"].jobs == 5
 
 
-async def test_a_process_takes_no_more_jobs_and_takes_them_again() -> None:
+async def test_a_process_takes_no_more_jobs_and_takes_them_again_and_ends() -> None:
     service = JobsService("memory:")
     go_on, began = asyncio.Event(), asyncio.Event()
 
@@ -224,32 +224,42 @@ async def test_a_process_takes_no_more_jobs_and_takes_them_again() -> None:
         await go_on.wait()
 
     async with service, asyncio.TaskGroup() as group:
-        started = asyncio.Event()
-        running = group.create_task(service.run(started=started.set))
-        await started.wait()
+        group.create_task(service.run())
+        await service.set_type_timeout("email", 60)
         await service.enqueue(email, id="first")
         await began.wait()
+        [process] = await eventually(service.processes)
         application = Application(service, Options(is_open=True))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=BASE) as client:
-            assert "Take no more jobs" in (await client.get("/processes")).text
-            await client.post("/processes/act", data={"action": "quiet"})
-            assert "it is quiet" in (await client.get("/processes")).text
+
+            async def shows(words: str) -> None:
+                await eventually(lambda: _shows(client, words))
+
+            async def act(action: str) -> httpx.Response:
+                return await client.post("/processes/act", data={"action": action, "id": process.id})
+
+            await shows("Take no more jobs")
+            assert (await act("quiet")).headers["location"] == "/processes?said=process-quiet"
+            await shows("Take jobs again")
+            assert "asked to be quiet" in text((await client.get("/processes")).text)
             await service.enqueue(email, id="second")
             go_on.set()
             await service.wait("email", "first", "finished", timeout=30)
+            await shows("0 of 10")
             assert (await service.get("email", "second")).state is JobState.PENDING
-            await client.post("/processes/act", data={"action": "loud"})
+            await act("resume")
             await service.wait("email", "second", "finished", timeout=30)
-            assert (await client.post("/processes/act", data={"action": "stop"})).status_code == 422
-            stopped: list[bool] = []
-            application.state.stop = lambda: stopped.append(True)
-            assert "End this process" in (await client.get("/processes")).text
-            assert (await client.post("/processes/act", data={"action": "stop"})).status_code == 202
-            assert stopped == [True]
-        running.cancel()
+            assert (await act("loud")).status_code == 422
+            assert (await act("stop")).status_code == 202
+            await shows("No process runs handlers")
+            assert (await act("stop")).status_code == 404
+
+
+async def _shows(client: httpx.AsyncClient, words: str) -> bool:
+    return words in text((await client.get("/processes")).text)
 
 
 async def test_only_an_admin_ends_a_process() -> None:
     async with served(options=Options(authenticate=lambda scope: ("ada", "write"))) as (_, client):
         for action in ("quiet", "stop"):
-            assert (await client.post("/processes/act", data={"action": action})).status_code == 403
+            assert (await client.post("/processes/act", data={"action": action, "id": "0" * 12})).status_code == 403

@@ -1,6 +1,8 @@
 """Bulk actions: counted, confirmed, run on the server, canceled, and gone on with after their process has died."""
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -201,3 +203,11 @@ async def test_what_others_have_added_does_only_what_pages_do() -> None:
         await bulk.close()
         assert (await jobs.counts("email"))["email"].failed == 1
         assert (await jobs.counts(COMMAND_TYPE))[COMMAND_TYPE].failed == 1
+
+
+def test_a_daemon_that_serves_nothing_needs_nothing_of_the_extra_to_go_on_with_them() -> None:
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(['starlette', 'uvicorn', 'httptools', 'jinja2'])\n"
+        "import jobs_service.http.dashboard.bulk_actions"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,136 @@
+"""`processes`: shows the processes that use the store, and has one take no more jobs, or stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jobs_service.cli import output, session
+from jobs_service.cli.names import printable, shown
+from jobs_service.cli.options import JsonOption, StoreOption, Verb
+from jobs_service.cli.tables import Column
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService, ProcessInfo
+
+COLUMNS = (
+    Column("id"),
+    Column("state"),
+    Column("worker"),
+    Column("role"),
+    Column("version"),
+    Column("since"),
+    Column("heard"),
+    Column("taken", right=True),
+    Column("handlers", cut=True),
+)
+_MOST_NAMED = 10
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, as `jobs-service processes` shows it.")]
+
+
+def processes_app() -> typer.Typer:
+    """Return the verb with its sub-verbs `quiet`, `resume` and `stop`."""
+    app = typer.Typer(rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(processes)
+    app.command("quiet", cls=Verb)(quiet)
+    app.command("resume", cls=Verb)(resume)
+    app.command("stop", cls=Verb)(stop)
+    return app
+
+
+def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show the processes that run handlers, and daemons.
+
+    Shown are what each does, since when it runs, when it was heard of last (times are by its own clock), how many of
+    its slots were taken then, and what it runs. Programs that only add jobs are not listed. One that was killed is
+    shown for a day: as dead at once where all processes are on one machine, else as silent, once it was not heard of
+    for five heartbeats.
+    """
+    if context.invoked_subcommand is not None:
+        context.obj = session.GlobalOptions(session.chosen_store(context, store))
+        return
+
+    async def body(jobs: JobsService) -> list[ProcessInfo]:
+        return await jobs.processes()
+
+    rows = [_row(each) for each in session.run(context, store, body)]
+    output.rows(COLUMNS, rows, _cells, as_json, "no process runs handlers; jobs-service serve MODULE:ATTR does")
+
+
+def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Have a process take no more jobs; those that run go on, and it stays."""
+    _ask(context, id, store, as_json, "quiet", "takes no more jobs; those that run go on")
+
+
+def resume(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Have a quiet process take jobs again."""
+    _ask(context, id, store, as_json, "resume", "takes jobs again")
+
+
+def stop(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Have a process end, as on SIGTERM: running handlers may end, the jobs of those that do not are given back."""
+    _ask(context, id, store, as_json, "stop", "ends; its running jobs get their grace")
+
+
+def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, action: str, what: str) -> None:
+    from jobs_service.model import ProcessAction
+
+    async def body(jobs: JobsService) -> ProcessInfo:
+        return await jobs._ask_process(id, ProcessAction(action), _user())
+
+    before = session.run(context, store, body)
+    if as_json:
+        output.json_line({"id": before.id, "asked": action, "before": _row(before)})
+        return
+    name = f"process {before.id} ({printable(before.worker)})"
+    if before.state == "silent":
+        output.line(f"{name} was not heard of since {_time_text(before.heard)}; it is told when it comes back")
+    else:
+        output.line(f"{name} {what}")
+
+
+def _user() -> str:
+    """Return who runs this: the user, on this machine."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _row(info: ProcessInfo) -> dict[str, Any]:
+    handlers = [{"type": shown(each.type), "slots": each.slots, "taken": each.taken} for each in info.handlers]
+    return {**info.to_dict(), "handlers": handlers}
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    names = [each["type"] for each in row["handlers"]]
+    more = len(names) + row["unnamed"] - _MOST_NAMED
+    return [
+        printable(row["id"]),
+        row["state"],
+        printable(row["worker"]),
+        printable(row["role"]),
+        printable(row["version"]),
+        _brief(row["started"]),
+        _brief(row["heard"]),
+        f"{row['taken']}/{row['slots']}",
+        ", ".join(names[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else ""),
+    ]
+
+
+def _brief(time: str) -> str:
+    from datetime import datetime
+
+    return output.time_text(datetime.fromisoformat(time))
+
+
+def _time_text(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    return output.time_text(datetime.fromtimestamp(seconds, UTC))

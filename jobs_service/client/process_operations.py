@@ -1,0 +1,37 @@
+"""What a client offers on the processes that use the server's store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs_service.client.access import ServerAccess
+from jobs_service.http.process_forms import process_of
+from jobs_service.layer import process_rows
+from jobs_service.model import ProcessAction, ProcessInfo
+
+
+class RemoteProcessOperations:
+    """The part of JobsClient about processes; as those of JobsService."""
+
+    _access: ServerAccess
+
+    async def processes(self) -> list[ProcessInfo]:
+        """Return the processes that run handlers or are daemons; see JobsService.processes."""
+        found = await self._access.call("GET", "/v1/processes")
+        return self._access.read(lambda form: [process_of(each) for each in form["processes"]], found)
+
+    async def quiet_process(self, id: str) -> ProcessInfo:
+        """Have a process take no more jobs; see JobsService.quiet_process."""
+        return await self._ask_process(id, ProcessAction.QUIET)
+
+    async def resume_process(self, id: str) -> ProcessInfo:
+        """Have a quiet process take jobs again; see JobsService.resume_process."""
+        return await self._ask_process(id, ProcessAction.RESUME)
+
+    async def stop_process(self, id: str) -> ProcessInfo:
+        """Have a process end, as on SIGTERM; see JobsService.stop_process."""
+        return await self._ask_process(id, ProcessAction.STOP)
+
+    async def _ask_process(self, id: Any, action: ProcessAction) -> ProcessInfo:
+        found = await self._access.call("POST", f"/v1/processes/{process_rows.checked_id(id)}/{action.value}")
+        return self._access.read(process_of, found)

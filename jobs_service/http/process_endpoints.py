@@ -1,0 +1,56 @@
+"""What can be asked of the processes that use the store: who they are, and to have one be quiet, or stop."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from jobs_service.http import answer_forms
+from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.process_forms import process
+from jobs_service.http.roles import Role
+from jobs_service.model import ProcessAction
+
+
+@endpoint("GET", "/v1/processes", Role.READ, "List the processes", answers={200: answer_forms.ProcessesForm})
+async def processes(call: Call) -> Response:
+    return answer({"processes": [process(each) for each in await call.service.processes()]})
+
+
+@endpoint(
+    "POST",
+    "/v1/processes/{process}/quiet",
+    Role.ADMIN,
+    "Have a process take no more jobs",
+    answers={200: answer_forms.ProcessForm},
+)
+async def quiet_process(call: Call) -> Response:
+    return await _asked(call, ProcessAction.QUIET)
+
+
+@endpoint(
+    "POST",
+    "/v1/processes/{process}/resume",
+    Role.ADMIN,
+    "Have a process take jobs again",
+    answers={200: answer_forms.ProcessForm},
+)
+async def resume_process(call: Call) -> Response:
+    return await _asked(call, ProcessAction.RESUME)
+
+
+@endpoint(
+    "POST",
+    "/v1/processes/{process}/stop",
+    Role.ADMIN,
+    "Have a process end, as on SIGTERM",
+    answers={200: answer_forms.ProcessForm},
+)
+async def stop_process(call: Call) -> Response:
+    return await _asked(call, ProcessAction.STOP)
+
+
+async def _asked(call: Call, action: ProcessAction) -> Response:
+    id = call.names["process"]
+    before = await call.service._ask_process(id, action, call.who.name or call.client)
+    call.changed(f"{action.value}_process", id=id, jobs=0)
+    return answer(process(before))

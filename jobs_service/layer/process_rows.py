@@ -1,0 +1,260 @@
+"""Processes that run handlers or are daemons: a row for each, written anew at each heartbeat, and what it is asked.
+
+| key                         | value                            | as long as                        |
+|-----------------------------|----------------------------------|-----------------------------------|
+| (PROCESSES, id)             | JSON, see below                  | the process is there              |
+| (PROCESS_REQUESTS, id)      | JSON: action, who, at            | somebody has asked something of it |
+
+A process writes its row without reading it, so that heartbeats conflict with nothing; it watches its request. It
+removes both at its end. Those of processes that ended otherwise are removed by others, a day after the last heartbeat.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import fdb.tuple
+
+from jobs_service import names
+from jobs_service.arguments import EARLIEST, LATEST
+from jobs_service.errors import ProcessGone, in_one_line, shown
+from jobs_service.layer.key_parts import AFTER
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.process import HandlerSlots, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.store.base import Snapshot, Transaction, Watch
+
+PROCESSES: Final = 50
+PROCESS_REQUESTS: Final = 51
+
+ID_BYTES: Final = 6
+"""Of the id of a process, which is written in hexadecimal."""
+KEPT_FOR: Final = 86_400.0
+"""Seconds after its last heartbeat for which a process is shown that has ended without saying so."""
+MOST_ENDED: Final = 100
+"""Such processes that are kept at most: one that fails at each start leaves no more."""
+MISSED: Final = 4
+"""Heartbeats that must be missed before a process counts as silent."""
+_DIGITS: Final = frozenset("0123456789abcdef")
+_MOST_HANDLERS: Final = 100
+_MOST_BYTES: Final = 16_384
+"""Of a row, for the names of its handlers."""
+_MOST_ROWS: Final = 10_000
+_LONGEST_WHO: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """What a process writes of itself.
+
+    Attributes:
+        info: what others are to see; its state is what the process says of itself.
+        period: seconds between two heartbeats.
+        instance: of the store, by which others find out that the process has died; empty where they cannot.
+    """
+
+    info: ProcessInfo
+    period: float
+    instance: bytes
+
+    def encode(self) -> bytes:
+        """Return the value."""
+        info = self.info
+        return json.dumps(
+            {
+                "host": info.host,
+                "pid": info.pid,
+                "worker": info.worker,
+                "version": info.version,
+                "role": info.role,
+                "state": info.state.value,
+                "started": info.started,
+                "heard": info.heard,
+                "period": self.period,
+                "instance": self.instance.hex(),
+                "slots": info.slots,
+                "taken": info.taken,
+                "handlers": [[names.shown(each.type), each.slots, each.taken] for each in info.handlers],
+                "unnamed": info.unnamed,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    def as_of(self, now: float, dead: Collection[bytes]) -> ProcessInfo:
+        """Return the process as it is, as far as that can be told.
+
+        Args:
+            now: seconds since the epoch.
+            dead: instances of the store of which the system says that their processes have ended.
+        """
+        if self.instance and self.instance in dead:
+            return replace(self.info, state=ProcessState.DEAD)
+        if not self.instance and now - self.info.heard > (MISSED + 1) * self.period:
+            return replace(self.info, state=ProcessState.SILENT)
+        return self.info
+
+
+def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...], int]:
+    """Return the first handlers by name, as many as a row has room for, and how many more there are."""
+    ordered = sorted(((names.shown(each.type), each) for each in handlers), key=lambda pair: pair[0])
+    named: list[HandlerSlots] = []
+    room = _MOST_BYTES
+    for name, each in ordered[:_MOST_HANDLERS]:
+        room -= len(json.dumps(name))
+        if room < 0:
+            break
+        named.append(each)
+    return tuple(named), len(ordered) - len(named)
+
+
+# Written by the process itself
+
+
+def write(unit: UnitOfWork, row: ProcessRow) -> None:
+    """Say that a process is there: its heartbeat."""
+    unit.transaction.use_reserve()
+    unit.transaction.set(_key(unit.keyspace, PROCESSES, row.info.id), row.encode())
+
+
+def remove(unit: UnitOfWork, id: str) -> None:
+    """Forget a process, and what it was asked."""
+    for family in (PROCESSES, PROCESS_REQUESTS):
+        unit.transaction.clear(_key(unit.keyspace, family, id))
+
+
+async def watch_request(transaction: Transaction, keyspace: Keyspace, id: str) -> tuple[ProcessRequest | None, Watch]:
+    """Return what a process was asked to do last, and a watch on that."""
+    key = _key(keyspace, PROCESS_REQUESTS, id)
+    watch = transaction.watch(key)
+    return _request(await transaction.get(key)), watch
+
+
+# For others
+
+
+async def listed(transaction: Snapshot, keyspace: Keyspace) -> list[ProcessRow]:
+    """Return the rows of all processes, with what each was asked; those that cannot be read are left out."""
+    head = _head(keyspace, PROCESSES)
+    rows = await transaction.get_range(head, head + AFTER, limit=_MOST_ROWS)
+    asked_head = _head(keyspace, PROCESS_REQUESTS)
+    asked = dict(await transaction.get_range(asked_head, asked_head + AFTER, limit=_MOST_ROWS))
+    return [
+        row
+        for key, value in rows
+        if (row := _row(key[len(head) :], value, _request(asked.get(asked_head + key[len(head) :])))) is not None
+    ]
+
+
+def checked_id(id: Any) -> str:
+    """Return the id of a process.
+
+    Raises:
+        ProcessGone: no process can have it.
+    """
+    if not isinstance(id, str) or len(id) != 2 * ID_BYTES or not set(id) <= _DIGITS:
+        raise ProcessGone(f"there is no process {shown(id)}")
+    return id
+
+
+async def ask(unit: UnitOfWork, id: str, request: ProcessRequest) -> None:
+    """Ask something of a process: it is told at once, or when it looks again.
+
+    Raises:
+        ProcessGone: it is not there any more, or was asked to end before and is asked something else now.
+    """
+    unit.transaction.use_reserve()
+    # Read so that a process that ends now, and removes its rows, leaves no request behind.
+    if await unit.transaction.get(_key(unit.keyspace, PROCESSES, id)) is None:
+        raise ProcessGone(f"process {id} has ended just now")
+    key = _key(unit.keyspace, PROCESS_REQUESTS, id)
+    before = _request(await unit.transaction.get(key))
+    if before is not None and before.action is ProcessAction.STOP:
+        if request.action is ProcessAction.STOP:
+            return
+        raise ProcessGone(f"process {id} was asked to stop before, and ends")
+    value = {"action": request.action.value, "who": in_one_line(request.who, _LONGEST_WHO), "at": request.at}
+    unit.transaction.set(key, json.dumps(value).encode())
+
+
+async def remove_ended(unit: UnitOfWork, dead: Collection[bytes]) -> None:
+    """Remove processes that have ended without saying so: a day after their last heartbeat, or beyond MOST_ENDED."""
+    rows = await listed(unit.transaction.snapshot, unit.keyspace)
+    found = [row.as_of(unit.now, dead) for row in rows]
+    ended = [each for each in found if each.state in (ProcessState.DEAD, ProcessState.SILENT)]
+    ended.sort(key=lambda each: each.heard, reverse=True)
+    for position, each in enumerate(ended):
+        if position >= MOST_ENDED or unit.now - each.heard > KEPT_FOR:
+            # One that is heard of again meanwhile stays.
+            unit.transaction.add_read_conflict_key(_key(unit.keyspace, PROCESSES, each.id))
+            remove(unit, each.id)
+
+
+def _head(keyspace: Keyspace, family: int) -> bytes:
+    packed: bytes = fdb.tuple.pack((family,))
+    return keyspace.prefix + packed
+
+
+def _key(keyspace: Keyspace, family: int, id: str) -> bytes:
+    packed: bytes = fdb.tuple.pack((family, id))
+    return keyspace.prefix + packed
+
+
+def _row(packed: bytes, value: bytes, request: ProcessRequest | None) -> ProcessRow | None:
+    try:
+        [id] = fdb.tuple.unpack(packed)
+        found: dict[str, Any] = json.loads(value)
+        info = ProcessInfo(
+            _text(id),
+            _text(found["host"]),
+            _number(found["pid"]),
+            _text(found["worker"]),
+            _text(found["version"]),
+            _text(found["role"]),
+            _time(found["started"]),
+            _time(found["heard"]),
+            ProcessState(found["state"]),
+            _number(found["slots"]),
+            _number(found["taken"]),
+            tuple(
+                HandlerSlots(names.parsed(type), _number(slots), _number(taken))
+                for type, slots, taken in found["handlers"]
+            ),
+            _number(found["unnamed"]),
+            request,
+        )
+        return ProcessRow(info, float(found["period"]), bytes.fromhex(found["instance"]))
+    except Exception:  # whatever was written there by others: it is no process
+        return None
+
+
+def _request(value: bytes | None) -> ProcessRequest | None:
+    if value is None:
+        return None
+    try:
+        found = json.loads(value)
+        return ProcessRequest(ProcessAction(found["action"]), _text(found["who"]), _time(found["at"]))
+    except Exception:  # whatever was written there by others: it asks for nothing
+        return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("no text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if value.__class__ is not int or value < 0:
+        raise ValueError("no number")
+    return value
+
+
+def _time(value: Any) -> float:
+    seconds = float(value)
+    if math.isnan(seconds) or not EARLIEST <= seconds <= LATEST:
+        raise ValueError("no time")
+    return seconds

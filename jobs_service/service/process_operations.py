@@ -1,0 +1,79 @@
+"""What a service offers on the processes that use its store: who they are, and to have one be quiet, or stop."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs_service.actors.context import Context
+from jobs_service.errors import ProcessGone
+from jobs_service.layer import process_rows
+from jobs_service.model import ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.service.store_access import StoreAccess
+
+
+class ProcessOperations:
+    """The part of JobsService about processes."""
+
+    _access: StoreAccess
+    _context: Context
+
+    async def processes(self) -> list[ProcessInfo]:
+        """Return the processes that run handlers or are daemons, in the order of their hosts and starts.
+
+        Programs that only add or read jobs, or accept them without handlers, are not listed. One that has ended
+        without saying so is listed as dead, or silent, for a day.
+        """
+        keyspace = self._access.keyspace
+        rows = await self._access.read(lambda transaction: process_rows.listed(transaction.snapshot, keyspace))
+        dead = await self._context.store.ended_instances({row.instance for row in rows if row.instance})
+        now = self._context.sources.wall_time()
+        found = [row.as_of(now, dead) for row in rows]
+        return sorted(found, key=lambda each: (each.host, each.started, each.id))
+
+    async def quiet_process(self, id: str) -> ProcessInfo:
+        """Have a process take no more jobs for its handlers; those that run go on, and it stays.
+
+        It is told at once; a process that is away just now is told when it looks again.
+
+        Args:
+            id: of the process, as `processes` has it.
+
+        Returns:
+            The process, as it was before.
+
+        Raises:
+            ProcessGone: there is no such process, or it has died, or was asked to stop.
+        """
+        return await self._ask_process(id, ProcessAction.QUIET)
+
+    async def resume_process(self, id: str) -> ProcessInfo:
+        """Have a quiet process take jobs again; see `quiet_process`."""
+        return await self._ask_process(id, ProcessAction.RESUME)
+
+    async def stop_process(self, id: str) -> ProcessInfo:
+        """Have a process end, as on SIGTERM: running handlers get their grace, jobs of others are given back.
+
+        A daemon ends. In a program that runs handlers itself, `run` returns; what the program does then is its own.
+        See `quiet_process`.
+        """
+        return await self._ask_process(id, ProcessAction.STOP)
+
+    async def _ask_process(self, id: Any, action: ProcessAction, who: str | None = None) -> ProcessInfo:
+        """Ask something of a process.
+
+        Args:
+            id, action: see above.
+            who: asks for it; None for this process.
+        """
+        checked = process_rows.checked_id(id)
+        found = next((each for each in await self.processes() if each.id == checked), None)
+        if found is None:
+            raise ProcessGone(f"there is no process {checked}")
+        if found.state is ProcessState.DEAD:
+            heard = datetime.fromtimestamp(found.heard, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            raise ProcessGone(f"process {checked} has died; it was heard of last at {heard}")
+        sources = self._context.sources
+        request = ProcessRequest(action, sources.worker if who is None else who, sources.wall_time())
+        await self._access.transact(lambda unit: process_rows.ask(unit, checked, request))
+        return found
