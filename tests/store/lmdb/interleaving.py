@@ -23,9 +23,10 @@ from jobs_service.sources import Sources
 from jobs_service.store import Transaction, Watch
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.model import Operation, perform
-from tests.contract.programs import KEYS, OWN, Run, replay, run_alone
+from tests.contract.programs import KEYS, OWN, Run
 from tests.contract.support import END
 from tests.store.lmdb.foreign_process import ForeignProcess
+from tests.store.lmdb.interleaved_calls import Call, Record
 from tests.store.lmdb.stepping import Stepper, Stuck
 
 ROUNDS: Final = 6
@@ -41,43 +42,9 @@ _STEPS_OF_A_LOOK: Final = 8
 _TURNS_TO_AN_ANSWER: Final = 2
 _THREADS: Final = ("writer", "reader")
 
-State = dict[bytes, bytes]
-
 
 class Refusal(Exception):
     """Raised by a transaction function on purpose."""
-
-
-@dataclass(eq=False)
-class Call:
-    """One call of `transact` or `read`.
-
-    Attributes:
-        called: the step in which it was made.
-        known: the versionstamp of the newest commit that somebody had been told of by then.
-        key: what it watches, None for nothing.
-        answered: the step in which its answer came, or was found to have taken effect unheard; -1 before.
-        run: what its function did in the run that took effect.
-        stamp: its versionstamp, None if it wrote nothing.
-        watch, value: the watch that it has made, and what it saw or left of the key.
-        fired: the step in which the watch was found to have fired.
-    """
-
-    called: int
-    known: bytes
-    key: bytes | None
-    answered: int = -1
-    run: Run | None = None
-    stamp: bytes | None = None
-    watch: Watch | None = None
-    value: bytes | None = None
-    canceled: bool = False
-    fired: int = -1
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it has made a watch that somebody waits for."""
-        return self.watch is not None and not self.canceled
 
 
 Result = tuple[Transaction, Run, Watch | None, bytes | None]
@@ -90,8 +57,7 @@ class Interleaving:
     seed: int
     foreign: ForeignProcess
     directory: Path
-    calls: list[Call] = field(default_factory=list)
-    commits: list[tuple[bytes, Run]] = field(default_factory=list)
+    record: Record = field(default_factory=Record)
 
     def __post_init__(self) -> None:
         self.choose = Random(self.seed)
@@ -135,8 +101,8 @@ class Interleaving:
             await self._close()
             if self.stepper.lock_is_taken:
                 self._step_foreign()
-            self._check_order()
-            self._check_contents()
+            self.record.check_order()
+            self.record.check_contents(self.foreign.contents())
         finally:
             await self._clean_up()
 
@@ -221,7 +187,7 @@ class Interleaving:
     async def _turn(self) -> None:
         self.told -= 1
         await asyncio.sleep(0)
-        for call in self.calls:
+        for call in self.record.calls:
             if call.watch is not None and call.watch.fired and call.fired < 0:
                 call.fired = self.steps
 
@@ -236,7 +202,7 @@ class Interleaving:
             self._committed(*self.foreign.run(self._number(), self._program(writes=True)))
 
     def _committed(self, stamp: bytes, run: Run) -> None:
-        self.commits.append((stamp, run))
+        self.record.commits.append((stamp, run))
         self.known = max(self.known, stamp)
 
     async def _quiet(self) -> None:
@@ -261,7 +227,7 @@ class Interleaving:
             if self.stepper.can_go_on("reader", self.store):
                 self.stepper.step("reader")
         self._check_answers()
-        self._check_watches()
+        self.record.check_watches()
 
     async def _close(self) -> None:
         """Close at whatever point everybody is; calls that were made before and during that get their answers."""
@@ -282,7 +248,7 @@ class Interleaving:
         for _ in range(_TURNS):
             await self._turn()
         self._check_answers()
-        for call in self.calls:
+        for call in self.record.calls:
             assert not call.is_waiting or call.watch is None or call.watch.fired, "a watch outlives its store"
         assert not self.store._watches, "watches are left"
 
@@ -363,36 +329,10 @@ class Interleaving:
                 if self.closing is None:
                     raise
 
-        self.calls.append(call)
+        self.record.calls.append(call)
         self.tasks[asyncio.create_task(doing())] = call
 
     # Checks
-
-    def _states(self) -> tuple[list[bytes], list[State]]:
-        """Return the versionstamps of all commits, and what the store held at the beginning and after each."""
-        self.commits.sort(key=lambda commit: commit[0])
-        stamps = [b"", *(stamp for stamp, _ in self.commits)]
-        assert len(set(stamps)) == len(stamps), "a versionstamp was used twice"
-        states: list[State] = [{}]
-        for _, run in self.commits:
-            states.append(replay(states[-1], run))
-        return stamps, states
-
-    def _seen(self, call: Call, stamps: list[bytes], states: list[State]) -> list[int]:
-        """Return which states a call that was answered can have seen or left: one at least."""
-        if call.stamp is not None:
-            return [stamps.index(call.stamp)]
-        assert call.run is not None
-        possible = []
-        for place, state in enumerate(states):
-            if stamps[place] >= call.known and (call.key is None or state.get(call.key) == call.value):
-                try:
-                    run_alone(state, call.run)
-                except AssertionError:
-                    continue
-                possible.append(place)
-        assert possible, "a read saw what was not there, or not what was committed before it began"
-        return possible
 
     def _check_answers(self) -> None:
         left = [task for task in self.tasks if not task.done()]
@@ -400,42 +340,6 @@ class Interleaving:
         for task in self.tasks:
             if not task.cancelled():  # before it began
                 task.result()
-
-    def _check_order(self) -> None:
-        stamps, states = self._states()
-        for call in self.calls:
-            if call.run is not None:
-                self._seen(call, stamps, states)
-
-    def _check_watches(self) -> None:
-        """Check, when nothing is under way, that each watch has fired that had to, and none that had not."""
-        stamps, states = self._states()
-        own = {call.stamp: call for call in self.calls if call.stamp is not None}
-        for call in self.calls:
-            if call.run is None or not call.is_waiting or call.watch is None or call.watch.error is not None:
-                continue
-            seen = self._seen(call, stamps, states)
-            held = [state.get(call.key or b"") for state in states]
-            if call.watch.fired:
-                assert set(held[seen[0] :]) != {call.value}, "a watch has fired for nothing"
-                continue
-            assert held[-1] == call.value, "a watch of an old value sleeps on"
-            # Another process may change a value and change it back unseen; this one hears of all that it writes.
-            before = held[seen[-1]]
-            for place in range(seen[-1] + 1, len(held)):
-                if stamps[place][:8] not in map(_version, stamps[place + 1 :]):  # one commit is one change
-                    if stamps[place] in own and own[stamps[place]].called > call.answered:
-                        assert held[place] in (before, call.value), "a change did not fire a watch"
-                    before = held[place]
-
-    def _check_contents(self) -> None:
-        """Check what is there after closing: the outcome of all that took effect, and nothing else."""
-        _, states = self._states()
-        assert self.foreign.contents() == states[-1], "the store does not hold what was committed"
-
-
-def _version(stamp: bytes) -> bytes:
-    return stamp[:8]
 
 
 @contextmanager
