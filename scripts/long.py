@@ -118,7 +118,7 @@ def _kills(_: Sequence[str]) -> None:
 
 def _cases(_: Sequence[str]) -> None:
     tests = [f"tests/{each}.py" for each in ("simulation/test_seeds", "testing/test_killing", "service/test_leaving")]
-    tests.append("tests/system/test_disk_full.py")
+    tests += ["tests/system/test_disk_full.py", "tests/cli/verbs/test_quickstart.py"]
     # Beside them those with examples that hypothesis draws.
     for cases in (tests, ("-m", "hypothesis")):
         command = [

@@ -15,6 +15,7 @@ from jobs_service import JobsService, JobState
 from jobs_service.cli.verbs.quickstart.next_steps import next_steps
 from jobs_service.cli.verbs.quickstart.worker import LEAST_SETTINGS, SEARCH_SECONDS
 from tests.cli.support import ROOT, Ended, environment, is_alive, on_terminal, process, started, without_escapes
+from tests.shares import ALL
 
 LIFE = ["ready", "running", "ready", "running", "succeeded"]
 HANG = 110
@@ -70,6 +71,7 @@ def test_it_shows_a_job_lost_with_its_worker_and_finished_by_another(home: Path,
 
 
 @pytest.mark.unmeasured
+@pytest.mark.skipif(not ALL, reason="it is the whole story again, which takes long: scripts/test --long cases runs it")
 def test_a_demonstration_that_is_slow_finds_its_first_worker_at_work(home: Path, temporary: Path) -> None:
     """The worker does not end before it is killed, however late that comes."""
     with started("quickstart", cwd=home, env={"TMPDIR": str(temporary)}) as telling:
