@@ -18,7 +18,7 @@ from tests import reader
 from tests.reader import Record, Undocumented
 from tests.simulation.complaints import differences, named, observed, shown
 from tests.simulation.damage import is_damage
-from tests.simulation.embedded import Machine
+from tests.simulation.machine import Machine
 from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
 from tests.simulation.rows import PREFIX, rows_of, section

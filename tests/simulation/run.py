@@ -21,9 +21,9 @@ from jobs_service.testing.world import without_garbage_collection
 from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck, held_after
 from tests.simulation.client import EFFECTS, MIXED, Client
-from tests.simulation.embedded import KEY, LONGEST_PERIOD, Machine
 from tests.simulation.history import History
 from tests.simulation.journal import recording
+from tests.simulation.machine import KEY, LONGEST_PERIOD, Machine
 from tests.simulation.sizes import draw_sizes, few_made_up, few_subscribed, small_pages
 from tests.simulation.weather import (
     CATCHES_UP,
