@@ -163,7 +163,10 @@ class EventsResponse(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": streams.BEGIN, "more_body": True})
         while part is not None:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+            is_last = stream.is_over
+            await send({"type": "http.response.body", "body": part, "more_body": not is_last})
+            if is_last:
+                return
             part = await stream.next(heartbeat)
         await send({"type": "http.response.body", "body": b""})
 

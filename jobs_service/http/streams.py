@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -60,7 +61,7 @@ class Stream:
         self.refusal: JobsError | None = None
         self.has_told = False
         # What is to be told by what it is about; the number of jobs of which more may come, None for a type.
-        self._pending: dict[Hashable, bytes | JobEvent] = {}
+        self._pending: dict[Hashable, bytes | JobEvent | Frame] = {}
         self._open: int | None = None
         self._arrival: asyncio.Future[bool] | None = None
         self._is_over = False
@@ -72,7 +73,18 @@ class Stream:
     def put(self, about: Hashable, frame: bytes | JobEvent) -> None:
         """Have something told, in place of what was to be told about the same before."""
         self._pending[about] = frame
-        self._wake()
+        self.wake()
+
+    def keep(self, about: Hashable, event: JobEvent) -> bool:
+        """Do the same with what is not made into bytes yet; return whether somebody waits, whom `made` is to wake."""
+        self._pending[about] = event
+        return self._arrival is not None
+
+    def made(self, about: Hashable, event: JobEvent, frame: Frame | None) -> None:
+        """Take the bytes of what was kept, unless there is something newer; None if they could not be made."""
+        if frame is not None and self._pending.get(about) is event:
+            self._pending[about] = frame
+        self.wake()
 
     def put_last(self, about: Hashable, frame: bytes) -> None:
         """Have something told behind all that waits."""
@@ -90,12 +102,17 @@ class Stream:
         """Say that nothing more comes of so many jobs."""
         assert self._open is not None
         self._open -= jobs
-        self._wake()
+        self.wake()
 
     def end(self) -> None:
         """Tell nothing any more."""
         self._is_over = True
-        self._wake()
+        self.wake()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be told."""
+        return self._is_over
 
     async def next(self, seconds: float) -> bytes | None:
         """Return what is to be told next, a sign of life after so many seconds, None when it is over."""
@@ -103,6 +120,10 @@ class Stream:
             if self._pending:
                 if part := await self._taken():
                     self.has_told = True
+                    if self._open == 0 and not self._pending and not self._is_over:
+                        # Both at once: very many clients may wait for the same end.
+                        self._is_over = True
+                        return part + END
                     return part
                 if self._open and not self._pending:
                     return HEARTBEAT  # that the client knows everything is news as well
@@ -139,7 +160,8 @@ class Stream:
             size += len(frame)
         return b"".join(parts)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have it looked again what is to be told."""
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(True)
 
@@ -161,6 +183,28 @@ class Frame(NamedTuple):
     digest: str
 
 
+class _Made:
+    """An event that is made into bytes, or was."""
+
+    __slots__ = ("at", "raw", "task", "waiting")
+
+    def __init__(self, raw: bytes, task: asyncio.Task[Frame], at: float) -> None:
+        self.raw = raw
+        self.task = task
+        self.at = at
+        self.waiting: list[Callable[[Frame | None], object]] = []
+        task.add_done_callback(self._tell_all)
+
+    def tell(self, tell: Callable[[Frame | None], object]) -> None:
+        """Call a function with the bytes that are made; with None if that has failed."""
+        tell(None if self.task.cancelled() or self.task.exception() is not None else self.task.result())
+
+    def _tell_all(self, _: asyncio.Task[Frame]) -> None:
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            self.tell(each)
+
+
 class Frames:
     """The bytes of events, by what the store has of a job: many clients wait for the same.
 
@@ -173,9 +217,24 @@ class Frames:
 
     def __init__(self, form: Callable[[JobEvent], Awaitable[dict[str, Any]]]) -> None:
         self._form = form
-        self._made: OrderedDict[bytes, tuple[bytes, asyncio.Task[Frame], float]] = OrderedDict()
+        self._made: OrderedDict[bytes, _Made] = OrderedDict()
         self._bytes = 0
         self.made = 0
+
+    def when_made(
+        self, data_key: bytes, raw: bytes | None, event: JobEvent, tell: Callable[[Frame | None], object]
+    ) -> None:
+        """Have an event's bytes made, so that each who waits for them is woken once.
+
+        Args:
+            data_key, raw, event: as for `of`.
+            tell: called with them, or with None if they could not be made.
+        """
+        made = self._of(data_key, raw or b"", event)
+        if made.task.done():
+            made.tell(tell)
+        else:
+            made.waiting.append(tell)
 
     async def of(self, data_key: bytes, raw: bytes | None, event: JobEvent) -> Frame:
         """Return an event's bytes, and what tells it from others.
@@ -185,28 +244,30 @@ class Frames:
             raw: its record, from which the event was made; None for one that is gone.
             event: is made into bytes unless that was done before.
         """
-        if raw is None:
-            return await self._frame(event)
-        found = self._made.get(data_key)
-        now = asyncio.get_running_loop().time()
-        if found is None or found[0] != raw or now - found[2] > _KEPT:
-            if found is not None:
-                self._forget(data_key)
-            found = self._made[data_key] = raw, asyncio.create_task(self._frame(event)), now
-            self._bytes += len(raw)
-            while self._bytes > _MOST_FRAME_BYTES or len(self._made) > _MOST_FRAMES:
-                self._forget(next(iter(self._made)))
+        made = self._of(data_key, raw or b"", event)
         try:
-            return await asyncio.shield(found[1])
+            return made.task.result() if made.task.done() else await asyncio.shield(made.task)
         except JobsError:
             # The store could not be asked what is secret: whoever wants it next asks again.
-            if self._made.get(data_key) is found:
+            if self._made.get(data_key) is made:
                 self._forget(data_key)
             raise
 
+    def _of(self, data_key: bytes, raw: bytes, event: JobEvent) -> _Made:
+        found = self._made.get(data_key)
+        now = asyncio.get_running_loop().time()
+        if found is not None and found.raw == raw and now - found.at <= _KEPT:
+            return found
+        if found is not None:
+            self._forget(data_key)
+        made = self._made[data_key] = _Made(raw, asyncio.create_task(self._frame(event)), now)
+        self._bytes += len(raw)
+        while self._bytes > _MOST_FRAME_BYTES or len(self._made) > _MOST_FRAMES:
+            self._forget(next(iter(self._made)))
+        return made
+
     def _forget(self, data_key: bytes) -> None:
-        raw, *_ = self._made.pop(data_key)
-        self._bytes -= len(raw)
+        self._bytes -= len(self._made.pop(data_key).raw)
 
     async def _frame(self, event: JobEvent) -> Frame:
         self.made += 1
@@ -236,7 +297,8 @@ class JobTarget(Target):
         self.ended = event.state in FINAL
         if event.state is JobState.REMOVED:
             self.raw = None
-        self._stream.put(self, event)
+        if self._stream.keep(self, event):
+            self._frames.when_made(self.data_key, self.raw, event, partial(self._stream.made, self, event))
 
     def fail(self, error: JobsError) -> None:
         """End with an error; when the server ends, the client connects again, to the next one."""
@@ -253,14 +315,15 @@ class JobTarget(Target):
             return
         self._stream.put(self, b"event: problem\ndata: %s\n\n" % wire.dumps(problems.problem(error)))
 
-    async def taken_by_client(self, event: JobEvent | bytes) -> bytes:
+    async def taken_by_client(self, event: JobEvent | Frame | bytes) -> bytes:
         """Return the bytes of what was put last; nothing if the client knows that already."""
         is_last = self.ended
         frame = b""
         if isinstance(event, bytes):
             frame = event
         else:
-            frame, digest = await self._frames.of(self.data_key, self.raw, event)
+            made = event if isinstance(event, Frame) else await self._frames.of(self.data_key, self.raw, event)
+            frame, digest = made
             if digest == self._said:
                 # It will not know that there was anything in between.
                 frame = b""

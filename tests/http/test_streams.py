@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from jobs_service import JobEvent, JobsService
+import pytest
+
+from jobs_service import JobEvent, JobsService, StoreUnavailable
 from jobs_service.http.streams import END, HEARTBEAT, RESET, Frames, JobTarget, Stream
 from jobs_service.http.wire import event as form_of
 from jobs_service.model import JobState, Outcome
@@ -19,10 +22,11 @@ async def form(event: JobEvent) -> dict[str, Any]:
     return form_of(event)
 
 
-async def target(stream: Stream) -> JobTarget:
+async def target(stream: Stream, frames: Frames | None = None) -> JobTarget:
     async with JobsService("memory:") as jobs:
         keys = jobs._context.keyspace.of("email")
-    return JobTarget(keys, "a", stream, Frames(form), is_alone=False)
+    stream.expect(1)
+    return JobTarget(keys, "a", stream, Frames(form) if frames is None else frames, is_alone=False)
 
 
 async def told(stream: Stream) -> bytes:
@@ -33,7 +37,6 @@ async def told(stream: Stream) -> bytes:
 
 async def test_a_slow_client_gets_the_newest_state_alone() -> None:
     stream = Stream("")
-    stream.expect(1)
     job = await target(stream)
     for number in range(1000):
         job.raw = b"%d" % number
@@ -46,7 +49,6 @@ async def test_a_slow_client_gets_the_newest_state_alone() -> None:
 
 async def test_what_is_again_as_the_client_knows_it_is_not_told() -> None:
     stream = Stream("")
-    stream.expect(1)
     job = await target(stream)
     job.raw = b"1"
     job.report(event(JobState.PENDING))
@@ -58,8 +60,10 @@ async def test_what_is_again_as_the_client_knows_it_is_not_told() -> None:
     assert await told(stream) == HEARTBEAT
     job.raw = b"4"
     job.report(event(JobState.FINISHED))
-    assert b'"finished"' in await told(stream)
-    assert await told(stream) == END
+    last = await told(stream)
+    assert b'"finished"' in last
+    assert last.endswith(END)
+    assert stream.is_over
     assert await stream.next(0.01) is None
 
 
@@ -76,3 +80,64 @@ async def test_a_stream_that_is_ended_tells_nothing() -> None:
     stream.put("about", b"x")
     stream.end()
     assert await stream.next(0.01) is None
+
+
+async def test_an_event_is_made_once_for_all_who_wait_and_each_has_it_with_the_end_at_its_first_turn() -> None:
+    frames = Frames(form)
+    streams = [Stream("") for _ in range(50)]
+    jobs = [await target(stream, frames) for stream in streams]
+    waiting = [asyncio.create_task(stream.next(60)) for stream in streams]
+    await asyncio.sleep(0)
+    for job in jobs:
+        job.raw = b"1"
+        job.report(event(JobState.FINISHED))
+    parts = await asyncio.gather(*waiting)
+    assert frames.made == 1
+    assert len(set(parts)) == 1
+    assert parts[0] is not None
+    assert b'"finished"' in parts[0]
+    assert parts[0].endswith(END)
+    assert all(stream.is_over for stream in streams)
+
+
+async def test_who_waits_is_told_what_is_newest_when_the_bytes_are_there() -> None:
+    go_on = asyncio.Event()
+
+    async def slow(event: JobEvent) -> dict[str, Any]:
+        await go_on.wait()
+        return form_of(event)
+
+    stream = Stream("")
+    job = await target(stream, Frames(slow))
+    waiting = asyncio.create_task(stream.next(60))
+    await asyncio.sleep(0)
+    for number in range(3):
+        job.raw = b"%d" % number
+        job.report(event(JobState.RUNNING, number))
+    go_on.set()
+    part = await waiting
+    assert part is not None
+    assert b'"data":2' in part
+    assert part.count(b"event: job") == 1
+    assert await told(stream) == HEARTBEAT
+
+
+async def test_who_waits_hears_that_the_bytes_cannot_be_made() -> None:
+    fails = True
+
+    async def away(event: JobEvent) -> dict[str, Any]:
+        if fails:
+            raise StoreUnavailable("away")
+        return form_of(event)
+
+    stream = Stream("")
+    job = await target(stream, Frames(away))
+    waiting = asyncio.create_task(stream.next(60))
+    await asyncio.sleep(0)
+    job.raw = b"1"
+    job.report(event(JobState.RUNNING))
+    with pytest.raises(StoreUnavailable):
+        await waiting
+    fails = False
+    job.report(event(JobState.RUNNING, 2))
+    assert b'"data":2' in await told(stream)
