@@ -7,15 +7,16 @@ import os
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.support import process, serving
+from tests.cli.support import HANG, process, serving
 from tests.docs.pages import ROOT, examples, read, rows
 
-[TOUR] = examples("docs/command-line.md", "sh")
+TOUR, PROCESSES = examples("docs/command-line.md", "sh")
 _, SCREEN, MOVE = examples("README.md", "sh")
 [BACKUP] = examples("docs/stores.md", "sh")
 [SUBMIT] = examples("docs/handlers.md", "sh")
@@ -64,6 +65,23 @@ def test_a_command_is_submitted_as_the_page_says(tmp_path: Path, monkeypatch: py
     with serving("--commands", cwd=tmp_path, env=where):
         done = process(*words, cwd=tmp_path, env=where)
     assert (done.code, done.out) == (3, "converted cat.png\n")
+
+
+def test_a_process_is_asked_what_the_page_says(invoke: Invoke, email: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        f"from jobs_service import JobsService\njobs = JobsService({email!r})\n"
+        "@jobs.handler('email')\nasync def email(): ...\n"
+    )
+    look, *asking = commands(PROCESSES)
+    assert [action for _, action, _ in asking] == ["quiet", "resume", "stop"]
+    with serving("app:jobs", cwd=tmp_path) as daemon:
+        found: list[Any] = []
+        while not found:  # its row is written once its handlers run
+            found = invoke(*look, "--json", "--store", email).json_lines
+        assert [process["pid"] for process in found] == [daemon.pid]
+        for verb, action, _ in asking:
+            assert invoke(verb, action, found[0]["id"], "--store", email).code == 0
+        assert daemon.wait(HANG) == 0
 
 
 @pytest.mark.parametrize("example", [COPY, MOVE])
