@@ -178,3 +178,8 @@ def contents(database: StoredDatabase, keep: Callable[[str], bool] = lambda id: 
 def asked(server: Server, what: str) -> list[str]:
     """Return the requests to a server that have a text in them."""
     return [each for each in server.requests if what in each]
+
+
+def place(seq: Any) -> int:
+    """Return how far a sequence is: the number itself, or the one that an opaque one begins with."""
+    return int(str(seq).partition("-")[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 
 import aiohttp
@@ -11,7 +12,7 @@ import aiohttp
 from jobs_service.replication.endpoint import parse_endpoint
 from tests.replication.partners import basic
 from tests.replication.server import Server
-from tests.replication.support import Replication, contents, fill
+from tests.replication.support import Replication, asked, contents, fill, write_branch
 
 
 async def _couchdb_replicates(source: str, target: str) -> dict[str, Any]:
@@ -48,10 +49,21 @@ async def test_its_own_replicator_finds_nothing_left_to_copy(couch: str, small: 
     assert not any("_changes" in line and "since=0" in line for line in small.requests), "not from its checkpoint"
 
 
-async def test_ours_finds_nothing_left_after_its_own(couch: str, small: Server) -> None:
+async def test_each_goes_on_from_its_own_checkpoint_beside_the_others(couch: str, small: Server) -> None:
     fill(small.database("db"), 60, attachments=6)
     theirs = await _couchdb_replicates(f"{small.url}/db", couch)
     assert theirs["ok"], theirs
     ours = await Replication(f"{small.url}/db", couch).run()
     assert (ours["missing_found"], ours["docs_written"]) == (0, 0)
-    assert (await _couchdb_replicates(f"{small.url}/db", couch))["ok"]
+    write_branch(small.databases["db"], "new", 3, "x")
+    small.requests.clear()
+    ours = await Replication(f"{small.url}/db", couch).run()
+    assert (ours["missing_found"], ours["docs_written"]) == (1, 1)
+    again = await _couchdb_replicates(f"{small.url}/db", couch)
+    assert again["ok"], again
+    counters = ("missing_checked", "missing_found", "docs_written")
+    before, after = ([each["history"][0][name] for name in counters] for each in (theirs, again))
+    assert after == [before[0] + 1, *before[1:]]
+    feeds = asked(small, "_changes?")
+    assert len(feeds) > 1
+    assert not [each for each in feeds if re.search("since=(%22)?0(%22)?(&|$)", each)]

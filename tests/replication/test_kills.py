@@ -24,7 +24,7 @@ from jobs_service.replication import replicate
 from tests.cli.support import environment
 from tests.replication.partners import OtherServer, couch_server, pouch_server
 from tests.replication.server import Oddities, Server
-from tests.replication.support import asked, attachment, contents, fill
+from tests.replication.support import asked, attachment, contents, fill, place
 
 KILLS = int(os.environ.get("JOBS_SERVICE_REPLICATION_KILLS", "2"))
 DOCUMENTS = 150 * KILLS
@@ -117,11 +117,6 @@ def revisions_of(number: int) -> list[dict[str, Any]]:
         form |= {"_attachments": {"a": attachment(b"x" * number, "text/plain")}} if number % 5 == 0 else {}
         found.append(form | ({"_deleted": True} if number % 11 == 0 else {}))
     return found
-
-
-def place(seq: Any) -> int:
-    """Return how far a sequence is: the number itself, or the one that an opaque one begins with."""
-    return int(str(seq).partition("-")[0])
 
 
 @pytest.mark.timeout(HANG * 3)
