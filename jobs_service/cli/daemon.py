@@ -59,15 +59,14 @@ def serve(
     daemon = Daemon(service, types, max_jobs, http)
     runner = asyncio.Runner()
     loop = runner.get_loop()
-    asked: list[signal.Signals] = []
 
     def heed(number: signal.Signals) -> None:
-        if loop.is_closed() or (asked and number is not signal.SIGHUP):
+        if loop.is_closed() or (daemon.is_ending and number is not signal.SIGHUP):
             os._exit(128 + number)
         if number is signal.SIGHUP:
             loop.call_soon_threadsafe(daemon.reload)
             return
-        asked.append(number)
+        daemon.is_ending = True
         loop.call_soon_threadsafe(daemon.stop, number)
 
     with signals.in_thread(heed, signal.SIGTERM, signal.SIGINT, signal.SIGHUP), runner:
@@ -84,6 +83,9 @@ class Daemon:
     Args:
         service: not open yet.
         types, max_jobs, http: see `serve`.
+
+    Attributes:
+        is_ending: whether it was told to end, by a signal or a request; the next signal ends it at once.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Daemon:
         self._max_jobs = max_jobs
         self._http = http
         self._server: Server | None = None
+        self.is_ending = False
         self._stop = asyncio.Event()
         self._on_terminal = sys.stderr.isatty()
 
@@ -104,7 +107,7 @@ class Daemon:
             StoreError: the store cannot be opened.
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
-        listed = self._service._presence.listed(DAEMON, _end_as_on_sigterm)
+        listed = self._service._presence.listed(DAEMON, self._stop_on_request)
         async with self._service as jobs, listed, self._bulk_actions_run(), self._served_over_http():
             if not jobs.handlers:
                 if self._http is None:
@@ -161,6 +164,12 @@ class Daemon:
         self._stop.set()
         log.info("draining", signal=number.name)
 
+    def _stop_on_request(self) -> None:
+        """Do what SIGTERM does; what a signal has begun is not hurried."""
+        if not self.is_ending:
+            self.is_ending = True
+            self.stop(signal.SIGTERM)
+
     def reload(self) -> None:
         """Read the settings again; settings that cannot be read change nothing."""
         if self._on_terminal and not os.isatty(sys.stderr.fileno()):
@@ -180,11 +189,6 @@ class Daemon:
 
     def _types(self) -> list[str]:
         return [shown(type) for type in self._service.handlers if self._served is None or type in self._served]
-
-
-def _end_as_on_sigterm() -> None:
-    """Do what the signal does: whoever sends another one ends the process at once."""
-    signal.raise_signal(signal.SIGTERM)
 
 
 def _end_within(seconds: float, code: int) -> None:

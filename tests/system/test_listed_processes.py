@@ -18,7 +18,7 @@ from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.dashboard.filters import Filter
 from tests.checker import assert_sound
-from tests.cli.support import HANG, environment, started
+from tests.cli.support import HANG, environment, event_named, started
 
 APPLICATION = """
 import asyncio
@@ -71,6 +71,12 @@ class Place:
         self.stack.callback(daemon.kill)
         return daemon
 
+    async def serving(self) -> Popen[str]:
+        """Start a daemon; its handlers run."""
+        daemon = self.daemon()
+        await asyncio.to_thread(event_named, daemon, "serving")
+        return daemon
+
     def program(self, path: Path) -> Popen[bytes]:
         """Start a program of ours."""
         program = self.stack.enter_context(Popen([sys.executable, str(path)], env=environment()))
@@ -108,7 +114,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def test_one_of_two_daemons_is_quiet_and_resumed_one_is_stopped_and_one_is_killed(place: Place) -> None:
     jobs = place.jobs
-    one, other = place.daemon(), place.daemon()
+    one, other = await place.serving(), await place.serving()
     first = await place.process(one.pid, ProcessState.RUNNING)
     second = await place.process(other.pid, ProcessState.RUNNING)
     assert {(each.role, each.slots) for each in (first, second)} == {("daemon", 1)}
@@ -173,7 +179,7 @@ async def test_what_is_asked_of_a_process_that_is_stopped_is_done_when_it_goes_o
 
 
 async def test_a_second_signal_ends_at_once_a_daemon_that_was_asked_to_stop(place: Place) -> None:
-    daemon = place.daemon()
+    daemon = await place.serving()
     process = await place.process(daemon.pid, ProcessState.RUNNING)
     await place.jobs.enqueue("email", id="a")
     await place.worker("a")
@@ -181,6 +187,20 @@ async def test_a_second_signal_ends_at_once_a_daemon_that_was_asked_to_stop(plac
     await place.process(daemon.pid, ProcessState.STOPPING)
     daemon.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(daemon.wait, HANG) == 128 + signal.SIGTERM
+
+
+async def test_a_request_to_stop_shortens_no_grace_that_a_signal_has_begun(place: Place) -> None:
+    daemon = await place.serving()
+    process = await place.process(daemon.pid, ProcessState.RUNNING)
+    await place.jobs.enqueue("email", id="a")
+    await place.worker("a")
+    daemon.send_signal(signal.SIGTERM)
+    await place.process(daemon.pid, ProcessState.STOPPING)
+    await place.jobs.stop_process(process.id)
+    assert (await asyncio.to_thread(event_named, daemon, "process_asked"))["action"] == "stop"
+    place.go_on.touch()
+    assert await asyncio.to_thread(daemon.wait, HANG) == 0
+    assert (await place.jobs.get("email", "a")).outcome is Outcome.SUCCEEDED
 
 
 async def test_a_daemon_without_handlers_is_listed_and_stops_as_well(place: Place) -> None:
