@@ -176,9 +176,9 @@ class BulkActions:
             with contextlib.suppress(JobsError):
                 await asyncio.shield(job.release())
             raise
-        except (JobsError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, ServiceClosed):
-                raise
+        except ServiceClosed:
+            raise
+        except Exception as error:  # whatever somebody has written there ends this action, and no other
             log.warning("bulk_action_failed", id=job.id, error=str(error))
             failed = JobError(type(error).__name__, str(error)[:2000])
             await job.finish(outcome=Outcome.FAILED, result=run and run.result(), error=failed)

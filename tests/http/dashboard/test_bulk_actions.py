@@ -189,6 +189,20 @@ async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.Monkey
         await bulk.close()
 
 
+@pytest.mark.parametrize("odd", [{"filter": []}, {"type": 7}, {"asked": 10**400}])
+async def test_an_action_that_is_none_fails_and_others_are_done(odd: dict[str, Any]) -> None:
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 1)
+        bulk = BulkActions(jobs)
+        await ended(jobs, await bulk.add("count", "email", Filter(), ""))
+        data = {"action": "remove", "type": "email", "filter": {}, "asked": 0}
+        await jobs.add(bulk_actions.TYPE, "odd", data | odd)
+        await jobs.add(bulk_actions.TYPE, "other", data)
+        assert (await ended(jobs, "odd")).outcome is Outcome.FAILED
+        assert (await ended(jobs, "other")).outcome is Outcome.SUCCEEDED
+        await bulk.close()
+
+
 async def test_what_others_have_added_does_only_what_pages_do() -> None:
     async with JobsService("memory:") as jobs:
         await fail(jobs, 1)
