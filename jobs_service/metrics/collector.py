@@ -45,12 +45,10 @@ class Collector(Collecting):
         self._jobs = jobs
         self._labels = TypeLabels(most_types)
         self._figures: Figures | None = None
-        self._reading = asyncio.Lock()
 
     async def refresh(self) -> None:
         """Read what the store tells; `collect` on the service's event loop returns that, as nothing there can wait."""
-        async with self._reading:
-            self._figures = await figures.read(self._jobs, self._labels)
+        self._figures = await figures.read(self._jobs, self._labels)
 
     def describe(self) -> list[Metric]:
         """Return nothing: a registry need not read the store to know the names."""

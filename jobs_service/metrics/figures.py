@@ -51,7 +51,7 @@ class Figures:
 
 
 async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
-    """Return what the store tells; None when it cannot be read. Nobody else may use the labels meanwhile."""
+    """Return what the store tells; None when it cannot be read."""
     try:
         counted = await jobs.counts()
         # There may be very many types: the loop goes on meanwhile.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from heapq import nlargest
@@ -32,6 +33,8 @@ class TypeLabels:
     def __init__(self, most: int) -> None:
         self._most = most
         self._labels: dict[JobType, str] = {}
+        # Of several scrapes at the same time each asks on a thread of its own.
+        self._choosing = threading.Lock()
 
     def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
         """Return the label of each type.
@@ -41,14 +44,15 @@ class TypeLabels:
                 some: those of greatest weight first, then in this order.
             weights: of the types; 0 for others.
         """
-        present = [*types]
-        there = set(present)
-        self._labels = {type: label for type, label in self._labels.items() if type in there}
-        fresh = [type for type in present if type not in self._labels]
-        room = self._most - len(self._labels)
-        chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
-        self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
-        return {type: self._labels.get(type, OTHERS) for type in present}
+        with self._choosing:
+            present = [*types]
+            there = set(present)
+            self._labels = {type: label for type, label in self._labels.items() if type in there}
+            fresh = [type for type in present if type not in self._labels]
+            room = self._most - len(self._labels)
+            chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
+            self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
+            return {type: self._labels.get(type, OTHERS) for type in present}
 
 
 def label_of(type: JobType) -> str:
