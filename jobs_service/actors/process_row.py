@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError
@@ -22,6 +22,34 @@ _SPREAD: Final = 0.1
 """Part of the time between two heartbeats by which it varies, so that processes do not write all at once."""
 _CLEAN_EVERY: Final = 3600.0
 """Seconds between two searches for the rows of processes that have ended without removing theirs."""
+_REMOVED_AT_ONCE: Final = 100
+"""Of these rows, in one transaction."""
+
+_Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
+
+
+async def all_rows(
+    read: Callable[[Callable[[Transaction], Coroutine[Any, Any, _Page]]], Awaitable[_Page]], context: Context
+) -> tuple[list[ProcessRow], set[bytes]]:
+    """Return the rows of all processes, and which of their instances of the store have ended.
+
+    Args:
+        read: reads in a transaction of its own.
+        context: the service's.
+    """
+    rows: list[ProcessRow] = []
+    after: bytes | None = None
+    while True:
+
+        async def page(transaction: Transaction, after: bytes | None = after) -> _Page:
+            return await process_rows.page(transaction.snapshot, context.keyspace, after)
+
+        found, after = await read(page)
+        rows += found
+        if after is None:
+            break
+        await asyncio.sleep(0)  # a store that answers at once lets nobody else have a turn
+    return rows, await context.store.ended_instances({row.instance for row in rows if row.instance})
 
 
 class ProcessRowWriter(Actor):
@@ -98,14 +126,12 @@ class ProcessRowWriter(Actor):
     async def _clean(self) -> None:
         """Remove the rows of processes that have ended long ago."""
         context = self._context
-        dead = await context.retried(self._ended)
+        rows, dead = await context.retried(lambda: all_rows(context.read, context))
+        ids = process_rows.to_remove(rows, context.sources.wall_time(), dead)
 
         async def remove(unit: UnitOfWork) -> None:
-            await process_rows.remove_ended(unit, dead)
+            await process_rows.remove_ended(unit, some, dead)
 
-        await context.retried(lambda: context.transact(remove))
-
-    async def _ended(self) -> set[bytes]:
-        context = self._context
-        rows = await context.read(lambda transaction: process_rows.listed(transaction, context.keyspace))
-        return await context.store.ended_instances({row.instance for row in rows if row.instance})
+        for start in range(0, len(ids), _REMOVED_AT_ONCE):
+            some = ids[start : start + _REMOVED_AT_ONCE]
+            await context.retried(lambda: context.transact(remove))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from jobs_service.http import answer_forms
-from jobs_service.http.endpoint import Call, answer, endpoint
+from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.process_forms import process
 from jobs_service.http.roles import Role
 from jobs_service.model import ProcessAction
@@ -13,7 +13,7 @@ from jobs_service.model import ProcessAction
 
 @endpoint("GET", "/v1/processes", Role.READ, "List the processes", answers={200: answer_forms.ProcessesForm})
 async def processes(call: Call) -> Response:
-    return answer({"processes": [process(each) for each in await call.service.processes()]})
+    return await long_answer("processes", map(process, await call.service.processes()))
 
 
 @endpoint(

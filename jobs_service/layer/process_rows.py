@@ -43,7 +43,8 @@ _DIGITS: Final = frozenset("0123456789abcdef")
 _MOST_HANDLERS: Final = 100
 _MOST_BYTES: Final = 16_384
 """Of a row, for the names of its handlers."""
-_MOST_ROWS: Final = 10_000
+_PAGE: Final = 100
+"""Rows that are read in one transaction: there may be very many, and whatever else the loop does goes on between."""
 _LONGEST_WHO: Final = 100
 
 
@@ -97,6 +98,10 @@ class ProcessRow:
             return replace(self.info, state=ProcessState.SILENT)
         return self.info
 
+    def has_ended(self, now: float, dead: Collection[bytes]) -> bool:
+        """Return whether the process has ended without saying so, as far as that can be told; see `as_of`."""
+        return self.as_of(now, dead).state in (ProcessState.DEAD, ProcessState.SILENT)
+
 
 def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...], int]:
     """Return the first handlers by name, as many as a row has room for, and how many more there are."""
@@ -136,17 +141,33 @@ async def watch_request(transaction: Transaction, keyspace: Keyspace, id: str) -
 # For others
 
 
-async def listed(transaction: Snapshot, keyspace: Keyspace) -> list[ProcessRow]:
-    """Return the rows of all processes, with what each was asked; those that cannot be read are left out."""
-    head = _head(keyspace, PROCESSES)
-    rows = await transaction.get_range(head, head + AFTER, limit=_MOST_ROWS)
-    asked_head = _head(keyspace, PROCESS_REQUESTS)
-    asked = dict(await transaction.get_range(asked_head, asked_head + AFTER, limit=_MOST_ROWS))
-    return [
+async def page(transaction: Snapshot, keyspace: Keyspace, after: bytes | None) -> tuple[list[ProcessRow], bytes | None]:
+    """Return the rows of some processes by their ids, with what each was asked; those that cannot be read are left out.
+
+    Args:
+        after: where the page before has ended; None to begin.
+
+    Returns:
+        The rows, and where the page has ended; None when there are no others.
+    """
+    head, asked_head = _head(keyspace, PROCESSES), _head(keyspace, PROCESS_REQUESTS)
+    begin = head if after is None else after + b"\x00"
+    rows = await transaction.get_range(begin, head + AFTER, limit=_PAGE)
+    ids = [key[len(head) :] for key, _ in rows]
+    asked = await transaction.get_many([asked_head + id for id in ids])
+    found = [
         row
-        for key, value in rows
-        if (row := _row(key[len(head) :], value, _request(asked.get(asked_head + key[len(head) :])))) is not None
+        for id, (_, value), request in zip(ids, rows, asked, strict=True)
+        if (row := _row(id, value, _request(request))) is not None
     ]
+    return found, rows[-1][0] if len(rows) == _PAGE else None
+
+
+async def one(transaction: Snapshot, keyspace: Keyspace, id: str) -> ProcessRow | None:
+    """Return the row of a process, with what it was asked; None if it is not there, or cannot be read."""
+    key, asked = (_key(keyspace, family, id) for family in (PROCESSES, PROCESS_REQUESTS))
+    value, request = await transaction.get_many([key, asked])
+    return None if value is None else _row(key[len(_head(keyspace, PROCESSES)) :], value, _request(request))
 
 
 def checked_id(id: Any) -> str:
@@ -180,17 +201,19 @@ async def ask(unit: UnitOfWork, id: str, request: ProcessRequest) -> None:
     unit.transaction.set(key, json.dumps(value).encode())
 
 
-async def remove_ended(unit: UnitOfWork, dead: Collection[bytes]) -> None:
-    """Remove processes that have ended without saying so: a day after their last heartbeat, or beyond MOST_ENDED."""
-    rows = await listed(unit.transaction.snapshot, unit.keyspace)
-    found = [row.as_of(unit.now, dead) for row in rows]
-    ended = [each for each in found if each.state in (ProcessState.DEAD, ProcessState.SILENT)]
+def to_remove(rows: Iterable[ProcessRow], now: float, dead: Collection[bytes]) -> list[str]:
+    """Return processes that have ended without saying so: a day after their last heartbeat, or beyond MOST_ENDED."""
+    ended = [row.info for row in rows if row.has_ended(now, dead)]
     ended.sort(key=lambda each: each.heard, reverse=True)
-    for position, each in enumerate(ended):
-        if position >= MOST_ENDED or unit.now - each.heard > KEPT_FOR:
-            # One that is heard of again meanwhile stays.
-            unit.transaction.add_read_conflict_key(_key(unit.keyspace, PROCESSES, each.id))
-            remove(unit, each.id)
+    return [each.id for position, each in enumerate(ended) if position >= MOST_ENDED or now - each.heard > KEPT_FOR]
+
+
+async def remove_ended(unit: UnitOfWork, ids: Iterable[str], dead: Collection[bytes]) -> None:
+    """Remove processes that have ended; one that is heard of again meanwhile stays."""
+    for id in ids:
+        row = await one(unit.transaction, unit.keyspace, id)
+        if row is not None and row.has_ended(unit.now, dead):
+            remove(unit, id)
 
 
 def _head(keyspace: Keyspace, family: int) -> bytes:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs_service.actors.context import Context
+from jobs_service.actors.process_row import all_rows
 from jobs_service.errors import ProcessGone
 from jobs_service.layer import process_rows
 from jobs_service.model import ProcessAction, ProcessInfo, ProcessRequest, ProcessState
@@ -24,9 +25,7 @@ class ProcessOperations:
         Programs that only add or read jobs, or accept them without handlers, are not listed. One that has ended
         without saying so is listed as dead, or silent, for a day.
         """
-        keyspace = self._access.keyspace
-        rows = await self._access.read(lambda transaction: process_rows.listed(transaction.snapshot, keyspace))
-        dead = await self._context.store.ended_instances({row.instance for row in rows if row.instance})
+        rows, dead = await all_rows(self._access.read, self._context)
         now = self._context.sources.wall_time()
         found = [row.as_of(now, dead) for row in rows]
         return sorted(found, key=lambda each: (each.host, each.started, each.id))
@@ -67,13 +66,15 @@ class ProcessOperations:
             who: asks for it; None for this process.
         """
         checked = process_rows.checked_id(id)
-        found = next((each for each in await self.processes() if each.id == checked), None)
-        if found is None:
+        sources, keyspace = self._context.sources, self._access.keyspace
+        row = await self._access.read(lambda transaction: process_rows.one(transaction.snapshot, keyspace, checked))
+        if row is None:
             raise ProcessGone(f"there is no process {checked}")
+        dead = await self._context.store.ended_instances({row.instance} if row.instance else ())
+        found = row.as_of(sources.wall_time(), dead)
         if found.state is ProcessState.DEAD:
             heard = datetime.fromtimestamp(found.heard, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             raise ProcessGone(f"process {checked} has died; it was heard of last at {heard}")
-        sources = self._context.sources
         request = ProcessRequest(action, sources.worker if who is None else who, sources.wall_time())
         await self._access.transact(lambda unit: process_rows.ask(unit, checked, request))
         return found

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jobs_service import JobsService, ProcessGone, ProcessState
+from jobs_service.actors.process_row import all_rows
 from jobs_service.layer import process_rows
 from jobs_service.layer.process_rows import KEPT_FOR, MISSED, MOST_ENDED, ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -42,8 +44,12 @@ class Rows:
 
     async def read(self) -> list[ProcessRow]:
         """Return all rows."""
-        keyspace = self.jobs._access.keyspace
-        return await self.jobs._access.read(lambda transaction: process_rows.listed(transaction, keyspace))
+        return (await all_rows(self.jobs._access.read, self.jobs._context))[0]
+
+    async def clean(self, dead: Collection[bytes] = ()) -> None:
+        """Remove processes that have ended."""
+        ids = process_rows.to_remove(await self.read(), NOW, dead)
+        await self.do(lambda unit: process_rows.remove_ended(unit, ids, dead))
 
     async def ask(self, action: ProcessAction, id: str = ID) -> None:
         """Ask something of a process."""
@@ -128,16 +134,49 @@ async def test_those_that_have_ended_are_removed_after_a_day_and_those_that_live
         process_row("e" * 12, heard=NOW),
     )
     await rows.ask(ProcessAction.STOP, "a" * 12)
-    await rows.do(lambda unit: process_rows.remove_ended(unit, {b"dead...."}))
+    await rows.clean({b"dead...."})
     assert [row.info.id[0] for row in await rows.read()] == ["b", "d", "e"]
     await rows.write(process_row("a" * 12))
     assert await rows.asked() == [None] * 4
 
 
+async def test_one_that_is_heard_of_again_meanwhile_stays(rows: Rows) -> None:
+    await rows.write(process_row(ID, heard=NOW - KEPT_FOR - 1))
+    ids = process_rows.to_remove(await rows.read(), NOW, ())
+    assert ids == [ID]
+    await rows.write(process_row(ID, heard=NOW))
+    await rows.do(lambda unit: process_rows.remove_ended(unit, ids, ()))
+    assert [row.info.id for row in await rows.read()] == [ID]
+
+
+async def test_very_many_are_read_some_at_a_time_and_the_last_is_asked_as_the_first_is(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_rows, "_PAGE", 3)
+    many = [process_row(f"{n:012x}", heard=NOW) for n in range(9)]
+    await rows.write(*many)
+    await rows.ask(ProcessAction.QUIET, many[4].info.id)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    found = await rows.jobs.processes()
+    counting.cancel()
+    assert [each.id for each in found] == [row.info.id for row in many]
+    assert [each.id for each in found if each.request is not None] == [many[4].info.id]
+    assert turns >= 3
+    assert (await rows.jobs.quiet_process(many[-1].info.id)).id == many[-1].info.id
+
+
 async def test_of_many_that_have_ended_the_newest_are_kept(rows: Rows) -> None:
     ended = [process_row(f"{n:012x}", heard=NOW - 1000 - n) for n in range(MOST_ENDED + 5)]
     await rows.write(*ended, process_row("f" * 12, heard=NOW))
-    await rows.do(lambda unit: process_rows.remove_ended(unit, ()))
+    await rows.clean()
     assert [row.info.id for row in await rows.read()] == [f"{n:012x}" for n in range(MOST_ENDED)] + ["f" * 12]
 
 
