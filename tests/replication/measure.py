@@ -137,7 +137,7 @@ async def whole(server: Partner, directory: Path, given: argparse.Namespace) -> 
         documents = [each for number in range(first, first + 200) for each in revisions(number, choices)]
         sent += len(documents)
         await server.write(source, documents)
-    large = [5] * 10 + ([given.largest] if given.largest else [])
+    large = [5] * given.large + ([given.largest] if given.largest else [])
     for number, size in enumerate(large):
 
         async def content(size: int = size) -> AsyncIterator[bytes]:
@@ -271,6 +271,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["whole", "latency", "many", "idle"])
     parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--large", type=int, default=10, help="attachments of 5 MB")
     parser.add_argument("--largest", type=int, default=200, help="MB of the largest attachment; 0 for none")
     parser.add_argument("--changes", type=int, default=300)
     parser.add_argument("--replications", type=int, default=200)
