@@ -130,11 +130,11 @@ async def opened(
         worker: what the service is called in histories.
         supervise: whether lost jobs are noticed.
         patience: virtual seconds that all may take.
-        changes: settings of the service.
+        changes: settings of the service; of itself its process is not listed, which would be transactions of its own.
     """
     loop = virtual_loop()
     sources = Sources(worker, wall_time=loop.wall_time, worker=worker)
-    settings = settings_with(**changes)
+    settings = settings_with(**{"process_heartbeat": 0, **changes})
     if store is None:
         store = CountedStore(settings=settings, sources=sources)
     # What it logs is looked at where that matters; printing it would take longer than the tests.

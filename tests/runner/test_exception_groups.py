@@ -14,18 +14,18 @@ DAY = 86_400.0
 
 
 async def raise_in_group(*errors: BaseException) -> None:
-    """Raise all of these in a task group."""
+    """Raise all of these in a task group, in this order."""
 
-    async def fail(error: BaseException) -> None:
+    async def fail(error: BaseException, after: float) -> None:
         try:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(after)
         except asyncio.CancelledError:
             raise error from None
         raise error
 
     async with asyncio.TaskGroup() as group:
-        for error in errors:
-            group.create_task(fail(error))
+        for place, error in enumerate(errors, 1):
+            group.create_task(fail(error, 0.1 * place))
 
 
 @pytest.mark.parametrize(

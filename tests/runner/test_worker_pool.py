@@ -264,6 +264,23 @@ async def test_an_idle_runner_asks_the_store_for_nothing() -> None:
 
 
 @in_virtual_time
+async def test_a_runner_that_is_listed_writes_its_row_and_hardly_reads() -> None:
+    async with opened(supervise=False, process_heartbeat=15) as jobs:
+        store = store_of(jobs)
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None: ...
+
+        async with running(jobs):
+            await asyncio.sleep(1)
+            before = store.transactions, store.reads
+            await asyncio.sleep(3 * HOUR)
+            writes, reads = store.transactions - before[0], store.reads - before[1]
+            assert 0.8 * 720 <= writes <= 1.2 * 720
+            assert reads <= 3  # each hour it looks for rows of processes that have ended
+
+
+@in_virtual_time
 async def test_a_job_that_comes_to_an_idle_runner_or_comes_due_is_run_at_once() -> None:
     async with opened(supervise=False) as jobs:
 
