@@ -267,6 +267,7 @@ def _request(value: bytes | None) -> ProcessRequest | None:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("no text")
+    value.encode()  # raises ValueError for half a character, which no page can show
     return value
 
 

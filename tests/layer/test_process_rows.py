@@ -187,6 +187,7 @@ async def test_of_many_that_have_ended_the_newest_are_kept(rows: Rows) -> None:
         {"pid": "1"},
         {"pid": True},
         {"host": 7},
+        {"worker": "\ud800"},
         {"heard": 1e300},
         {"heard": "soon"},
         {"handlers": [["json:{", 1, 1]]},
