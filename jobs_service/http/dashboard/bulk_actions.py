@@ -26,6 +26,7 @@ from jobs_service.errors import (
 )
 from jobs_service.http.bulk import change_all
 from jobs_service.http.dashboard.filters import Filter
+from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, JobState, Outcome
 from jobs_service.names import parsed, shown
@@ -126,15 +127,19 @@ class BulkActions:
         Returns:
             The id of its job.
         """
-        try:
-            await self._service.get_type_timeout(TYPE)
-        except NoTypeTimeout:
-            await self._service.set_type_timeout(TYPE, TIMEOUT)
-            await self._service.set_retention(TYPE, keep=KEEP, keep_failed=KEEP)
         now = time.time()
         id = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H:%M:%SZ}-{secrets.token_hex(3)}"
         data = {"action": action, "type": shown(type), "filter": wanted.to_dict(), "who": who, "asked": now}
-        await self._service.add(TYPE, id, {**data, "after": None, **dict.fromkeys(FIGURES, 0)})
+
+        async def write(tx: JobTransaction) -> None:
+            try:
+                await tx.get_type_timeout(TYPE)
+            except NoTypeTimeout:
+                await tx.set_type_timeout(TYPE, TIMEOUT)
+                await tx.set_retention(TYPE, keep=KEEP, keep_failed=KEEP)
+            await tx.add(TYPE, id, {**data, "after": None, **dict.fromkeys(FIGURES, 0)})
+
+        await self._service.transact(write)
         self.start()
         return id
 

@@ -65,8 +65,14 @@ class Filter:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Filter:
-        """Return a filter from what `to_dict` has returned."""
-        data = given.get("data") or []
+        """Return a filter from what `to_dict` has returned, or somebody has written in place of it.
+
+        Raises:
+            BadFilter: it is none.
+        """
+        data = (given.get("data") or []) if isinstance(given, Mapping) else None
+        if not isinstance(data, list):
+            raise BadFilter(f"{texts.brief(str(given), 40)} is no filter")
         return cls.of(given, [str(test) for test in data])
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,6 +84,11 @@ class Filter:
 
     def check(self) -> None:
         """Raise BadFilter for what cannot be."""
+        for text in (*(getattr(self, name) for name in FIELDS if name != "data"), *self.data):
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise BadFilter(f"{texts.brief(text, 40)} is not UTF-8") from None
         if self.state and self.state not in STATES:
             raise BadFilter(f"there is no state {texts.brief(self.state, 40)}; there are {', '.join(STATES)}")
         for name in ("older", "younger"):

@@ -55,9 +55,9 @@ def seconds_of(text: str) -> float:
 
 def at(seconds: float | None) -> datetime | None:
     """Return a time of seconds since the epoch; None for None, and for what no calendar has."""
-    if seconds is None or not math.isfinite(seconds):
-        return None
     try:
+        if seconds is None or not math.isfinite(seconds):
+            return None
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None

@@ -1,6 +1,7 @@
 """Bulk actions: counted, confirmed, run on the server, canceled, and gone on with after their process has died."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs_service import Job, JobError, JobsService, Outcome
+from jobs_service import Job, JobError, JobsService, Outcome, StoreUnavailable
 from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.dashboard.bulk_actions import BulkActions, count
 from jobs_service.http.dashboard.filters import Filter
@@ -189,9 +190,37 @@ async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.Monkey
         await bulk.close()
 
 
-@pytest.mark.parametrize("odd", [{"filter": []}, {"type": 7}, {"asked": 10**400}])
-async def test_an_action_that_is_none_fails_and_others_are_done(odd: dict[str, Any]) -> None:
+@pytest.mark.parametrize("writes", [1, 2, 3])
+async def test_a_process_that_dies_as_it_asks_leaves_no_type_that_keeps_actions_for_ever(
+    monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
     async with JobsService("memory:") as jobs:
+        await fail(jobs, 1)
+        bulk, transact = BulkActions(jobs), jobs.store.transact
+        left = writes
+
+        async def dying(*arguments: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise StoreUnavailable("its process has died")
+            return await transact(*arguments, **more)
+
+        monkeypatch.setattr(jobs.store, "transact", dying)
+        monkeypatch.setattr(bulk, "start", lambda: None)
+        with contextlib.suppress(StoreUnavailable):
+            await bulk.add("count", "email", Filter(), "ada")
+        monkeypatch.undo()
+        await ended(jobs, await bulk.add("count", "email", Filter(), "ada"))
+        await bulk.close()
+        assert (await jobs.get_retention(bulk_actions.TYPE)).keep == bulk_actions.KEEP
+
+
+@pytest.mark.parametrize(
+    "odd", [{"filter": ["a"]}, {"filter": {"data": 7}}, {"filter": {"text": "\ud800"}}, {"type": 7}, {"asked": 10**400}]
+)
+async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: dict[str, Any]) -> None:
+    async with served() as (jobs, client):
         await fail(jobs, 1)
         bulk = BulkActions(jobs)
         await ended(jobs, await bulk.add("count", "email", Filter(), ""))
@@ -201,6 +230,8 @@ async def test_an_action_that_is_none_fails_and_others_are_done(odd: dict[str, A
         assert (await ended(jobs, "odd")).outcome is Outcome.FAILED
         assert (await ended(jobs, "other")).outcome is Outcome.SUCCEEDED
         await bulk.close()
+        for path in ("/bulk", "/bulk/show?id=odd"):
+            assert (await client.get(path)).status_code == 200
 
 
 async def test_what_others_have_added_does_only_what_pages_do() -> None:
