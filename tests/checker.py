@@ -116,6 +116,8 @@ class _Check:
         self._awake: set[bytes] = set()
         self._asleep: dict[bytes, float] = {}
         self._alarms: set[tuple[bytes, float]] = set()
+        self._followed: set[bytes] = set()
+        self._last: dict[Named, Record] = {}
         self._counts: dict[bytes, Counts] = {}
         self._totals: dict[tuple[str, bytes], Counter[str]] = {}
         self._checks: dict[str, Callable[[Row], Iterable[str]]] = {
@@ -130,13 +132,14 @@ class _Check:
             "AWAKE": self._awake_row,
             "ASLEEP": self._asleep_row,
             "ALARM": self._alarm_row,
-            "FOLLOWED": self._of_the_past,
+            "FOLLOWED": self._followed_row,
             "CHANGES": self._of_the_past,
             "SET_ASIDE": self._set_aside_row,
             "COUNTS": self._counts_row,
             "MINUTES": self._interval_row,
             "HOURS": self._interval_row,
             "FAILED": self._ready,
+            "LAST": self._last_row,
         }
 
     def complaints(self, pairs: list[KeyValue]) -> list[str]:
@@ -225,6 +228,15 @@ class _Check:
         stamp = row.value if len(row.names) == 1 else row.names[1]
         if stamp >= self._newest:
             yield f"no versionstamp of the past: {stamp.hex()}"
+
+    def _followed_row(self, row: Row) -> Iterable[str]:
+        self._followed.add(row.packed[0])
+        return () if row.value is None else self._of_the_past(row)
+
+    def _last_row(self, row: Row) -> Iterator[str]:
+        job, record = (row.packed[0], row.packed[1]), row.value
+        self._last[job] = record
+        yield from self._told(record)
 
     def _awake_row(self, row: Row) -> Iterable[str]:
         self._awake.update(row.packed)
@@ -316,6 +328,11 @@ class _Check:
             yield f"alarms {sorted(self._alarms)} for the sleeping types {sorted(self._asleep.items())}"
         for type in self._awake & self._asleep.keys():
             yield f"type {reader.elements(type)[0][0]!r} is awake and asleep"
+        for type, id in self._last:
+            if type not in self._awake:
+                yield f"{_shown((type, id))} has left with its end, but its type is not awake"
+            if type not in self._followed:
+                yield f"{_shown((type, id))} has left with its end, but nobody follows its type"
         for job, record in self._records.items():
             if job[0] in self._awake:
                 continue
@@ -328,13 +345,13 @@ class _Check:
 
     def _seqs(self) -> Iterator[str]:
         owners: dict[bytes, Named] = {}
-        for job, record in self._records.items():
+        for job, record in (*self._records.items(), *self._last.items()):
             if record.seq in owners:
                 yield f"{_shown(job)} and {_shown(owners[record.seq])} have the same seq {record.seq.hex()}"
             owners[record.seq] = job
 
     def _stamps(self) -> Iterator[str]:
-        for job, record in self._records.items():
+        for job, record in (*self._records.items(), *self._last.items()):
             latest = self._activity.get(job[0])
             if latest is None:
                 yield f"{_shown(job)} exists, but its type has no WATCH_ACTIVITY"

@@ -204,7 +204,10 @@ def _stamp(raw: bytes) -> bytes:
     return raw
 
 
-def _followed(raw: bytes) -> bytes:
+def _followed(raw: bytes) -> bytes | None:
+    """Return the versionstamp; None while it is in doubt whether anybody follows the type."""
+    if len(raw) == _STAMP_BYTES + 1 and raw.endswith(b"\x02"):
+        return None
     return _stamp(raw.removesuffix(b"\x01") if len(raw) > _STAMP_BYTES else raw)
 
 
@@ -539,6 +542,13 @@ def record(raw: bytes) -> Record:
     return _remembered_record(raw) if len(raw) <= _REMEMBERED else _remembered_large_record(raw)
 
 
+def _last(raw: bytes) -> Record:
+    found = record(raw)
+    if found.outcome is None or found.notes.expires is None or not found.is_counted:
+        raise Undocumented(f"no record of a job that has left with its end: {found}")
+    return found
+
+
 def _record(raw: bytes) -> Record:
     if not raw or raw[0] not in RECORD_VERSIONS:
         raise Undocumented(f"a record of version {raw[:1].hex() or 'none'}")
@@ -768,6 +778,7 @@ _FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     23: (("HOURS", (_type, _number_at), _interval),),
     24: (("FAILED", (_type, _seq_at), _packed_id),),
     25: (("REDACTION", (_type,), _redaction),),
+    26: (("LAST", (_type, _id_at), _last),),
     40: (("TOKENS", (), _counter), ("TOKENS", (_text,), _token)),
     41: (("REQUESTS", (_type, _text), _request),),
     42: (("REQUESTS_BY_TIME", (_time_at, _type, _text), _nothing),),

@@ -112,6 +112,12 @@ async def _fill(store: Store) -> None:
         await jobs._remote.add_session(SessionRow("1" * 64, FAR_AWAY, "somebody", "0" * 64))
         handler = jobs.handler("limited", redact=["card"])(_nothing)
         await jobs.enqueue(handler, id="limited", max_attempts=3, time_limit=1.5, delay=1e6)
+        await jobs.set_type_timeout("leaving", 5)
+        await jobs.set_retention("leaving", keep=0)
+        await jobs.add("leaving", "left")
+        leaving = await jobs.accept("leaving")
+        assert leaving is not None
+        await leaving.finish()
         await jobs.set_type_timeout("followed", 5)
         await jobs._remote.add_once(Request("key", b"what"), "followed", "a", None)
         await jobs.add("followed", b"b\x00", {"b": None})

@@ -14,12 +14,12 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from jobs_service.actors.context import Context, log
 from jobs_service.actors.sampler import Sample, Sampler
 from jobs_service.batching.staggering import Attempt, Stagger
-from jobs_service.layer import activity, changes, queue, strays
+from jobs_service.layer import activity, changes, last_records, queue, strays
 from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -43,6 +43,22 @@ _UNREAD_FOR: Final = 60.0
 _LONGEST_STAGGER: Final = 0.25
 _LARGEST_BATCH: Final = 10
 """Most due or expired jobs per transaction while there are no lost jobs, as a multiple of `pending_batch`."""
+
+
+class _Unread(NamedTuple):
+    """What notifiers may still read.
+
+    Attributes:
+        oldest: key of the oldest row of changes.
+        followed: the value of FOLLOWED.
+        stamp: the type's activity stamp.
+        has_left: whether there are rows of jobs that have left.
+    """
+
+    oldest: bytes | None
+    followed: bytes | None
+    stamp: bytes | None
+    has_left: bool
 
 
 class ActivityMonitor(Actor):
@@ -88,9 +104,11 @@ class ActivityMonitor(Actor):
         self._stamp: bytes | None = None
         self._expired_at = 0.0
         self._expiry_at = 0.0
-        # Rows of changes that no notifier may be left to read
-        self._unread: bytes | None = None
+        # Rows of changes, and of jobs that have left, that no notifier may be left to read
+        self._unread: _Unread | None = None
         self._unread_at = 0.0
+        # Up to which versionstamp such jobs are removed, and behind which row.
+        self._told: tuple[bytes, bytes] | None = None
         most = _LARGEST_BATCH * context.settings.pending_batch
         self._pace = Pace(Batch.of(context.store.limits, jobs=most))
 
@@ -132,6 +150,8 @@ class ActivityMonitor(Actor):
 
     def _wait(self) -> float:
         """Return the seconds until there is something to do."""
+        if self._told is not None:
+            return 0.0
         now = self._time()
         wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unread_at) - now
         if self._lost is not None:
@@ -175,7 +195,9 @@ class ActivityMonitor(Actor):
         if self._expiry_at <= self._time():
             await self._remove_expired()
         if self._unread_at <= self._time():
-            await self._drop_unread_changes()
+            await self._drop_unread()
+        if self._told is not None:
+            await self._remove_told(*self._told)
         if self._idle_at <= self._time():
             # A job that runs for hours shows no activity but heartbeats: ask less and less often.
             self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
@@ -320,21 +342,44 @@ class ActivityMonitor(Actor):
             self._log.debug("jobs_expired", count=removed)
             self._expiry_at = self._time()
 
-    # Rows of changes whose readers died
+    # Rows for readers who have read them, or died
 
-    async def _drop_unread_changes(self) -> None:
-        """Stop the logging of changes if the notifiers that asked for it have died: see `layer/changes.py`."""
+    async def _drop_unread(self) -> None:
+        """Remove what all readers had time for, and what readers who have died left: see `layer/changes.py`."""
+        context, keys = self._context, self.keys
+        before, now = self._unread, await context.retried(lambda: context.read(self._read_unread), type=keys.type)
+        self._unread, self._unread_at = now, self._time() + _UNREAD_FOR
+        if before is None:
+            return
+        oldest, followed = now.oldest, now.followed
+        if followed is not None and followed == before.followed and changes.is_in_doubt(followed):
+            await self._rewrite(lambda unit: changes.forget(unit.transaction, keys, followed))
+        elif oldest is not None and oldest == before.oldest:
+            await self._rewrite(lambda unit: changes.give_up(unit.transaction, keys, unit.sources, oldest))
+        if now.has_left and before.stamp is not None:
+            self._told = before.stamp, keys.last
+
+    async def _read_unread(self, transaction: Transaction) -> _Unread:
         keys = self.keys
-        oldest = await self._context.retried(
-            lambda: self._context.read(lambda transaction: changes.oldest(transaction, keys)), type=keys.type
-        )
-        if oldest is not None and oldest == self._unread:
-            await self._context.retried(
-                lambda: self._context.transact(lambda unit: changes.give_up(unit.transaction, keys, oldest)),
-                type=keys.type,
-            )
-        self._unread = oldest
-        self._unread_at = self._time() + _UNREAD_FOR
+        oldest = await changes.oldest(transaction, keys)
+        followed, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
+        return _Unread(oldest, followed, stamp, await last_records.are_there(transaction, keys))
+
+    async def _rewrite(self, work: Callable[[UnitOfWork], Awaitable[None]]) -> None:
+        await self._context.retried(lambda: self._context.transact(work), type=self.keys.type)
+
+    async def _remove_told(self, until: bytes, behind: bytes) -> None:
+        """Remove a batch of the rows of jobs that have left."""
+        keys = self.keys
+        last: bytes | None = None
+
+        async def remove(unit: UnitOfWork, size: int) -> int:
+            nonlocal last
+            looked_at, last = await last_records.remove_old(unit.transaction, keys, until, behind, size)
+            return looked_at
+
+        await self._one_batch(remove)
+        self._told = None if last is None else (until, last)
 
     async def _one_batch(self, work: Callable[[UnitOfWork, int], Awaitable[int]]) -> int:
         """Do one batch of a duty that can wait: a small one while there are lost jobs.

@@ -3,14 +3,16 @@
 Two messages make it read: the type had activity (from its type monitor), and there are new subscriptions (from the
 hub). It reads which jobs have changed since its last read (see `layer/changes.py`), and the records of those that have
 subscribers. At first, when it is too far behind, and while they are few, it reads the records of all subscribed jobs.
+Jobs that leave with their end have no record then: it follows their types, however few they are, and finds their last
+records (see `layer/last_records.py`).
 It does one read at a time, so that no subscriber gets an older event after a newer one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Container, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import json_data, run_data
 from jobs_service.actors.context import Context, log
@@ -22,6 +24,7 @@ from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
+from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import JobEvent, JobState, next_run
 from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor
@@ -41,7 +44,15 @@ _LARGEST_READ: Final = 4_000_000
 _SEEN_FOR: Final = 10.0
 """Seconds that rows of changes are left in the store for the slower notifiers of other services."""
 
-_Raw: TypeAlias = bytes | StoreDamaged | None
+
+class _Left(NamedTuple):
+    """A job that has left with its end."""
+
+    raw: bytes
+    """Its last record."""
+
+
+_Raw: TypeAlias = bytes | _Left | StoreDamaged | None
 """A record as stored: None if there is none, an error if it is on a damaged page of the file."""
 
 
@@ -63,6 +74,9 @@ class Notifier(Actor):
         self._asked = False
         self._read_took = 0.0
         self._pace = Pace(Batch(context.settings.notifier_batch, _LARGEST_READ), first=_FIRST_BATCH)
+        # Whether jobs of the type leave with their end, as far as was read; and whether it is followed.
+        self._leaves = False
+        self._follows = False
         self._position: Position | None = None
         # At `_remove_at`, rows of changes up to this position are removed.
         self._removable: Position | None = None
@@ -94,14 +108,17 @@ class Notifier(Actor):
         began = self._time()
         fresh = self._hub.take_fresh(self._keys)
         wanted = self._hub.targets(self._keys)
-        if len(wanted) <= _FEW:
+        self._follows = self._leaves or len(wanted) > _FEW
+        if not self._follows:
             # Forget the position: when there are more, the first read is one of all.
             self._position = None
             await self._report_jobs([*wanted])
-        elif self._position is None or not await self._report_changes():
-            await self._report_all()
-        else:
-            await self._report_jobs(fresh)
+            self._follows = self._leaves
+        if self._follows:
+            if self._position is None or not await self._report_changes():
+                await self._report_all()
+            else:
+                await self._report_jobs(fresh)
         self._read_took = self._time() - began
 
     def _ask(self) -> None:
@@ -183,13 +200,16 @@ class Notifier(Actor):
         def attempt(size: int) -> Awaitable[tuple[T, list[bytes], list[_Raw]]]:
             async def read(transaction: Transaction) -> tuple[T, list[bytes], list[_Raw]]:
                 found, data_keys = await select(transaction)
-                return found, data_keys, await _read_all(transaction, data_keys[:size])
+                return found, data_keys, await _read_all(transaction, self._keys, data_keys[:size])
 
             return self._context.retried(
                 lambda: self._context.read(read), unless=too_much_for(size), type=self._keys.type
             )
 
-        found, data_keys, raws = await self._pace.fitting(attempt, measure=lambda found: _measured(found[2]))
+        found, data_keys, [kept, *raws] = await self._pace.fitting(attempt, measure=lambda found: _measured(found[2]))
+        self._leaves = (Retention.decode(kept) if isinstance(kept, bytes) else FOR_EVER).lets_leave
+        if self._leaves and not self._follows:
+            return found  # A job that leaves later may do so unseen: the type is to be followed first.
         by_key = self._hub.targets(self._keys)
         for data_key, raw in zip(data_keys, raws, strict=False):
             for target in [*by_key.get(data_key, ())]:
@@ -220,6 +240,9 @@ class Notifier(Actor):
 
     def _report_to(self, target: Target, raw: _Raw) -> None:
         reported = target.reported
+        if isinstance(raw, _Left):
+            # Whoever comes when it has left finds no job.
+            raw = raw.raw if target.knows_it else None
         if isinstance(raw, StoreDamaged):
             raise RecordDamaged(f"job {job_name(target.keys.type, target.id)}: {raw}")
         if raw is None:
@@ -264,21 +287,31 @@ class Notifier(Actor):
         )
 
 
-async def _read_all(transaction: Transaction, data_keys: list[bytes]) -> list[_Raw]:
-    """Return the records of these jobs; an error in place of those on damaged pages."""
+async def _read_all(transaction: Transaction, keys: TypeKeys, data_keys: list[bytes]) -> list[_Raw]:
+    """Return how long finished jobs are kept, and the records of these jobs; an error for those on damaged pages."""
+    raws = await _read_each(transaction, [keys.retention, *data_keys])
+    gone = [place for place, raw in enumerate(raws) if raw is None and place]
+    if gone:
+        last_keys = [keys.last + data_keys[place - 1][len(keys.data) :] for place in gone]
+        for place, raw in zip(gone, await _read_each(transaction, last_keys), strict=True):
+            raws[place] = _Left(raw) if isinstance(raw, bytes) else raw
+    return raws
+
+
+async def _read_each(transaction: Transaction, keys: Sequence[bytes]) -> list[_Raw]:
     try:
-        return [*await transaction.get_many(data_keys)]
+        return [*await transaction.get_many(keys)]
     except StoreDamaged:
-        return [await _read_one(transaction, data_key) for data_key in data_keys]
+        return [await _read_one(transaction, key) for key in keys]
 
 
 def _measured(raws: list[_Raw]) -> tuple[int, int]:
     """Return how many records were read, and their bytes."""
-    return len(raws), sum([len(raw) for raw in raws if type(raw) is bytes])
+    return len(raws) - 1, sum([len(raw) for raw in raws if type(raw) is bytes])
 
 
-async def _read_one(transaction: Transaction, data_key: bytes) -> _Raw:
+async def _read_one(transaction: Transaction, key: bytes) -> _Raw:
     try:
-        return await transaction.get(data_key)
+        return await transaction.get(key)
     except StoreDamaged as error:
         return error

@@ -45,6 +45,11 @@ class Target:
         self.ended = False
         self.number = 0
 
+    @property
+    def knows_it(self) -> bool:
+        """Whether the subscriber was told of the job before."""
+        return self.reported is not None
+
     def report(self, event: JobEvent) -> None:
         """Put an event into the mailbox, in place of one that the subscriber has not taken yet."""
         self.reported = event

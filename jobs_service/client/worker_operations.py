@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from jobs_service.arguments import Spread, check_timeout
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Again, Tries
 from jobs_service.client.creator_operations import changes_body, with_json
-from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, WorkerConflict
+from jobs_service.errors import InvalidJob, JobNotFound, JobsError, JobTooLarge, WorkerConflict
 from jobs_service.http import wire
 from jobs_service.layer import creation
 from jobs_service.layer.queue import terms
@@ -148,10 +149,12 @@ class RemoteWorker:
             if not tries.unsure:
                 raise
             # As many attempts as then: nobody else has run it since, so it was this worker that has ended it.
-            now = await self._access.call("GET", self._access.of_job(job.type, job.id))
-            found = self._access.read(wire.job_of, now)
-            if is_done(job, found):
-                return found
+            # One that is gone may have left with its end, or was removed.
+            with contextlib.suppress(JobNotFound):
+                now = await self._access.call("GET", self._access.of_job(job.type, job.id))
+                found = self._access.read(wire.job_of, now)
+                if is_done(job, found):
+                    return found
             raise
 
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:

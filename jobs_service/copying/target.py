@@ -279,23 +279,23 @@ class Target:
 
         async def work(unit: UnitOfWork) -> tuple[Note | None, Note | None]:
             for type in first:
-                await self._open(unit.transaction, self.keyspace.of_packed(type), settings.get(type))
+                await self._open(unit, self.keyspace.of_packed(type), settings.get(type, TypeSettings()))
             return following, following
 
         return await self._step(note, work), left
 
-    async def _open(self, transaction: Transaction, keys: TypeKeys, settings: TypeSettings | None) -> None:
+    async def _open(self, unit: UnitOfWork, keys: TypeKeys, settings: TypeSettings) -> None:
         """Give a type its settings, and let it be used."""
+        transaction = unit.transaction
         flags = await self._flags(transaction, keys)
-        settings = settings or TypeSettings()
-        if settings.retention is not None:
-            transaction.set(keys.retention, settings.retention)
-        told = (
+        if settings.keep().lets_leave:
+            await unit.tell_of_leaving(keys)
+        for key, value in (
+            (keys.retention, settings.retention),
             (keys.timeout, settings.timeout),
             (keys.declared, settings.declared),
             (keys.redaction, settings.redaction),
-        )
-        for key, value in told:
+        ):
             if value is not None:
                 transaction.set(key, value)
         if settings.periodic is not None:

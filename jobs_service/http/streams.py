@@ -291,6 +291,11 @@ class JobTarget(Target):
         # What the client knows of the job.
         self._said = stream.last_id.rpartition(".")[2]
 
+    @property
+    def knows_it(self) -> bool:
+        """Whether the client was told of the job before, if by another connection."""
+        return self.reported is not None or bool(self._stream.last_id)
+
     def report(self, event: JobEvent) -> None:
         """Put the event where its client finds it, in place of one that it has not been sent yet."""
         self.reported = _TOLD

@@ -210,26 +210,32 @@ class TypeFeed:
         # A damaged row may name what is no job.
         packed_ids = [packed_id for packed_id in packed_ids if is_id(packed_id)]
 
-        async def read(transaction: Transaction) -> list[bytes | None]:
-            return [*await transaction.get_many([data + packed_id for packed_id in packed_ids])]
+        async def read(transaction: Transaction) -> tuple[list[bytes | None], dict[bytes, bytes | None]]:
+            raws = await transaction.get_many([data + packed_id for packed_id in packed_ids])
+            gone = [packed_id for packed_id, raw in zip(packed_ids, raws, strict=True) if raw is None]
+            last = await transaction.get_many([self._keys.last + packed_id for packed_id in gone]) if gone else ()
+            return [*raws], dict(zip(gone, last, strict=True))
 
-        raws = await self._context.retried(lambda: self._context.read(read))
+        raws, last = await self._context.retried(lambda: self._context.read(read))
         jobs: list[Job] = []
-        gone: list[tuple[bytes, dict[str, Any]]] = []
+        gone: dict[bytes, dict[str, Any]] = {}
         for packed_id, raw in zip(packed_ids, raws, strict=True):
             id = unpack_id(packed_id)
             brief = {"type": json_forms.name(self._keys.type), "id": json_forms.name(id)}
             try:
                 if raw is None:
-                    gone.append((packed_id, {**brief, "state": JobState.REMOVED.value}))
-                else:
+                    gone[packed_id] = {**brief, "state": JobState.REMOVED.value}
+                # One that has left with its end is finished first, and gone then.
+                if (raw := raw or last[packed_id]) is not None:
                     jobs.append(Job(self._keys.type, id, Record.decode(raw, True)))
             except RecordDamaged:
-                gone.append((packed_id, {**brief, "state": JobState.UNREADABLE.value}))
-        changed = [
-            (pack_id(job.id), _brief(form)) for job, form in zip(jobs, await self._state.job_forms(jobs), strict=True)
-        ]
-        return [(about, b"event: job\ndata: %s\n\n" % wire.dumps(form)) for about, form in changed + gone]
+                gone[packed_id] = {**brief, "state": JobState.UNREADABLE.value}
+        frames = dict.fromkeys(packed_ids, b"")
+        for job, form in zip(jobs, await self._state.job_forms(jobs), strict=True):
+            frames[pack_id(job.id)] = _frame(_brief(form))
+        for packed_id, brief in gone.items():
+            frames[packed_id] += _frame(brief)
+        return [*frames.items()]
 
     async def _remove_seen(self) -> None:
         """Remove rows of changes that all who follow the type should have seen by now."""
@@ -242,6 +248,10 @@ class TypeFeed:
         )
         if self._position is not None and self._position.changed > seen.changed:
             self._removable = asyncio.get_running_loop().time() + _SEEN_FOR, self._position
+
+
+def _frame(form: dict[str, Any]) -> bytes:
+    return b"event: job\ndata: %s\n\n" % wire.dumps(form)
 
 
 def _brief(form: dict[str, Any]) -> dict[str, Any]:

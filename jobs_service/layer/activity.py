@@ -199,7 +199,7 @@ async def is_paused(transaction: Snapshot, keys: TypeKeys) -> bool:
 async def set_retention(unit: UnitOfWork, keys: TypeKeys, retention: Retention) -> None:
     """Set how long jobs of the type are kept that finish from now on. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
-    unit.set_retention(keys, retention)
+    await unit.set_retention(keys, retention)
 
 
 async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared) -> Declared:

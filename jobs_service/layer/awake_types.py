@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from jobs_service.layer import changes
 from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
@@ -169,10 +170,14 @@ async def not_awake(transaction: Snapshot, keyspace: Keyspace, types: Sequence[b
 
 async def _next_time(transaction: Snapshot, keys: TypeKeys) -> float:
     """Return from when on the type's jobs must be watched over; what runs must be now."""
-    # Rows of changes are removed by followers, or by the type's monitor.
-    for index in (keys.activity, keys.changes + STAMP_CODE):
+    # Rows of changes are removed by followers, or by the type's monitor, as are those of jobs that have left.
+    for index in (keys.activity, keys.changes + STAMP_CODE, keys.last):
         if await transaction.get_range(index, index + AFTER, limit=1):
             return -NEVER
+    # It is the monitor that finds out whether anybody follows the type.
+    followed = await transaction.get(keys.followed)
+    if followed is not None and changes.is_in_doubt(followed):
+        return -NEVER
     times = []
     for index in (keys.scheduled, keys.expiring):
         found = await transaction.get_range(index + TIME_CODE, index + TIME_CODE + AFTER, limit=1)

@@ -18,8 +18,14 @@ follower does not find was committed before the row was made, and the follower r
 The rows of changes are bounded. Followers remove those that all of them should have seen a while ago; (CHANGES, type),
 without a versionstamp, has the stamp up to which they did. A follower who is further behind reads all its jobs again.
 The last follower does not say goodbye, and could not if it was killed: rows that nobody removes for a while are removed
-by the type's activity monitor, together with (FOLLOWED, type). A follower who is there all the same finds the row
-missing, or with another value, makes it again, and reads all its jobs.
+by the type's activity monitor, which writes another (FOLLOWED, type) then, one that is in doubt. A follower who is
+there all the same finds another value, makes it anew, and reads all its jobs. If nobody does for a while, the monitor
+removes the row.
+
+So whoever has found the type followed, and looks again in time, has missed nothing: that is what those rely on who
+wait for jobs that leave with their end (see `layer/last_records.py`). Notifiers follow the types of such jobs, however
+few of them they wait for. Who waits for a few jobs of another type does not follow it; whoever makes jobs of the type
+leave therefore writes a FOLLOWED that is in doubt, which tells the notifiers as well.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ from typing import Final, NamedTuple
 
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.sources import Sources
 from jobs_service.store.base import STAMP_BYTES, Snapshot, Transaction
 
 _LAST_ORDER: Final = b"\xff\xff"
@@ -36,6 +43,7 @@ _SEQ_BYTES: Final = STAMP_BYTES + 2
 _ROW_BYTES: Final = 50_000
 _NO_STAMP: Final = bytes(STAMP_BYTES)
 _NEW: Final = b"\x01"
+_IN_DOUBT: Final = b"\x02"
 
 
 class Position(NamedTuple):
@@ -87,7 +95,7 @@ async def begin(transaction: Snapshot, keys: TypeKeys, *, new: bool = False) -> 
         new: whether jobs that are added are wanted as well.
     """
     generation, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
-    if generation is None or (new and not wants_new(generation)):
+    if generation is None or not _is_followed(generation, new):
         return None
     end = (stamp or _NO_STAMP) + _LAST_ORDER
     return Position(generation, end, end)
@@ -96,13 +104,30 @@ async def begin(transaction: Snapshot, keys: TypeKeys, *, new: bool = False) -> 
 async def follow(transaction: Transaction, keys: TypeKeys, *, new: bool = False) -> None:
     """Have changes of the type noted, those of jobs that are added as well if they are wanted."""
     generation = await transaction.get(keys.followed)
-    if generation is None or (new and not wants_new(generation)):
+    if generation is None or not _is_followed(generation, new):
         transaction.stamp_value(keys.followed, b"", _NEW if new else b"")
+
+
+def _is_followed(generation: bytes, new: bool) -> bool:
+    return not is_in_doubt(generation) and (wants_new(generation) or not new)
 
 
 def wants_new(generation: bytes) -> bool:
     """Return whether somebody follows all jobs of a type, given the value of its row FOLLOWED."""
-    return len(generation) > STAMP_BYTES
+    return generation[STAMP_BYTES:] == _NEW
+
+
+def is_in_doubt(generation: bytes) -> bool:
+    """Return whether perhaps nobody follows a type any more, given the value of its row FOLLOWED."""
+    return generation[STAMP_BYTES:] == _IN_DOUBT
+
+
+def doubt(transaction: Transaction, keys: TypeKeys, sources: Sources) -> bytes:
+    """Have changes of the type noted, but not for long unless somebody follows it; return the value of FOLLOWED."""
+    # No versionstamp: others may have to read it in the same transaction.
+    generation = sources.token(STAMP_BYTES) + _IN_DOUBT
+    transaction.set(keys.followed, generation)
+    return generation
 
 
 async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit: int) -> Found | None:
@@ -151,12 +176,21 @@ async def oldest(transaction: Snapshot, keys: TypeKeys) -> bytes | None:
     return found[0][0] if found else None
 
 
-async def give_up(transaction: Transaction, keys: TypeKeys, unseen: bytes) -> None:
-    """Have changes of the type noted no more if a row is still there that followers would have removed long ago."""
+async def give_up(transaction: Transaction, keys: TypeKeys, sources: Sources, unseen: bytes) -> None:
+    """Doubt that the type is followed if a row is still there that followers would have removed long ago."""
     if await oldest(transaction, keys) == unseen:
-        transaction.clear(keys.followed)
+        doubt(transaction, keys, sources)
         transaction.clear_range(keys.changes, keys.changes + AFTER)
         # If there is a follower all the same, it looks, and follows anew.
+        transaction.stamp_value(keys.watch_activity, b"", b"")
+
+
+async def forget(transaction: Transaction, keys: TypeKeys, doubted: bytes) -> None:
+    """Have changes of the type noted no more if it is in doubt as before whether anybody follows it."""
+    if await transaction.get(keys.followed) == doubted:
+        transaction.clear(keys.followed)
+        transaction.clear_range(keys.changes, keys.changes + AFTER)
+        transaction.clear_range(keys.last, keys.last + AFTER)
         transaction.stamp_value(keys.watch_activity, b"", b"")
 
 

@@ -31,6 +31,7 @@
 | (HOURS, type, number)                   | counters     | the same by the hour                        |
 | (FAILED, type, seq)                     | id           | finished, and has failed                    |
 | (REDACTION, type)                       | paths        | somebody has said what of its jobs is secret |
+| (LAST, type, id)                        | a record     | the job has left with its end: see `layer/last_records.py` |
 
 Prefixes are computed once per type. `layer/key_parts.py` encodes what is behind them.
 """
@@ -82,7 +83,8 @@ MINUTES: Final = 22
 HOURS: Final = 23
 FAILED: Final = 24
 REDACTION: Final = 25
-_SECTIONS: Final = 25
+LAST: Final = 26
+_SECTIONS: Final = 26
 
 _GOES_ON: Final = 0xFF
 _class_of = type
@@ -111,6 +113,7 @@ class TypeKeys:
         "failed_head",
         "followed",
         "hours",
+        "last",
         "minutes",
         "packed",
         "paused",
@@ -157,6 +160,7 @@ class TypeKeys:
         # The hour in which this process has removed old rows of minutes and hours last.
         self.swept = 0
         self.redaction = sections[REDACTION] + packed
+        self.last = sections[LAST] + packed
         # Asked for every job that is written.
         self.ready_bytes = len(self.ready)
         self._hash = hash(self.data)

@@ -21,6 +21,11 @@ class Retention(NamedTuple):
     keep: float | None
     keep_failed: float | None
 
+    @property
+    def lets_leave(self) -> bool:
+        """Whether jobs leave with their end, all of them or those that failed."""
+        return 0 in self
+
     def seconds(self, outcome: Outcome) -> float | None:
         """Return how long a job that ended so is kept."""
         return self.keep_failed if outcome is Outcome.FAILED else self.keep

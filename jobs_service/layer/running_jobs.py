@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from jobs_service import run_data
 from jobs_service.arguments import check_outcome
 from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, a_kind_of, job_name, shown
-from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, LOST, RELEASED, count_end
+from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED, count_end
 from jobs_service.layer.creation import Spec, json_of
-from jobs_service.layer.entry import Entry
+from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
@@ -79,8 +79,11 @@ async def update(
 
 async def finish(
     unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, report: RunReport = NOTHING
-) -> Entry:
+) -> Entry | JobSnapshot:
     """End the run: finished, or pending again if somebody resubmitted it and nobody canceled it.
+
+    Returns:
+        The job; as it was at its end, if it leaves with it.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -91,6 +94,7 @@ async def finish(
     record = _held(entry, lock)
     if json is not None:
         record = record.with_json(json)
+    ended: Entry | JobSnapshot = entry
     packed = _with_report(record.run_data, report)
     if report.reason:
         packed = run_data.with_event(
@@ -105,11 +109,11 @@ async def finish(
         again = record.with_next(None).with_run_data(run_data.with_no_attempts(packed))
         unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     else:
-        await _end(unit, entry, record, packed, outcome, report.max_history)
+        ended = await _end(unit, entry, record, packed, outcome, report.max_history)
     count_end(unit.tally(entry.keys), record, ENDED[outcome])
     if report.reason:
         unit.happened(entry.keys, CRASHED)
-    return entry
+    return ended
 
 
 async def beat(unit: UnitOfWork, held: Sequence[tuple[Place, bytes]]) -> list[LockStatus]:
@@ -147,7 +151,7 @@ def _holding(record: Record | None, lock: bytes) -> LockStatus:
     return LockStatus.CANCELED if record.cancel else LockStatus.HELD
 
 
-async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float) -> Entry:
+async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float) -> Entry | JobSnapshot:
     """End a run that failed: the job is pending again from a time on; a canceled one is finished.
 
     Args:
@@ -164,13 +168,12 @@ async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, 
     packed = run_data.with_event(
         packed, HistoryKind.CRASHED, unit.now, report.reason, most=report.max_history, crashes=report.crashes
     )
-    await _give_back(unit, entry, record, packed, run_at, CRASHED)
-    return entry
+    return await _give_back(unit, entry, record, packed, run_at, CRASHED)
 
 
 async def stop(
     unit: UnitOfWork, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = ""
-) -> Entry:
+) -> Entry | JobSnapshot:
     """Give the job back without counting its run: pending from a time on (None: as before).
 
     Args:
@@ -185,8 +188,7 @@ async def stop(
     entry = await unit.load(place)
     record = _held(entry, lock)
     packed = run_data.with_event(record.run_data, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
-    await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)
-    return entry
+    return await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)
 
 
 async def resubmit(unit: UnitOfWork, place: Place, lock: bytes, spec: Spec) -> Entry:
@@ -206,7 +208,7 @@ async def resubmit(unit: UnitOfWork, place: Place, lock: bytes, spec: Spec) -> E
     return entry
 
 
-async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry:
+async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry | JobSnapshot:
     """Give the job back: pending at once with the same priority; a canceled one is finished.
 
     Raises:
@@ -248,14 +250,16 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
 
 async def _give_back(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
-) -> None:
+) -> Entry | JobSnapshot:
+    ended: Entry | JobSnapshot = entry
     if record.cancel:
-        await _end(unit, entry, record, packed, Outcome.CANCELED, None)
+        ended = await _end(unit, entry, record, packed, Outcome.CANCELED, None)
         unit.happened(entry.keys, CANCELED)
     else:
         place = unit.place_for(run_at)
         unit.replace(entry, record.with_run_data(packed).pending(place, unit.new_seq(), record.priority, run_at))
     count_end(unit.tally(entry.keys), record, event)
+    return ended
 
 
 async def _end(
@@ -265,15 +269,20 @@ async def _end(
     packed: bytes,
     outcome: Outcome,
     max_history: int | None,
-) -> None:
-    """Make the job finished, and let it expire if the type has a retention."""
+) -> Entry | JobSnapshot:
+    """Make the job finished, and let it expire if the type has a retention: at once if that is 0."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
     packed = run_data.with_event(packed, kind, unit.now, most=max_history)
     retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
     keep = retention.seconds(outcome)
     if keep is not None:
         packed = run_data.expiring(packed, unit.now + keep)
-    unit.replace(entry, record.finished(unit.new_seq(), outcome, packed))
+    finished = record.finished(unit.new_seq(), outcome, packed)
+    if keep == 0:
+        unit.happened(entry.keys, EXPIRED)
+        return unit.leave(entry, finished)
+    unit.replace(entry, finished)
+    return entry
 
 
 def _with_report(packed: bytes, report: RunReport) -> bytes:

@@ -7,16 +7,23 @@ writes them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Final
 
 from jobs_service import run_data
-from jobs_service.layer import awake_types
+from jobs_service.errors import TransactionTooLarge
+from jobs_service.layer import awake_types, changes
 from jobs_service.layer.counters import Tally, lane_of_damaged
 from jobs_service.layer.entry import Entry
+from jobs_service.layer.key_parts import STAMP_CODE
 from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.loaded_jobs import LoadedJobs
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import SCHEDULED
 from jobs_service.layer.retention import FOR_EVER, Retention
+from jobs_service.sources import Sources
+
+_MAX_ORDER: Final = 0xFFFF
 
 
 class TouchedTypes(LoadedJobs):
@@ -29,6 +36,8 @@ class TouchedTypes(LoadedJobs):
     __slots__ = (
         "_active",
         "_awake",
+        "_left",
+        "_orders",
         "_recounted",
         "_set_aside",
         "_taken_away",
@@ -36,11 +45,15 @@ class TouchedTypes(LoadedJobs):
         "_watched",
         "_woken",
         "retentions",
+        "sources",
     )
 
     retentions: dict[bytes, Retention]
+    sources: Sources
     _active: dict[bytes, TypeKeys]
     _awake: set[bytes]
+    _left: dict[Entry, Record]
+    _orders: int
     _recounted: list[tuple[TypeKeys, int, int]]
     _set_aside: dict[tuple[TypeKeys, bytes], bytes]
     _taken_away: dict[TypeKeys, None]
@@ -124,6 +137,52 @@ class TouchedTypes(LoadedJobs):
     def _watch_over_from(self, keys: TypeKeys, time: float) -> None:
         self._watched[keys] = min(time, self._watched.get(keys, time))
 
+    def new_seq(self) -> NewSeq:
+        """Return the next seq of this transaction."""
+        order = self._orders
+        if order > _MAX_ORDER:
+            raise TransactionTooLarge(f"a transaction that moves more than {_MAX_ORDER + 1} jobs; split it")
+        self._orders = order + 1
+        return NewSeq(self.transaction.stamp, order.to_bytes(2, "big"))
+
+    def _changes(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield rows for the jobs that have changed without a new row in ACTIVITY, by which notifiers find them."""
+        changed: dict[TypeKeys, list[bytes]] = {}
+        latest: TypeKeys | None = None
+        ids: list[bytes] | None = None
+        wants_new = False
+        for entry in self.entries.values():
+            record = entry.record
+            if not entry.changed or (record is None and not entry.stored):
+                continue
+            if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
+                continue  # it has a new row in ACTIVITY, by which notifiers find it
+            keys = entry.keys
+            if keys is not latest:  # jobs of one type mostly come one after the other: skip the dictionary then
+                latest = keys
+                followed = self._followed.get(keys.followed)
+                ids = None if followed is None else changed.setdefault(keys, [])
+                wants_new = followed is not None and changes.wants_new(followed)
+            if ids is not None and (entry.stored or wants_new):
+                ids.append(entry.packed_id)
+        for keys, packed_id in self._set_aside:
+            if self._followed.get(keys.followed):
+                changed.setdefault(keys, []).append(packed_id)
+                self._active[keys.data] = keys  # `all_or_nothing` may have taken it out
+        for keys, packed_ids in changed.items():
+            for value in changes.write(packed_ids) if packed_ids else ():
+                # From the count of jobs' orders: unique also where a transaction has several blocks, each with a unit.
+                yield keys.changes + STAMP_CODE, self.new_seq().order, value
+
+    def _write_last(self, entry: Entry, values: list[tuple[bytes, bytes, bytes]]) -> None:
+        """Have followers told how a job has ended that is gone; one that was removed has no such row, nor keeps one."""
+        key = entry.keys.last + entry.packed_id
+        record = self._left.get(entry)
+        if record is None:
+            self.transaction.clear(key)
+        else:
+            values.append((key, *record.around_stamp()))
+
     async def wake_types(self) -> None:
         """Wake the types with jobs that a monitor must watch over."""
         if self._is_followed:
@@ -167,10 +226,21 @@ class TouchedTypes(LoadedJobs):
         self.transaction.clear(keys.paused)
         self._woken[keys.data] = keys
 
-    def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
+    async def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
         """Set how long jobs of the type are kept that finish from now on."""
         self.retentions[keys.retention] = retention
         self.transaction.set(keys.retention, retention.encode())
+        if retention.lets_leave:
+            await self.tell_of_leaving(keys)
+
+    async def tell_of_leaving(self, keys: TypeKeys) -> None:
+        """Have those who wait for jobs of the type follow it, and tell them of all that leave until they do."""
+        if keys.followed not in self._followed:
+            self._note_followed(keys, await self.transaction.get(keys.followed))
+        followed = self._followed[keys.followed]
+        if followed is None or changes.is_in_doubt(followed):
+            self._note_followed(keys, changes.doubt(self.transaction, keys, self.sources))
+        self._active[keys.data] = keys
 
     async def retention(self, keys: TypeKeys) -> Retention:
         """Return how long finished jobs of the type are kept."""

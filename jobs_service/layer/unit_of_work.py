@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import ClassVar, Final, TypeVar
 
 from jobs_service import run_data
-from jobs_service.errors import RecordDamaged, StoreFull, TransactionTooLarge
-from jobs_service.layer import changes, counters
+from jobs_service.errors import RecordDamaged, StoreFull
+from jobs_service.layer import counters
 from jobs_service.layer.batch_bounds import SHARE
 from jobs_service.layer.counters import ADDED, IS_RUNNING, lane_of
-from jobs_service.layer.entry import Entry, clear_index, scheduled_key, write_index
+from jobs_service.layer.entry import Entry, JobSnapshot, clear_index, scheduled_key, write_index
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.keyspace import Place as Place
-from jobs_service.layer.record import NewSeq, Record
+from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import LOCK_BYTES, READY, SCHEDULED
 from jobs_service.layer.record_limits import check_size
 from jobs_service.layer.touched_types import TouchedTypes
@@ -35,7 +35,6 @@ _ONE = (1).to_bytes(8, "little")
 _ADDED_BYTES: Final = 300
 """Bytes that a new job takes in a store beside its data and keys, about."""
 _CLAIMED_AT_ONCE: Final = 100_000
-_MAX_ORDER: Final = 0xFFFF
 
 
 class UnitOfWork(TouchedTypes):
@@ -58,13 +57,11 @@ class UnitOfWork(TouchedTypes):
         "_claimed",
         "_journal",
         "_new_run_data",
-        "_orders",
         "_size",
         "existing_types",
         "has_application",
         "instance",
         "now",
-        "sources",
         "trace",
     )
 
@@ -82,6 +79,7 @@ class UnitOfWork(TouchedTypes):
         self.raws = {}
         self._set_aside = {}
         self._recounted = []
+        self._left = {}
         # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
         # TypeKeys would cost a call of __hash__ each time.
         # Timeouts of types known to exist, as long as this transaction does not change types.
@@ -130,14 +128,6 @@ class UnitOfWork(TouchedTypes):
         head = b"" if is_elsewhere else self.instance
         rest = LOCK_BYTES - len(head)
         return [head + drawn[start : start + rest] for start in range(0, len(drawn), LOCK_BYTES)]
-
-    def new_seq(self) -> NewSeq:
-        """Return the next seq of this transaction."""
-        order = self._orders
-        if order > _MAX_ORDER:
-            raise TransactionTooLarge(f"a transaction that moves more than {_MAX_ORDER + 1} jobs; split it")
-        self._orders = order + 1
-        return NewSeq(self.transaction.stamp, order.to_bytes(2, "big"))
 
     def place_for(self, run_at: float | None) -> int:
         """Return READY or SCHEDULED: where a job that is due at `run_at` waits."""
@@ -244,6 +234,7 @@ class UnitOfWork(TouchedTypes):
         woken, active, size = self._woken.copy(), self._active.copy(), self._size
         watched, adds = self._watched.copy(), self._adds
         tallies = {keys: tally.copy() for keys, tally in self._tallies.items()}
+        left = self._left.copy()
         self._journal = own
         try:
             yield
@@ -253,7 +244,7 @@ class UnitOfWork(TouchedTypes):
             self._woken, self._active, self._size = woken, active, size
             self._look_whether_full()
             self._watched, self._adds = watched, adds
-            self._tallies = tallies
+            self._tallies, self._left = tallies, left
             own.clear()
             raise
         finally:
@@ -279,6 +270,14 @@ class UnitOfWork(TouchedTypes):
         entry.record = None
         entry.changed = True
         self._active[entry.keys.data] = entry.keys
+        self._left.pop(entry, None)
+
+    def leave(self, entry: Entry, record: Record) -> JobSnapshot:
+        """Remove the job with its end; who follows its type is told of `record`. Return the job as it would be."""
+        self.replace(entry, record)
+        self.remove(entry)
+        self._left[entry] = record
+        return JobSnapshot(entry.keys, entry.id, record)
 
     def flush(self) -> None:
         """Write the final state of every job that was changed."""
@@ -300,6 +299,8 @@ class UnitOfWork(TouchedTypes):
                 lanes[IS_RUNNING if counted.lock is not None else lane_of(counted)] -= 1
             if record is None:
                 transaction.clear(data_key)
+                if self._is_followed and self._followed.get(keys.followed):
+                    self._write_last(entry, values)
                 continue
             lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
             seq = record.seq
@@ -339,35 +340,6 @@ class UnitOfWork(TouchedTypes):
         # On a full store, transactions that take, end or remove jobs must still go through: they use the reserve.
         if not self._adds and (values or not self.has_application):
             transaction.use_reserve()
-
-    def _changes(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield rows for the jobs that have changed without a new row in ACTIVITY, by which notifiers find them."""
-        changed: dict[TypeKeys, list[bytes]] = {}
-        latest: TypeKeys | None = None
-        ids: list[bytes] | None = None
-        wants_new = False
-        for entry in self.entries.values():
-            record = entry.record
-            if not entry.changed or (record is None and not entry.stored):
-                continue
-            if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
-                continue  # it has a new row in ACTIVITY, by which notifiers find it
-            keys = entry.keys
-            if keys is not latest:  # jobs of one type mostly come one after the other: skip the dictionary then
-                latest = keys
-                followed = self._followed.get(keys.followed)
-                ids = None if followed is None else changed.setdefault(keys, [])
-                wants_new = followed is not None and changes.wants_new(followed)
-            if ids is not None and (entry.stored or wants_new):
-                ids.append(entry.packed_id)
-        for keys, packed_id in self._set_aside:
-            if self._followed.get(keys.followed):
-                changed.setdefault(keys, []).append(packed_id)
-                self._active[keys.data] = keys  # `all_or_nothing` may have taken it out
-        for keys, packed_ids in changed.items():
-            for value in changes.write(packed_ids) if packed_ids else ():
-                # From the count of jobs' orders: unique also where a transaction has several blocks, each with a unit.
-                yield keys.changes + STAMP_CODE, self.new_seq().order, value
 
 
 async def run(

@@ -64,7 +64,7 @@ class MonitoringMeasurements(Measurements):
         with self.address() as address:
             async with JobsService(address, supervise=False) as jobs:
                 await jobs.set_type_timeout(TYPE, timeout)
-                await jobs.set_retention(TYPE, keep=0)
+                await jobs.set_retention(TYPE, keep=0.001)
                 for first in range(0, many, 1000):
                     await jobs.add_many(TYPE, (NewJob(f"expired-{first + n}") for n in range(1000)))
                     await together(job.finish() for job in await jobs.accept_many(TYPE, 1000))

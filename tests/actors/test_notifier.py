@@ -210,7 +210,7 @@ async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_so
         await asyncio.sleep(100)
         for job in taken[100:]:
             await job.finish()
-        await asyncio.sleep(150)
+        await asyncio.sleep(250)
         assert await rows(jobs) == (None, 0)
         await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
 

@@ -88,6 +88,17 @@ async def test_a_run_is_finished_once() -> None:
             await worker.finish(result="again")
 
 
+async def test_whether_a_job_that_is_gone_has_left_with_its_end_cannot_be_told() -> None:
+    async with lossy() as (served, client, network):
+        await served.set_retention(T1, keep=0)
+        await client.add(T1, J1)
+        worker = await accepted(client)
+        network.lose, network.path = 1, "/finish"
+        with pytest.raises(WorkerConflict):
+            await worker.finish(result="done")
+        assert await listed(served) == []
+
+
 async def test_a_run_that_was_lost_meanwhile_is_a_conflict_although_an_answer_was_lost() -> None:
     async with lossy() as (served, client, network):
         await client.set_type_timeout(T1, LOST)

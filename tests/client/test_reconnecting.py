@@ -14,7 +14,8 @@ from tests.service.support import PATIENCE, T1, TIMEOUT
 PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED, JobState.REMOVED
 
 
-async def test_what_happened_meanwhile_is_told_and_nothing_twice() -> None:
+@pytest.mark.parametrize("keep", [None, 0])
+async def test_what_happened_meanwhile_is_told_and_nothing_twice(keep: float | None) -> None:
     ids = ("finished", "removed", "running", "same")
     heard: dict[str, list[JobState]] = {id: [] for id in ids}
     told = asyncio.Condition()
@@ -37,6 +38,7 @@ async def test_what_happened_meanwhile_is_told_and_nothing_twice() -> None:
         asyncio.TaskGroup() as tasks,
     ):
         await served.set_type_timeout(T1, TIMEOUT)
+        await served.set_retention(T1, keep=keep)
         for id in ids:
             await served.add(T1, id)
         async with listening(served, port=port):

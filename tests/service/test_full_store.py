@@ -136,7 +136,7 @@ async def test_the_applications_keys_are_taken_beside_an_end_and_refused_alone(t
 async def test_the_monitors_go_on_in_a_full_store(tmp_path: Path) -> None:
     """Lost jobs are pending again, scheduled ones ready, expired ones removed; then there is room."""
     async with small(tmp_path, supervise=True, expiry_check_period=0.05) as jobs:
-        await jobs.set_retention(T1, keep=0, keep_failed=0)
+        await jobs.set_retention(T1, keep=0.001, keep_failed=0.001)
         await fill(jobs)
         lost = [job.id for job in await jobs.accept_many(T1, 20, timeout=0)]
         await jobs.set_type_timeout(T1, LOST)

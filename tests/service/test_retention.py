@@ -55,7 +55,7 @@ async def test_without_a_retention_jobs_are_kept_for_ever(quiet: JobsService) ->
         ({"keep": 100}, ["failed"]),
         ({"keep_failed": 100}, ["canceled", "succeeded"]),
         ({"keep": 100, "keep_failed": 1000}, ["failed"]),
-        ({"keep": 1000.5, "keep_failed": 0}, ["canceled", "succeeded"]),
+        ({"keep": 1000.5, "keep_failed": 1}, ["canceled", "succeeded"]),
         ({}, ["canceled", "failed", "succeeded"]),
     ],
     ids=str,

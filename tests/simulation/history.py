@@ -21,7 +21,7 @@ from tests.simulation.damage import is_damage
 from tests.simulation.machine import Machine
 from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
-from tests.simulation.rows import PREFIX, rows_of, section
+from tests.simulation.rows import PREFIX, last_key, rows_of, section
 
 
 class State(NamedTuple):
@@ -38,6 +38,7 @@ class State(NamedTuple):
         lock: of its worker, None unless running.
         canceled: whether its removal was asked for while it ran.
         run_at: seconds since the epoch from which on it may run, None for at once, and unless it is pending.
+        left: whether it is gone with its end: then whoever waits for it is told of the state before this one.
     """
 
     version: int
@@ -50,6 +51,7 @@ class State(NamedTuple):
     lock: bytes | None = None
     canceled: bool = False
     run_at: float | None = None
+    left: bool = False
 
 
 class History:
@@ -76,8 +78,13 @@ class History:
         self._time = time
         self._data_section = section("DATA")
         self._timeout_section = section("ACTIVITY_TIMEOUT")
+        self._followed_section = section("FOLLOWED")
+        self._last_section = section("LAST")
         self._rule_sections = (section("PAUSED"), section("RETENTION"))
-        self._states: dict[Key, list[tuple[int, float, Record | None]]] = {}
+        self._states: dict[Key, list[tuple[int, float, Record | None, bool]]] = {}
+        # The types that are followed, by their rows, and the jobs of which there is a last record, by theirs.
+        self._followed: set[bytes] = set()
+        self._last: dict[bytes, float] = {}
         # As many of them as somebody has asked for, as they are given.
         self._shown: dict[Key, list[State]] = {}
         # Of every commit: its version, how long the model's log was then, and the number of the last move.
@@ -160,7 +167,9 @@ class History:
         self._operations.do(transaction, self._places[self._mark(transaction.version)])
         self._compare_timeouts(transaction.written)
         self._compare_rules(transaction.written)
+        self._know_followed(transaction.written)
         self._compare_jobs(position, version, transaction.written)
+        self._compare_last(transaction.written)
         if len(model.log) != position:
             self._versions.append(version)
             self._positions.append(len(model.log))
@@ -250,9 +259,12 @@ class History:
                 continue
             record = self._record(key, written[data_key])
             self._compare(key, job, record, version)
+            left = None if record is not None else model.left.get(key)
+            if left is not None:
+                self._compare_left(key, left, version, written)
             if job is not None and record is not None and job.place > self._operations.own_places:
                 moved.append((job.place, record.seq, key))
-            self._keep(key, version, record)
+            self._keep(key, version, record, left is not None)
         self._compare_order(moved)
         self._compare_signals(touched, version, written)
         section = self._data_section
@@ -261,6 +273,53 @@ class History:
                 continue
             if self._operations.jobs.get(data_key) not in touched:
                 self._was_not_to_be_written(data_key, version, written[data_key])
+
+    def _compare_left(self, key: Key, job: ModelJob, version: int, written: Mapping[bytes, bytes | None]) -> None:
+        """Compare the last record of a job that has left with its end: it is there if anybody follows its type."""
+        raw = written.get(last_key(*key))
+        if rows_of(key[0]).followed not in self._followed:
+            if raw is not None:
+                self._complain(f"{named(*key)} has left, and is kept for followers that are not there")
+            return
+        record = self._record(key, raw)
+        if record is None:
+            self._complain(f"{named(*key)} has left, but its followers cannot be told how it has ended")
+            return
+        if job[:OBSERVED] != observed(record)[:OBSERVED]:
+            self._complain(f"{named(*key)} has left as {shown(job)}: {differences(job, record)}")
+        if self._version_of(record.seq) != version:
+            self._complain(f"{named(*key)} has left, but its seq is {record.seq.hex()}")
+        self._keep(key, version, record)
+
+    def _know_followed(self, written: Mapping[bytes, bytes | None]) -> None:
+        for key, raw in written.items():
+            if key.startswith(self._followed_section):
+                (self._followed.discard if raw is None else self._followed.add)(key)
+
+    def _compare_last(self, written: Mapping[bytes, bytes | None]) -> None:
+        """Last records are those of jobs that leave just now; none is of a job that was removed since."""
+        for key, raw in written.items():
+            if not key.startswith(self._last_section):
+                continue
+            if raw is None:
+                self._last.pop(key, None)
+                continue
+            self._last[key] = self._time()
+            if is_damage(key) or _names(key) in self.model.left:
+                continue
+            self._complain(f"{named(*_names(key))} has not left, but was written as one that has")
+        if not self._last:
+            return
+        for data_key, raw in written.items():
+            if raw is None and data_key.startswith(self._data_section):
+                names = _names(data_key)
+                if self.model.left.get(names) is None and last_key(*names) in self._last:
+                    self._complain(f"{named(*names)} was removed, but an earlier job of that id is still there as left")
+
+    def unread(self) -> Iterator[str]:
+        """Yield the last records that nobody has removed yet."""
+        for key, since in self._last.items():
+            yield f"the last record of {_names(key)}, written at {since:.3f}"
 
     def _record(self, key: Key, raw: bytes | None) -> Record | None:
         try:
@@ -353,9 +412,9 @@ class History:
         """Return the number of the last commit up to a version."""
         return bisect_right(self._versions, version) - 1
 
-    def _keep(self, key: Key, version: int, record: Record | None) -> None:
+    def _keep(self, key: Key, version: int, record: Record | None, left: bool = False) -> None:
         """Note what a job is from this commit on."""
-        self._states.setdefault(key, []).append((version, self._time(), record))
+        self._states.setdefault(key, []).append((version, self._time(), record, left))
         if record is None:
             self._operations.seqs.pop(key, None)
         else:
@@ -383,9 +442,9 @@ def meanwhile(history: History, key: Key, began: int) -> Iterator[State | None]:
     yield from (state for state in states if state.version > began)
 
 
-def _state(version: int, time: float, record: Record | None) -> State:
+def _state(version: int, time: float, record: Record | None, left: bool) -> State:
     if record is None:
-        return State(version, time, JobState.REMOVED, None, None, None)
+        return State(version, time, JobState.REMOVED, None, None, None, left=left)
     data, job = reader.value_of(record.data), observed(record)
     state = JobState.PENDING if job.pending else JobState(record.state)
     return State(

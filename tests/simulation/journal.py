@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from jobs_service.layer import activity, creation, dead_processes, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry as Touched
+from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
@@ -232,7 +233,7 @@ def _on_one_job(name: str, original: Operation, plain: Callable[..., tuple[Any, 
         except Exception as error:
             journal.append(Entry(name, place[0], place[1], plain(*arguments), _now(unit), error.__class__))
             raise
-        result = given.record if given.__class__ is Touched else given
+        result = given.record if isinstance(given, Touched | JobSnapshot) else given
         journal.append(Entry(name, place[0], place[1], plain(*arguments), _now(unit), result))
         return given
 
@@ -384,7 +385,7 @@ def _re_enqueue(original: Operation) -> Operation:
             journal.append(Entry("lost", keys, None, (until, limit), _now(unit), error.__class__))
             raise
         touched = [unit.entries[keys.data + pack_id(id)] for id in lost.ids]
-        result = [(entry.id, entry.record) for entry in touched]
+        result = [(entry.id, _as_it_was(unit, entry)) for entry in touched]
         journal.append(Entry("lost", keys, None, (until, limit), _now(unit), result))
         return lost
 
@@ -398,10 +399,15 @@ def _take_from(original: Operation) -> Operation:
         journal = _journal(unit)
         if journal is not None:
             for entry in taken:
-                journal.append(Entry("bury", entry.keys, entry.id, (dead,), _now(unit), entry.record))
+                journal.append(Entry("bury", entry.keys, entry.id, (dead,), _now(unit), _as_it_was(unit, entry)))
         return taken, dealt_with
 
     return noted
+
+
+def _as_it_was(unit: UnitOfWork, entry: Touched) -> Record | None:
+    """Return a job's record; the last one if the job has left with its end."""
+    return entry.record or unit._left.get(entry)
 
 
 def _on_a_type(name: str, original: Operation) -> Operation:

@@ -187,6 +187,8 @@ class Model:
         places: the number of the last move.
         room: bytes that a record may take; history and error for which there is none are forgotten.
         log: of every change: the job, and what it was before.
+        left: jobs that have left with their end since this was emptied last, as they were then; None for those that
+            were added again and removed since.
     """
 
     def __init__(self) -> None:
@@ -196,6 +198,7 @@ class Model:
         self.places = 0
         self.room = _ROOMY
         self.log: list[tuple[Key, ModelJob | None]] = []
+        self.left: dict[Key, ModelJob | None] = {}
         self._queues: dict[JobType, _Queue] = {}
 
     # Creators
@@ -420,10 +423,14 @@ class Model:
         notes = _happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
         keep = self.retentions.get(key[0], (None, None))[outcome is Outcome.FAILED]
         notes = notes._replace(expires=None if keep is None else now + keep)
-        return self.put(
+        ended = self.put(
             key,
             ModelJob(FINISHED, data, job.priority, job.run_at, outcome, None, False, None, notes, self.places, None),
         )
+        if keep == 0:
+            self.restore(key, None)
+            self.left[key] = ended
+        return ended
 
     def put(self, key: Key, job: ModelJob) -> ModelJob:
         """Make this the job's present state, without a history or an error that has no room, and return it."""
@@ -438,6 +445,8 @@ class Model:
         """Make a job be in some state, None for gone."""
         before = self.jobs.get(key)
         self.log.append((key, before))
+        if job is None and key in self.left:
+            self.left[key] = None
         self._set(key, before, job)
 
     def undo(self, position: int) -> list[tuple[Key, ModelJob | None]]:

@@ -167,6 +167,7 @@ class Operations:
         self.resumed = {}
         self.taken_away = {}
         self.model.room = transaction.limits.value - _OFFSET
+        self.model.left = {}
         self._cut = False
         self._met_damage = any(map(is_damage, transaction.written))
         handlers = self._handlers
@@ -225,10 +226,10 @@ class Operations:
     def _add_many(self, entry: Entry) -> None:
         """Add jobs of which one failed: nothing of them is left, if the transaction went on all the same."""
         model = self.model
-        position, places = len(model.log), model.places
+        position, places, left = len(model.log), model.places, model.left.copy()
         self._try_to_add_many(entry)
         model.undo(position)
-        model.places = places
+        model.places, model.left = places, left
 
     def _try_to_add_many(self, entry: Entry) -> None:
         wanted, if_exists = entry.arguments

@@ -25,6 +25,8 @@ _NUMBERS: Final = {
     "RETENTION": 10,
     "EXPIRING": 11,
     "PERIODIC": 12,
+    "FOLLOWED": 19,
+    "LAST": 26,
 }
 
 
@@ -40,6 +42,12 @@ def data_key(type: JobType, id: JobId) -> bytes:
     return section("DATA") + packed
 
 
+def last_key(type: JobType, id: JobId) -> bytes:
+    """Return where the last record of a job is that has left with its end."""
+    packed: bytes = fdb.tuple.pack((type, id))
+    return section("LAST") + packed
+
+
 class TypeRows(NamedTuple):
     """The keys of what is told of a type."""
 
@@ -50,11 +58,12 @@ class TypeRows(NamedTuple):
     timeout: bytes
     paused: bytes
     retention: bytes
+    followed: bytes
 
 
 @functools.lru_cache(256, typed=True)
 def rows_of(type: JobType) -> TypeRows:
     """Return the keys of a type."""
     packed: bytes = fdb.tuple.pack((type,))
-    names = ("WATCH_PENDING", "WATCH_ACTIVITY", "WATCH_CANCELED", "ACTIVITY_TIMEOUT", "PAUSED", "RETENTION")
+    names = ("WATCH_PENDING", "WATCH_ACTIVITY", "WATCH_CANCELED", "ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "FOLLOWED")
     return TypeRows(type, *(section(name) + packed for name in names))

@@ -24,7 +24,7 @@ from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.history import History
 from tests.simulation.journal import recording
 from tests.simulation.machine import KEY, LONGEST_PERIOD, Machine
-from tests.simulation.sizes import draw_sizes, few_made_up, few_subscribed, small_pages
+from tests.simulation.sizes import draw_sizes, few_made_up, few_subscribed, small_pages, soon_unread
 from tests.simulation.weather import (
     CATCHES_UP,
     CATCHES_UP_SOON,
@@ -37,7 +37,16 @@ from tests.simulation.weather import (
     nemesis,
     unsure,
 )
-from tests.simulation.workloads import ALL, OF_COPIES, OF_DAMAGE, OF_LARGE, OF_RUNNERS, OF_SMALL_STORES, OF_SOME
+from tests.simulation.workloads import (
+    ALL,
+    OF_COPIES,
+    OF_DAMAGE,
+    OF_LARGE,
+    OF_LEAVING,
+    OF_RUNNERS,
+    OF_SMALL_STORES,
+    OF_SOME,
+)
 from tests.simulation.workloads.composers import Plain
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
@@ -71,6 +80,8 @@ _OFF: Final = 20.0
 _FAR_OFF: Final = 1800.0
 """Seconds by which a process's clock is wrong when it starts; in a long run."""
 _LONGEST_CALM: Final = 240.0
+_LEAVING: Final = 0.25
+"""The share of types whose jobs leave with their end, until somebody has them kept."""
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
 _MOMENT: Final = 0.5
@@ -241,6 +252,7 @@ class Run:
         if self.long:
             self.pace = later.choice(_LONG_PACES)
             self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}
+        self._leaving = _draw_leaving(Choices(plan).stream("leaving"), self.types)
         self.processes: list[Process] = []
         self.services: dict[Process, JobsService] = {}
         self.lanes: list[Lane] = []
@@ -275,6 +287,7 @@ class Run:
             *(OF_COPIES if copied or workloads is not None else ()),
             *(OF_SMALL_STORES if self.machine is not None and self.machine.map_size is not None else ()),
             *(OF_SOME if some or workloads is not None else ()),
+            *(OF_LEAVING if self._leaving or workloads is not None else ()),
         )
         if self.machine is not None:
             kinds = tuple(kind for kind in kinds if kind is not Plain)  # only a cluster's transactions are shared
@@ -301,8 +314,16 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            pages, made_up, few = (world.choices.stream(each) for each in ("pages", "made up", "few"))
-            with recording(), small_pages(pages), few_made_up(made_up), few_subscribed(few), ExitStack() as stack:
+            names = ("pages", "made up", "few", "unread")
+            pages, made_up, few, unread = map(world.choices.stream, names)
+            with (
+                recording(),
+                small_pages(pages),
+                few_made_up(made_up),
+                few_subscribed(few),
+                soon_unread(unread),
+                ExitStack() as stack,
+            ):
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
@@ -531,6 +552,8 @@ class Run:
                 while True:
                     try:
                         await jobs.set_type_timeout(type, self.timeouts[type])
+                        if type in self._leaving and not self._calm.is_set():
+                            await jobs.set_retention(type, **self._leaving[type])
                         break
                     except JobsError as error:
                         self.world.note(f"{error}", process)
@@ -687,6 +710,7 @@ class Run:
             *self._open_jobs(),
             *self._open_subscriptions(),
             *(left for each in self.workloads for left in each.open()),
+            *self.history.unread(),
         ]
 
     def _open_jobs(self) -> list[str]:
@@ -771,3 +795,9 @@ class Run:
             self.complain(f"exception: the inspector failed: {inspector.failure!r}")
         for complaint in self.history.complaints:
             self.complain(f"history: {complaint}")
+
+
+def _draw_leaving(random: Random, types: Sequence[JobType]) -> dict[JobType, dict[str, float | None]]:
+    """Draw the types whose jobs are not kept, and how long they are kept."""
+    drawn = {type: {"keep": 0.0, "keep_failed": random.choice([0.0, None])} for type in types}
+    return {type: kept for type, kept in drawn.items() if random.random() < _LEAVING}

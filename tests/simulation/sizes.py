@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from jobs_service.actors import notifier, process_monitor, type_server
+from jobs_service.actors import activity_monitor, notifier, process_monitor, type_server
 from jobs_service.batching import group_commit, operations
 from jobs_service.layer import activity, candidates, listing, strays, transaction
 from jobs_service.model import JobType, Priority
@@ -47,6 +47,9 @@ _PAGES: Final = (
 """How much is read at once, module by module."""
 
 _FEW_KEYS: Final = (2, 3, 7)
+_MOSTLY: Final = 0.7
+_MANY: Final = 20
+"""Jobs of which more are hardly ever subscribed to."""
 
 _MORE_PAGES: Final = (
     (activity, "_TYPES_PAGE"),
@@ -147,6 +150,19 @@ def few_subscribed(random: Random) -> Iterator[None]:
         yield
     finally:
         notifier._FEW = before  # type: ignore[misc]
+
+
+@contextmanager
+def soon_unread(random: Random) -> Iterator[None]:
+    """In some runs, have what no notifier reads be removed soon, and few of them read at all, until left."""
+    before, few = activity_monitor._UNREAD_FOR, notifier._FEW
+    activity_monitor._UNREAD_FOR = random.choice([before, 3.0])  # type: ignore[misc]
+    if before > activity_monitor._UNREAD_FOR and random.random() < _MOSTLY:
+        notifier._FEW = _MANY  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        activity_monitor._UNREAD_FOR, notifier._FEW = before, few  # type: ignore[misc]
 
 
 def pages_are_small() -> bool:

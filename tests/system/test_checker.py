@@ -57,7 +57,7 @@ async def fill(jobs: JobsService, type: object) -> None:
             await worker.finish(outcome=Outcome.FAILED)
         if id == "released":
             await worker.release()
-    await jobs.set_retention(type, keep=FAR_AWAY / 1e4, keep_failed=0)  # type: ignore[arg-type]
+    await jobs.set_retention(type, keep=FAR_AWAY / 1e4, keep_failed=1)  # type: ignore[arg-type]
     for id in ("kept for a while", "to be forgotten"):
         await jobs.add(type, id)  # type: ignore[arg-type]
         worker = await accepted(jobs, type)
@@ -194,6 +194,17 @@ def second_entry(section: int, *fields: object, value: bytes = b"") -> Damage:
     return written(section_key(section, *fields), value)
 
 
+def last_record(id: str, *, asleep: bool = False) -> Damage:
+    """Have a job's record stand for one that has left with its end."""
+
+    def harm(tr: Transaction, keyspace: Keyspace, records: dict[str, bytes]) -> None:
+        tr.set(section_key(26, T1, "left")(keyspace), records[id])
+        if asleep:
+            tr.clear(keyspace.of(T1).awake)
+
+    return harm
+
+
 def same_seq(tr: Transaction, keyspace: Keyspace, records: dict[str, bytes]) -> None:
     tr.set(key(keyspace, "failed"), records["failed"][:2] + records["succeeded"][2:14] + records["failed"][14:])
 
@@ -301,6 +312,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a negative timeout": (written(section_key(6, T1), fdb.tuple.pack((-1.0,))), "no positive"),
     "a timeout that is text": (written(section_key(6, T1), fdb.tuple.pack(("60",))), "no positive"),
     "a timeout that is no tuple": (written(section_key(6, T1), b"\x21"), "no seconds"),
+    "a last record of a pending job": (last_record("ready 0"), "no record of a job that has left"),
+    "a last record of a job that is kept for ever": (last_record("succeeded"), "no record of a job that has left"),
+    "a last record that nobody reads": (last_record("kept for a while"), "nobody follows its type"),
+    "a last record that nobody removes": (last_record("kept for a while", asleep=True), "its type is not awake"),
+    "a doubt that is none": (written(section_key(19, T1), bytes(10) + b"\x03"), "no versionstamp"),
     "an unknown section": (written(section_key(99, T1), b""), "unknown section"),
     "a section that is no number": (written(section_key(True, T1), b""), "unknown section"),
     "a key that is no tuple": (written(lambda keyspace: keyspace.prefix + b"\x99", b""), "no tuple"),

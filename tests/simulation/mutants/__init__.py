@@ -7,6 +7,7 @@ from tests.simulation.mutants import (
     bounds,
     counts,
     layer,
+    leaving,
     model_slips,
     runner,
     service,
@@ -30,6 +31,7 @@ ALL: tuple[Mutant, ...] = (
     *stores.ALL,
     *runner.ALL,
     *model_slips.ALL,
+    *leaving.ALL,
 )
 """Every mutant there is, but for those below."""
 

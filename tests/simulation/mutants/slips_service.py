@@ -239,7 +239,7 @@ def a_copy_forgets_how_long_jobs_are_kept() -> Defect:
     """The retention of a type is not copied where it has a timeout."""
     return changed(
         target.Target._open,
-        ("settings.retention is not None:", "settings.retention is not None and settings.timeout is None:"),
+        ("(keys.retention, settings.retention)", "(keys.retention, None if settings.timeout else settings.retention)"),
     )
 
 

@@ -9,6 +9,7 @@ from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
@@ -73,4 +74,17 @@ OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
 OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 """What goes on beside that in runs on a store that is full sooner or later."""
 
-__all__ = ["ALL", "OF_COPIES", "OF_DAMAGE", "OF_LARGE", "OF_RUNNERS", "OF_SMALL_STORES", "OF_SOME", "Workload"]
+OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
+"""What goes on in some runs beside that: jobs that leave with their end."""
+
+__all__ = [
+    "ALL",
+    "OF_COPIES",
+    "OF_DAMAGE",
+    "OF_LARGE",
+    "OF_LEAVING",
+    "OF_RUNNERS",
+    "OF_SMALL_STORES",
+    "OF_SOME",
+    "Workload",
+]

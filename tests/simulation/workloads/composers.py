@@ -31,6 +31,7 @@ from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
 from tests.simulation.client import Client
+from tests.simulation.complaints import noted
 from tests.simulation.history import meanwhile
 from tests.simulation.workloads.base import Workload
 
@@ -193,7 +194,8 @@ class Composers(Workload):
             if (removal is Removal.REMOVED) != (found is None) or (force and found is not None):
                 self.run.complain(f"transaction: {client.process} has removed {id!r} ({removal}), and sees {found!r}")
         elif draw < 0.63:
-            await tx.set_retention(type, keep=None if draw < 0.62 else 3.0, keep_failed=None if draw < 0.61 else 3.0)
+            kept = (0.0, 3.0)[int(draw * 10_000) % 2]
+            await tx.set_retention(type, keep=None if draw < 0.61 else kept, keep_failed=None if draw < 0.62 else kept)
         elif draw < 0.66:
             await self._change_type(client, tx, type)
         else:
@@ -271,7 +273,7 @@ class Composers(Workload):
     async def _is_seen(self, client: Client, tx: JobTransaction, job: Job) -> None:
         """What an operation has returned is what the transaction sees of the job from then on."""
         found = await _get(tx, job.type, job.id)
-        if found is None or _shown(found) != _shown(job):
+        if not _is_so(job, found):
             self.run.complain(f"transaction: {client.process} has made {job!r}, and sees {found!r}")
 
     def check(self) -> Iterator[str]:
@@ -331,8 +333,11 @@ class Plain(Workload):
             if taken is None:
                 return
             made = tx.finish(taken, client.data(call))
-        found = tx.get(made.type, made.id)
-        if _shown(found) != _shown(made):
+        try:
+            found = tx.get(made.type, made.id)
+        except JobNotFound:
+            found = None
+        if not _is_so(made, found):
             self.run.complain(f"within: {client.process} has made {made!r}, and sees {found!r}")
 
 
@@ -359,6 +364,13 @@ def _is_due(job: Job, due_by: float) -> bool:
 def _packed(job: Job) -> bytes:
     packed: bytes = fdb.tuple.pack((job.priority,))
     return packed
+
+
+def _is_so(made: Job, found: Job | None) -> bool:
+    """Whether a job is as an operation has returned it; one that has left with its end is gone."""
+    ended = noted(made._record.run_data)
+    left = ended.expires is not None and ended.history[:1] and ended.expires == ended.history[0][1]
+    return bool(left) if found is None else not left and _shown(found) == _shown(made)
 
 
 def _shown(job: Job) -> tuple[object, ...]:

@@ -123,7 +123,7 @@ class Handlers(Workload):
                 "time_limit": choose([None, None, 4.0]),
                 "continuous": choose([False, _is_third]),
                 "fifo": choose([False, True]),
-                "keep": choose([None, None, 3.0]),
+                "keep": choose([None, 0.0, 3.0]),
                 "keep_failed": choose([None, None, 3.0]),
             },
             CONTINUOUS: {

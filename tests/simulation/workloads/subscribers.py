@@ -10,12 +10,15 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType
+from jobs_service.actors import activity_monitor
 from tests.simulation.client import Client
 from tests.simulation.history import State
 from tests.simulation.model import Notes
 from tests.simulation.workloads.base import Workload
 
 _MOMENT: Final = 1.5
+_LONGEST_FAULT: Final = 30.0
+"""Seconds for which nothing holds a process up."""
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class Subscribers(Workload):
                     heard.since = None
                     client.run.world.note(f"told {type!r}/{id!r} {event.state} {event.data}", client.process)
                     heard.events.append(event)
+                    self._look_at_removal(heard)
                     if len(heard.events) >= patience:
                         heard.gone = True
                         return
@@ -90,6 +94,20 @@ class Subscribers(Workload):
         except BaseException:
             heard.gone = True
             raise
+
+    def _look_at_removal(self, heard: Heard) -> None:
+        """Who was there when a job has left with its end is told of its end, not that it is gone."""
+        if heard.events[-1].state is not JobState.REMOVED:
+            return
+        states = [state for state in self.run.history.states(heard.type, heard.id) if state.version > heard.version]
+        removals = [state for state in states if state.state is JobState.REMOVED]
+        bound = activity_monitor._UNREAD_FOR
+        if not all(state.left for state in removals):
+            return
+        # Who was held up for as long as that may have missed it.
+        late = self.run.world.loop.time() - removals[-1].time
+        if late < bound and (bound > _LONGEST_FAULT or self.run.quick_since() < removals[-1].time - bound):
+            self.run.complain(f"subscription: {heard} was told that its job is gone, {late:.3f} s after its end")
 
     def look(self) -> None:
         """Whoever waits for the next event knows what the job is, while nothing takes time: also of the first."""

@@ -1,0 +1,69 @@
+"""The last records of jobs that have left the store with their end, for the subscribers who were there before.
+
+A job of a type that keeps its jobs for 0 seconds is gone with the transaction that ends it. Who follows the type at
+that moment (FOLLOWED, see `layer/changes.py`) has still to be told how it has ended: so its record as it would be goes
+into a row (LAST, type, id). Where nobody follows the type there is no such row.
+
+- Followers look there where a job that they were told of has no record any more. Without a row it was removed.
+- A transaction that removes a job of a type that is followed clears the row of an earlier job of the same id. The rows
+  of a type go with FOLLOWED at the latest. So a row without a record of the same job in DATA is that of the last job
+  that was called so.
+- The type's activity monitor removes the rows when they are old: a follower may be late by that much.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from jobs_service.layer.key_parts import AFTER
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import Record
+from jobs_service.store.base import STAMP_BYTES, Snapshot, Transaction
+
+_LARGEST_READ: Final = 1_000_000
+"""Bytes of rows after which a transaction removes no more of them."""
+
+
+class Removed(NamedTuple):
+    """What one transaction has done of a long removal.
+
+    Attributes:
+        looked_at: how many rows.
+        behind: the last of them; None when there are none behind it.
+    """
+
+    looked_at: int
+    behind: bytes | None
+
+
+async def are_there(transaction: Snapshot, keys: TypeKeys) -> bool:
+    """Whether the type has such rows."""
+    return bool(await transaction.get_range(keys.last, keys.last + AFTER, limit=1))
+
+
+async def remove_old(transaction: Transaction, keys: TypeKeys, until: bytes, behind: bytes, limit: int) -> Removed:
+    """Remove rows that were written up to a versionstamp.
+
+    Args:
+        transaction, keys: of the type.
+        until: the versionstamp.
+        behind: the key of a row up to which all were looked at; the type's part of it to begin.
+        limit: rows that are looked at.
+    """
+    page = max(1, transaction.limits.transaction // transaction.limits.value)
+    looked_at = size = 0
+    while looked_at < limit and size < _LARGEST_READ:
+        wanted = min(page, limit - looked_at)
+        found = await transaction.snapshot.get_range(behind + b"\x00", keys.last + AFTER, limit=wanted)
+        for key, raw in found:
+            seq = Record.salvaged(raw)
+            if seq is None or seq[0][:STAMP_BYTES] <= until:
+                # A job of the same id may leave just now: its row stays.
+                transaction.add_read_conflict_key(key)
+                transaction.clear(key)
+            size += len(raw)
+        looked_at += len(found)
+        if len(found) < wanted:
+            return Removed(looked_at, None)
+        behind = found[-1][0]
+    return Removed(looked_at, behind)
