@@ -288,9 +288,14 @@ class UnitOfWork(TouchedTypes):
         latest: TypeKeys | None = None
         for data_key, entry in self.entries.items():
             record = entry.record
-            if not entry.changed or (record is None and not entry.stored):
+            if not entry.changed:
                 continue
             keys = entry.keys
+            if record is None and self._is_followed and self._followed.get(keys.followed):
+                # Also where this unit has added it: another one of the same transaction may have had it leave before.
+                self._write_last(entry, values)
+            if record is None and not entry.stored:
+                continue
             if keys is not latest:  # those of one type come together
                 latest = keys
                 lanes = states.get(keys) or states.setdefault(keys, counters.new_states())
@@ -299,8 +304,6 @@ class UnitOfWork(TouchedTypes):
                 lanes[IS_RUNNING if counted.lock is not None else lane_of(counted)] -= 1
             if record is None:
                 transaction.clear(data_key)
-                if self._is_followed and self._followed.get(keys.followed):
-                    self._write_last(entry, values)
                 continue
             lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
             seq = record.seq
