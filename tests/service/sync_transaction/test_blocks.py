@@ -18,6 +18,7 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.errors import TransactionTooLarge
+from tests import reader
 from tests.checker import assert_sound
 from tests.service.support import (
     FAR_AWAY,
@@ -339,3 +340,19 @@ async def test_a_job_accepted_in_a_block_is_watched_over(jobs: JobsService) -> N
 
     await eventually(is_monitored)
     await assert_sound(jobs.store)
+
+
+async def test_of_a_job_that_leaves_twice_in_one_transaction_the_last_end_is_told(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=0)
+    worker = await running(quiet)
+    application = begun(quiet)
+    with quiet.within(application.tr) as tx:
+        tx.finish(worker, result=1)
+    with quiet.within(application.tr) as tx:
+        tx.add(T1, J1)
+        again = tx.accept(T1)
+        assert again is not None
+        tx.finish(again, result=2)
+    application.commit()
+    rows = [reader.row(key[len(await quiet.store.prefix()) :], raw) for key, raw in (await contents(quiet)).items()]
+    assert [row.value.notes.result for row in rows if row.family == "LAST"] == [b"2"]
