@@ -25,7 +25,7 @@ SHOWN = [mutant for mutant in EVERY if mutant.name in KNOWN["usual"] or mutant.n
 SEEDS = sorted({*KNOWN["usual"].values()})
 
 UNSEEN = {
-    "a mark that was removed says that nothing happened",  # seed 237 did before jobs left with their end; to be looked for
+    "a mark that was removed says that nothing happened",  # seed 237 did before jobs left with their end
     "a job that comes too late stays locked",  # but by service/test_canceled_accepts
     "added jobs have no bound in bytes",  # but by service/test_batches
     "due jobs have no bound in bytes",  # but by layer/test_reads
