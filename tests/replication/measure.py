@@ -106,11 +106,11 @@ def processor(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def revisions(number: int, choices: random.Random) -> list[dict[str, Any]]:
+def revisions(number: int, choices: random.Random, longest: int) -> list[dict[str, Any]]:
     """Return the leaf revisions of a document: some with conflicts, deletions, long and stemmed histories."""
     found = []
     for branch in range(choices.choice((1, 1, 1, 1, 2, 3))):
-        length = choices.choice((1, 1, 2, 5, 40, 900))
+        length = choices.choice((1, 1, 2, 5, 40, longest))
         stemmed = choices.choice((0, 0, 0, 500))
         names = [hashlib.md5(f"{number} {branch} {each}".encode()).hexdigest() for each in range(length)]
         form: dict[str, Any] = {
@@ -134,7 +134,7 @@ async def whole(server: Partner, directory: Path, given: argparse.Namespace) -> 
     choices, sent = random.Random(1), 0
     source, target = await server.database("source"), await server.database("target")
     for first in range(0, given.documents, 200):
-        documents = [each for number in range(first, first + 200) for each in revisions(number, choices)]
+        documents = [each for number in range(first, first + 200) for each in revisions(number, choices, given.longest)]
         sent += len(documents)
         await server.write(source, documents)
     large = [5] * given.large + ([given.largest] if given.largest else [])
@@ -271,6 +271,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["whole", "latency", "many", "idle"])
     parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--longest", type=int, default=900, help="revisions of the longest histories")
     parser.add_argument("--large", type=int, default=10, help="attachments of 5 MB")
     parser.add_argument("--largest", type=int, default=200, help="MB of the largest attachment; 0 for none")
     parser.add_argument("--changes", type=int, default=300)
