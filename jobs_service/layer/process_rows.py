@@ -5,8 +5,8 @@
 | (PROCESSES, id)             | JSON, see below                  | the process is there              |
 | (PROCESS_REQUESTS, id)      | JSON: action, who, at            | somebody has asked something of it |
 
-A process writes its row without reading it, so that heartbeats conflict with nothing; it watches its request. It
-removes both at its end. Those of processes that ended otherwise are removed by others, a day after the last heartbeat.
+A process writes its row without reading it, and watches its request. It removes both at its end. Those of processes
+that ended otherwise are removed by others, a day after the last heartbeat.
 """
 
 from __future__ import annotations
@@ -121,8 +121,11 @@ def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...],
 
 def write(unit: UnitOfWork, row: ProcessRow) -> None:
     """Say that a process is there: its heartbeat."""
+    key = _key(unit.keyspace, PROCESSES, row.info.id)
     unit.transaction.use_reserve()
-    unit.transaction.set(_key(unit.keyspace, PROCESSES, row.info.id), row.encode())
+    # A heartbeat that is under way when the process ends comes to nothing once the row is removed.
+    unit.transaction.add_read_conflict_key(key)
+    unit.transaction.set(key, row.encode())
 
 
 def remove(unit: UnitOfWork, id: str) -> None:

@@ -103,7 +103,7 @@ class Presence:
 
         try:
             async with asyncio.timeout(_LEAVE_WITHIN):
-                await self._context.transact(remove)
+                await self._context.retried(lambda: self._context.transact(remove))
         except (JobsError, TimeoutError) as error:
             log.debug("process_row_left", id=id, error=str(error))
 

@@ -16,6 +16,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.sources import Sources
 from jobs_service.store import Store
+from jobs_service.testing.world import Process, World
 from tests.checker import assert_sound
 from tests.copying.support import everything
 from tests.service.support import eventually
@@ -209,6 +210,38 @@ async def test_a_service_that_is_left_while_it_runs_handlers_is_listed_no_more()
         await program.jobs.__aenter__()
 
 
+@pytest.mark.parametrize(
+    "rates", [{}, {"conflict": 0.1, "commit_lost": 0.1, "commit_unknown": 0.1}], ids=["calm", "faults"]
+)
+def test_on_a_cluster_no_heartbeat_that_is_under_way_brings_back_a_process_that_has_ended(
+    rates: dict[str, float],
+) -> None:
+    settings = Settings.model_construct(process_heartbeat=0.02)
+
+    async def left(world: World) -> list[ProcessInfo]:
+        found: list[ProcessInfo] = []
+
+        async def program(process: Process) -> None:
+            jobs = process.service()
+            jobs.handler("email")(_nothing)
+            await jobs.run()
+
+        async def look(process: Process) -> None:
+            async with process.service(supervise=False) as jobs:
+                found.extend(await jobs._context.retried(jobs.processes))
+
+        ending = world.start("ends", program)
+        await asyncio.sleep(1 + world.choices.plan.seed / 100)
+        ending.request_stop()
+        await ending.ended()
+        await asyncio.sleep(1)
+        await world.start("looks", look).ended()
+        return found
+
+    for seed in range(40):
+        assert World(seed, rates=rates, latency=0.05, settings=settings).run(left) == [], seed
+
+
 async def test_of_many_jobs_that_end_in_a_quiet_process_not_each_is_a_write() -> None:
     async with running("memory:") as program:
         jobs = program.jobs
@@ -224,6 +257,10 @@ async def test_of_many_jobs_that_end_in_a_quiet_process_not_each_is_a_write() ->
         await program.process(taken=0)
         ends = jobs.store.metrics()["commits"] - before
         assert ends < 100
+
+
+async def _nothing(job: Any) -> None:
+    """End at once."""
 
 
 async def _has(found: list[Any], id: str) -> bool:
