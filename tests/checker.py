@@ -17,6 +17,7 @@ import fdb.tuple
 from jobs_service.store import Store, Transaction
 from jobs_service.store.base import STAMP_BYTES, CommitStamp, KeyValue
 from tests import reader
+from tests.asked_processes import asked_of_nobody
 from tests.reader import Counts, Record, Row, Undocumented
 
 _STAMP_CODE = b"\x33"
@@ -81,7 +82,7 @@ def complaints_about(
         happened: whether all that the histories tell was counted: not of jobs from other stores.
     """
     check = _Check(prefix, newest, now, {(packed(type), packed(id)) for type, id in damaged})
-    found = [*check.complaints(pairs), *(check.counted() if counted else ())]
+    found = [*check.complaints(pairs), *asked_of_nobody(len(prefix), pairs), *(check.counted() if counted else ())]
     return [*found, *(check.happened() if happened else ())]
 
 

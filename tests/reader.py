@@ -264,7 +264,7 @@ def _process_request(raw: bytes) -> dict[str, Any]:
 
 
 def _process_id(value: Any) -> None:
-    if value.__class__ is not str or len(bytes.fromhex(value)) != 6:
+    if value.__class__ is not str or len(value) != 12 or not set(value) <= set("0123456789abcdef"):
         raise Undocumented(f"no id of a process: {value!r}")
 
 

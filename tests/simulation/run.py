@@ -43,11 +43,13 @@ from tests.simulation.workloads import (
     OF_DAMAGE,
     OF_LARGE,
     OF_LEAVING,
+    OF_LISTED,
     OF_RUNNERS,
     OF_SMALL_STORES,
     OF_SOME,
 )
 from tests.simulation.workloads.composers import Plain
+from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.tickers import Tickers
@@ -114,7 +116,7 @@ _ODD: Final = 0.3
 _WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
 
-_WITH_PROCESSES: Final = 0.5
+_WITH_PROCESSES: Final = 0.15
 """The share of runs in which the processes with handlers are listed in the store."""
 
 _HEARTBEAT: Final = 2.0
@@ -278,11 +280,15 @@ class Run:
         more = self.world.choices.stream("with runners").random() < _WITH_RUNNERS
         damaged = self.world.choices.stream("with damage").random() < _WITH_DAMAGE
         copied = self.world.choices.stream("with copies").random() < _WITH_COPIES and not long
+        is_listed = self.world.choices.stream("with processes").random() < _WITH_PROCESSES
+        is_listed = is_listed or (workloads is not None and Operators.name in workloads)
+        self._heartbeat = _HEARTBEAT if is_listed else 0.0
         kinds = (
             *ALL,
             *(OF_LARGE if self.sizes.large or workloads is not None else ()),
             # Hours of handlers take a minute; those that come by themselves have hours to wait for.
             *(OF_RUNNERS if (more and not long) or workloads is not None else (Tickers,) if more else ()),
+            *(OF_LISTED if is_listed and ((more and not long) or workloads is not None) else ()),
             *(OF_DAMAGE if damaged or workloads is not None else ()),
             *(OF_COPIES if copied or workloads is not None else ()),
             *(OF_SMALL_STORES if self.machine is not None and self.machine.map_size is not None else ()),
@@ -297,8 +303,6 @@ class Run:
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
-        is_listed = self.world.choices.stream("with processes").random() < _WITH_PROCESSES
-        self._heartbeat = _HEARTBEAT if is_listed else 0.0
         self._settings = [self._draw_settings() for _ in range(processes)]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
@@ -607,9 +611,7 @@ class Run:
                     group.create_task(self._settle(client))
                     group.create_task(self._note_end(process))
                     if jobs.handlers:
-                        group.create_task(
-                            jobs.run(max_jobs=self._max_jobs(), started=lambda: self._have_started(process, jobs))
-                        )
+                        group.create_task(self._run_handlers(process, jobs))
         except* SupervisorFailed as failed:
             self.world.note(f"the tree gave up: {failed.exceptions[0]}", process)
         finally:
@@ -618,6 +620,11 @@ class Run:
                 self.complain(f"canceled: {process} was canceled, but nobody has asked it to stop")
             for held in held_after(self.services[process]) if process in self.services else ():
                 self.complain(f"held: {process} was left, but holds {held}")
+
+    async def _run_handlers(self, process: Process, jobs: JobsService) -> None:
+        """Run handlers until the process ends; it ends when an operator has asked it to stop, as a program would."""
+        await jobs.run(max_jobs=self._max_jobs(), started=lambda: self._have_started(process, jobs))
+        process.request_stop()
 
     async def _note_end(self, process: Process) -> None:
         """Note when a process begins to end."""

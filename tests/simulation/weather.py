@@ -54,6 +54,7 @@ LASTS: Final = {
     "kill": 3.0,
     "heir": 3.0,
     "stop": 8.0,
+    "quiet": 8.0,
     "pause": 20.0,
     "away": 15.0,
     "crash": 8.0,

@@ -93,6 +93,8 @@ async def test_it_has_no_complaint_about_types_without_jobs_and_an_empty_store(j
 
 # damage
 
+ASKED = b'{"action": "stop", "who": "ada", "at": 1.0}'
+
 Damage = Callable[[Transaction, Keyspace, dict[str, bytes]], None]
 """Does harm, given the raw records by their jobs' names."""
 
@@ -317,6 +319,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a last record that nobody reads": (last_record("kept for a while"), "nobody follows its type"),
     "a last record that nobody removes": (last_record("kept for a while", asleep=True), "its type is not awake"),
     "a doubt that is none": (written(section_key(19, T1), bytes(10) + b"\x03"), "no versionstamp"),
+    "what a process is asked that is not there": (
+        written(lambda keyspace: keyspace.prefix + fdb.tuple.pack((51, "0" * 12)), ASKED),
+        "nobody of that id",
+    ),
+    "what a process is asked that is none": (
+        written(lambda keyspace: keyspace.prefix + fdb.tuple.pack((51, "x")), ASKED),
+        "PROCESS_REQUESTS",
+    ),
     "an unknown section": (written(section_key(99, T1), b""), "unknown section"),
     "a section that is no number": (written(section_key(True, T1), b""), "unknown section"),
     "a key that is no tuple": (written(lambda keyspace: keyspace.prefix + b"\x99", b""), "no tuple"),

@@ -9,6 +9,7 @@ from tests.simulation.mutants import (
     layer,
     leaving,
     model_slips,
+    processes,
     runner,
     service,
     slips_actors,
@@ -30,6 +31,7 @@ ALL: tuple[Mutant, ...] = (
     *supervision.ALL,
     *stores.ALL,
     *runner.ALL,
+    *processes.ALL,
     *model_slips.ALL,
     *leaving.ALL,
 )

@@ -14,6 +14,7 @@ from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.newcomers import Newcomers
+from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
@@ -59,6 +60,9 @@ ALL: tuple[type[Workload], ...] = (
 OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers, Speakers)
 """What goes on in some runs beside that, because it takes its time."""
 
+OF_LISTED: tuple[type[Workload], ...] = (Operators,)
+"""What goes on in those of these runs in which processes are listed."""
+
 OF_LARGE: tuple[type[Workload], ...] = (Bulk,)
 """What goes on in runs with large things beside that."""
 
@@ -83,6 +87,7 @@ __all__ = [
     "OF_DAMAGE",
     "OF_LARGE",
     "OF_LEAVING",
+    "OF_LISTED",
     "OF_RUNNERS",
     "OF_SMALL_STORES",
     "OF_SOME",
