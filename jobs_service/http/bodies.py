@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from jobs_service.errors import shown
@@ -133,13 +134,20 @@ def checked(model: type[BaseModel], value: Any, what: str) -> Any:
         return model.model_validate(value)
     except ValidationError as error:
         complaints = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_COMPLAINTS]
-        found = [{"at": [*each["loc"]], "what": each["msg"]} for each in complaints]
+        found = [{"at": [*each["loc"]], "what": _what(model, each)} for each in complaints]
         where = ".".join(map(str, found[0]["at"])) or what
         raise Refusal(
             "invalid-request", f"{what}: {shown(where)[1:-1]}: {found[0]['what']}", errors=_plain(found)
         ) from None
     except RecursionError:
         raise Refusal("invalid-request", f"{what}: nested too deeply") from None
+
+
+def _what(model: type[BaseModel], complaint: ErrorDetails) -> str:
+    """Return what is wrong with a part of a request, and what is allowed there."""
+    if complaint["type"] == "extra_forbidden" and len(complaint["loc"]) == 1:
+        return f"unknown; allowed are {', '.join(model.model_fields)}"
+    return complaint["msg"].removeprefix("Value error, ")
 
 
 def _plain(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

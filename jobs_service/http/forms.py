@@ -215,7 +215,7 @@ class BulkForm(Form):
     """What is to be done with all jobs that match."""
 
     action: Literal["resubmit", "cancel", "remove"]
-    filter: Filter = Filter()
+    filter: Filter
     limit: int = Field(1000, ge=1, le=10_000)
     after: str | None = Field(None, max_length=2000)
     dry_run: bool = False

@@ -8,6 +8,7 @@ from http.cookies import CookieError, SimpleCookie
 from inspect import isawaitable
 from typing import Any, Final
 
+from jobs_service.errors import shown
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
 from jobs_service.http.state import State
@@ -89,7 +90,8 @@ def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
     name = _name_of(host)
     if "*" in allowed or name == "localhost" or _is_address(name) or name in (each.lower() for each in allowed):
         return
-    raise Refusal("host-not-allowed", "the Host of the request is not known here; allow it with --allow-host NAME")
+    how = "allow it with --allow-host NAME, or with allowed_hosts= of jobs.asgi()"
+    raise Refusal("host-not-allowed", f"the Host {shown(host)} is not known here; {how}")
 
 
 def check_site(method: str, host: str | None, headers: Headers) -> None:
@@ -122,7 +124,9 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
     authorization = headers.one("authorization")
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
-        who = await state.tokens.of_token(token.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer" or not token.strip():
+            raise unauthorized("the header is not as in Authorization: Bearer TOKEN")
+        who = await state.tokens.of_token(token.strip())
         if who is None:
             raise unauthorized("the token is not known here, or not any more")
         return who

@@ -16,6 +16,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_DIGITS: Final = 6
 _MOST_DIGITS: Final = 1_200
 """Decimal digits that a double can have before and behind the point together."""
+_NO_TIME: Final = "no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch"
 
 
 def dumps(value: Any) -> bytes:
@@ -80,10 +81,13 @@ def seconds_of(form: Any) -> float | None:
     if form is None or (isinstance(form, int | float) and not isinstance(form, bool)):
         return form
     if not isinstance(form, str):
-        raise ValueError("no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch")
+        raise ValueError(_NO_TIME)
     head, point, rest = form.partition(".")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    date = datetime.fromisoformat(head + rest[len(digits) :] if point else form)
+    try:
+        date = datetime.fromisoformat(head + rest[len(digits) :] if point else form)
+    except ValueError:
+        raise ValueError(_NO_TIME) from None
     if date.tzinfo is None:
         raise ValueError("a time without a time zone; write Z for UTC")
     whole = date - _EPOCH

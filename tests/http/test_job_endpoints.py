@@ -182,8 +182,32 @@ async def test_a_bulk_action_touches_what_matches_up_to_its_limit(two: Two) -> N
     wanted = {"action": "remove", "filter": {"state": "ready", "data": {"user.n": 0}}, "dry_run": True}
     counted = (await client.post("/v1/types/email/bulk", json=wanted)).json()
     assert counted == {"matched": 4, "changed": 0, "too_large": 0, "more": False, "next": None}
-    first = (await client.post("/v1/types/email/bulk", json={"action": "remove", "limit": 3})).json()
+    first = (await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": {}, "limit": 3})).json()
     assert (first["matched"], first["changed"], first["more"]) == (3, 3, True)
     rest = {"action": "cancel", "filter": {"prefix": "b"}, "after": first["next"]}
     assert (await client.post("/v1/types/email/bulk", json=rest)).json()["changed"] == 5
     assert await jobs.pending_count("email") == 2
+
+
+async def test_a_bulk_action_without_a_filter_changes_nothing(two: Two) -> None:
+    jobs, client = two
+    await jobs.add("email", "a")
+    refused = problem(await client.post("/v1/types/email/bulk", json={"action": "remove"}), 422, "invalid-request")
+    assert refused["detail"] == "the body: filter: Field required"
+    assert await jobs.pending_count("email") == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "detail"),
+    [
+        ({"idd": "a"}, "idd: unknown; allowed are id, data, priority, "),
+        (
+            {"run_at": "tomorrow"},
+            "run_at: no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch",
+        ),
+        ({"run_at": "2026-11-22T22:00:00"}, "run_at: a time without a time zone; write Z for UTC"),
+    ],
+)
+async def test_a_body_that_cannot_be_is_told_what_can(two: Two, form: dict[str, str], detail: str) -> None:
+    refused = problem(await two[1].post(JOBS, json=form), 422, "invalid-request")
+    assert refused["detail"].startswith(f"the body: {detail}")

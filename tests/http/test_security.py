@@ -42,7 +42,7 @@ async def test_without_tokens_everybody_on_loopback_may_do_everything_but_run_co
         problem(await client.post(f"{path}/jobs", json={"data": {}}), 403, "commands-forbidden")
         problem(await client.post(f"{path}/accept"), 403, "commands-forbidden")
         problem(await client.post(f"{path}/jobs/a/resubmit"), 403, "commands-forbidden")
-        problem(await client.post(f"{path}/bulk", json={"action": "resubmit"}), 403, "commands-forbidden")
+        problem(await client.post(f"{path}/bulk", json={"action": "resubmit", "filter": {}}), 403, "commands-forbidden")
     async with served(options=replace(OPEN, commands=True)) as (jobs, client):
         problem(await client.post(f"{path}/jobs", json={"data": {}}), 403, "commands-forbidden")
         await jobs.set_type_timeout(COMMAND_TYPE, 30)
@@ -60,6 +60,15 @@ async def test_elsewhere_nobody_may_do_anything_without_a_token() -> None:
             if each.role is not Role.NOBODY:
                 problem(response, 401, "unauthorized")
                 assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_who_sends_a_token_in_another_way_is_told_how() -> None:
+    async with served() as (jobs, client):
+        token = await add_token(jobs, "ada", "read")
+        for value in (token, f"Token {token}", "Basic eDp5", "Bearer", "Bearer "):
+            response = await client.get("/v1/types", headers={"Authorization": value})
+            detail = problem(response, 401, "unauthorized")["detail"]
+            assert detail == "the header is not as in Authorization: Bearer TOKEN", value
 
 
 async def test_each_role_may_do_what_it_may() -> None:
@@ -197,7 +206,8 @@ async def contents(jobs: JobsService) -> list[bytes]:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8700", "127.0.0.1.evil.example", "localhost.evil", ""])
 async def test_a_name_that_was_made_to_lead_here_is_refused(host: str) -> None:
     async with served() as (_, client):
-        problem(await client.get("/v1/types", headers={"Host": host}), 403, "host-not-allowed")
+        refused = problem(await client.get("/v1/types", headers={"Host": host}), 403, "host-not-allowed")
+        assert f"the Host {host!r} " in refused["detail"]
         problem(await client.get("/livez", headers={"Host": host}), 403, "host-not-allowed")
 
 
@@ -276,7 +286,7 @@ async def test_who_changed_what_is_written_down(tmp_path: Path) -> None:
         await client.put("/v1/types/email", json={"timeout": 30}, headers=token)
         await client.post("/v1/types/email/jobs", json={"jobs": [{"id": "a"}, {"id": "b"}]}, headers=token)
         await client.get("/v1/types/email", headers=token)
-        await client.post("/v1/types/email/bulk", json={"action": "remove"}, headers=token)
+        await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": {}}, headers=token)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(row["who"], row["action"], row["type"], row["jobs"]) for row in rows] == [
         ("ada", "set_type", "email", 0),
