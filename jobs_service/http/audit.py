@@ -31,10 +31,11 @@ class Audit:
             who: the name of the token; empty for whoever is on this machine.
             address: from which the request came.
             action: what was done.
-            type, id: the job or type, None for several.
+            type, id: the job or type, None where it is about none or several; the log event leaves that out.
             jobs: how many were changed.
         """
-        log.info("http_changed", who=who, address=address, action=action, type=type, id=id, jobs=jobs)
+        about = {key: value for key, value in (("type", type), ("id", id)) if value is not None}
+        log.info("http_changed", who=who, address=address, action=action, **about, jobs=jobs)
         if self._path is None:
             return
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -16,6 +16,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from structlog.testing import capture_logs
 
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.endpoint import ENDPOINTS
@@ -283,7 +284,10 @@ async def test_who_changed_what_is_written_down(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     async with served(options=replace(OPEN, audit_log=str(file))) as (jobs, client):
         token = bearer(await add_token(jobs, "ada", "write"))
-        await client.put("/v1/types/email", json={"timeout": 30}, headers=token)
+        with capture_logs() as logged:
+            await client.put("/v1/types/email", json={"timeout": 30}, headers=token)
+        [said] = [event for event in logged if event["event"] == "http_changed"]
+        assert (said["type"], "id" in said) == ("email", False)
         await client.post("/v1/types/email/jobs", json={"jobs": [{"id": "a"}, {"id": "b"}]}, headers=token)
         await client.get("/v1/types/email", headers=token)
         await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": {}}, headers=token)
