@@ -28,7 +28,13 @@ def token_app() -> typer.Typer:
     return app
 
 
-def add(context: typer.Context, name: NameArgument, role: RoleOption, store: StoreOption = None) -> None:
+def add(
+    context: typer.Context,
+    name: NameArgument,
+    role: RoleOption,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Add a token and print it: only its hash is kept, so nobody can read it later.
 
     Roles: read looks, work also takes and ends jobs, write also adds, changes and removes them, admin also takes types
@@ -39,7 +45,11 @@ def add(context: typer.Context, name: NameArgument, role: RoleOption, store: Sto
     async def body(jobs: JobsService) -> str:
         return await add_token(jobs, name, role)
 
-    output.line(session.run(context, store, body, rehearsal=body))
+    token = session.run(context, store, body, rehearsal=body)
+    if as_json:
+        output.json_line({"name": name, "role": role, "token": token})
+    else:
+        output.line(token)
 
 
 def list_tokens(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -57,11 +67,14 @@ def list_tokens(context: typer.Context, store: StoreOption = None, as_json: Json
             output.line(f"{printable(row.name)}: {said}")
 
 
-def remove(context: typer.Context, name: NameArgument, store: StoreOption = None) -> None:
+def remove(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Take a token away: that holds at once, also for open streams of events and for those who have logged in."""
 
     async def body(jobs: JobsService) -> None:
         await jobs._remote.remove_token(name)
 
     session.run(context, store, body)
-    output.line(f"the token {name} holds no longer")
+    if as_json:
+        output.json_line({"name": name})
+    else:
+        output.line(f"the token {name} holds no longer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -73,6 +74,13 @@ def test_tokens_are_added_listed_and_removed(store: str, invoke: Invoke) -> None
     assert token not in listed.out
     assert invoke("--store", store, "token", "remove", "grafana").code == 0
     assert invoke("--store", store, "token", "remove", "grafana").code == 1
+
+
+def test_a_token_is_added_and_removed_as_json(store: str, invoke: Invoke) -> None:
+    added = json.loads(invoke("--store", store, "token", "add", "node", "--role", "work", "--json").out)
+    assert (added["name"], added["role"]) == ("node", "work")
+    assert added["token"].startswith("jst_")
+    assert json.loads(invoke("--store", store, "token", "remove", "node", "--json").out) == {"name": "node"}
 
 
 @pytest.mark.parametrize("arguments", [["--read-only"], ["--audit-log", "x"], ["--allow-host", "x"]])
