@@ -7,13 +7,15 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs_service import JobsService, JobState, Settings
+from jobs_service.http.limits import Limits
+from jobs_service.http.state import Options
 from tests.client.served import listening
 from tests.docs.pages import examples
 from tests.service.support import PATIENCE, eventually
@@ -27,24 +29,27 @@ needs_node = pytest.mark.skipif(NODE is None, reason="there is no node")
 
 
 class Site:
-    """Pages to download: one of them never comes while it is held.
+    """Pages to download: one of them never comes unless it is free.
 
     Attributes:
         asked: how often that one was asked for.
-        held: whether it does not come.
+        free: set while it comes.
     """
 
     def __init__(self) -> None:
         self.asked = 0
-        self.held = False
+        self.free = asyncio.Event()
+        self.free.set()
         self.url = ""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
         if path == b"/slow":
             self.asked += 1
-            while self.held and not reader.at_eof():
-                await reader.read(1)
+            until = [asyncio.ensure_future(each) for each in (self.free.wait(), reader.read(1))]  # or who asks has gone
+            await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
+            for each in until:
+                each.cancel()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
         writer.close()
 
@@ -59,11 +64,11 @@ async def site() -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def working(url: str, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def working(url: str, directory: Path, program: str = WORKER) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the worker of the page."""
     assert NODE is not None
     file = directory / "worker.mjs"
-    file.write_text(WORKER)
+    file.write_text(program)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(NODE, str(file), url, "download", stderr=pipe)
     try:
@@ -124,8 +129,55 @@ async def test_it_runs_jobs_and_says_how_they_have_ended(site: Site, tmp_path: P
             assert event.outcome == "failed"
             assert event.error is not None
             assert event.error.type == "TypeError"
+            assert event.error.message.startswith("Failed to parse URL")
             history = (await jobs.get("download", "page")).history
             assert f"node:{process.pid}" in [each.detail for each in history]
+
+
+@needs_node
+async def test_an_error_says_what_its_cause_is(site: Site, tmp_path: Path) -> None:
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
+        await jobs.set_type_timeout("download", 30)
+        await jobs.add("download", "page", {"url": "http://127.0.0.1:1/"})
+        async with working(url, tmp_path):
+            event = await jobs.wait("download", "page", JobState.FINISHED, timeout=PATIENCE)
+            assert event.error is not None
+            assert event.error.message == "fetch failed: bad port"
+
+
+@needs_node
+async def test_it_stops_at_once_while_it_waits_for_jobs(site: Site, tmp_path: Path) -> None:
+    options = Options(is_open=True, limits=Limits(poll_time=3600))
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs, options) as url:
+        await jobs.set_type_timeout("download", 30)
+        await jobs.add("download", "page", {"url": site.url})
+        async with working(url, tmp_path, WORKER.replace("timeout: 20", "timeout: 3600")) as process:
+            await jobs.result("download", "page", timeout=PATIENCE)
+            process.terminate()
+            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+
+
+@needs_node
+async def test_what_was_done_while_the_daemon_was_away_is_said_again(site: Site, tmp_path: Path) -> None:
+    site.free.clear()
+
+    async def is_at_work() -> bool:
+        return site.asked == 1
+
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, AsyncExitStack() as stack:
+        await jobs.set_type_timeout("download", 3600)
+        await jobs.add("download", "page", {"url": f"{site.url}/slow"})
+        async with listening(jobs) as url:
+            process = await stack.enter_async_context(working(url, tmp_path))
+            await eventually(is_at_work)
+        site.free.set()
+        assert process.stderr is not None
+        async with asyncio.timeout(PATIENCE):
+            while not (await process.stderr.readline()).startswith(b"page: "):
+                pass
+        async with listening(jobs, port=int(url.rpartition(":")[2])):
+            assert await jobs.result("download", "page", timeout=PATIENCE) == {"status": 200, "characters": 5}
+        assert (await jobs.get("download", "page")).attempts == 1
 
 
 @needs_node
@@ -133,7 +185,7 @@ async def test_its_job_comes_back_when_it_is_killed(site: Site, tmp_path: Path) 
     async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
         await jobs.set_type_timeout("download", 1)
         await jobs.add("download", "page", {"url": f"{site.url}/slow"})
-        site.held = True
+        site.free.clear()
 
         async def is_at_work() -> bool:
             return site.asked == 1
@@ -151,7 +203,7 @@ async def test_its_job_comes_back_when_it_is_killed(site: Site, tmp_path: Path) 
             assert (await jobs.get("download", "page")).attempts == 1
             os.kill(process.pid, signal.SIGKILL)
             await jobs.wait("download", "page", JobState.PENDING, timeout=PATIENCE)
-        site.held = False
+        site.free.set()
         async with working(url, tmp_path):
             assert (await jobs.result("download", "page", timeout=PATIENCE))["status"] == 200
         job = await jobs.get("download", "page")
