@@ -123,9 +123,12 @@ def trace_of(packed: bytes) -> Trace | None:
     """Return the context that run data have, None when they have none, or one that cannot be read."""
     try:
         values = json_data.decode(run_data._parts(packed).get(run_data.LIMITS, b""))
-        return (values[2], values[3]) if values is not None and len(values) == 4 else None
-    except (RecordDamaged, TypeError):
+    except RecordDamaged:
         return None
+    match values:
+        case [_, _, str(parent), str(state)]:
+            return parent, state
+    return None
 
 
 def carrier_of(packed: bytes) -> dict[str, str]:

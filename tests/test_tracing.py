@@ -26,6 +26,7 @@ from jobs_service import (
     Retry,
     RunningJob,
     Snooze,
+    run_data,
     tracing,
 )
 from jobs_service.runner.run_end import NO_END
@@ -334,3 +335,9 @@ async def test_without_a_provider_nothing_is_kept(monkeypatch: pytest.MonkeyPatc
         assert (await jobs.add("email", "a")).trace_context == {}
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace.NoOpTracerProvider())
     assert tracing.tracer() is None
+
+
+@pytest.mark.parametrize("limits", [b"[null,null,7,8]", b"[null,null,{},[1]]", b'{"a":1,"b":2,"c":3,"d":4}', b'"abcd"'])
+def test_a_context_that_is_none_is_left_out(limits: bytes) -> None:
+    packed = run_data.with_part(run_data.of_values(0, 0, (), None), run_data.LIMITS, limits)
+    assert tracing.carrier_of(packed) == {}
