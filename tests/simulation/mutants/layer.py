@@ -112,7 +112,8 @@ def release_wakes_nobody() -> Defect:
     """WATCH_PENDING is not bumped when a job is given back."""
     return changed(
         running_jobs.stop,
-        ("    return entry\n", "    unit._woken.clear()\n    return entry\n"),
+        ("return await _give_back(", "entry = await _give_back("),
+        ("RELEASED)\n", "RELEASED)\n    unit._woken.clear()\n    return entry\n"),
     )
 
 
