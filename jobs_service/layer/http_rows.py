@@ -24,7 +24,7 @@ from jobs_service.arguments import LATEST, IfExists
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.key_parts import AFTER, pack_seconds
+from jobs_service.layer.key_parts import AFTER, pack_seconds, unpacked
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId
@@ -234,8 +234,10 @@ async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeate
     found = await unit.transaction.get(_head(unit.keyspace, REQUESTS) + _request_key(keys, request))
     if found is None:
         return None
-    fingerprint, id, _ = fdb.tuple.unpack(found)
-    return Repeated(id if fingerprint == request.fingerprint else None)
+    match unpacked(found):
+        case [request.fingerprint, str(id) | bytes(id), _]:
+            return Repeated(id)
+    return Repeated(None)  # nor does a row that is damaged say that it was this request
 
 
 def _note(unit: UnitOfWork, place: Place, request: Request) -> None:

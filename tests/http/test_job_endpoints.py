@@ -6,10 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import fdb.tuple
 import httpx
 import pytest
 
 from jobs_service import JobsService
+from jobs_service.layer import http_rows
+from jobs_service.layer.key_parts import AFTER
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Limits
 from tests.http.support import problem, served
 
@@ -211,3 +215,20 @@ async def test_a_bulk_action_without_a_filter_changes_nothing(two: Two) -> None:
 async def test_a_body_that_cannot_be_is_told_what_can(two: Two, form: dict[str, str], detail: str) -> None:
     refused = problem(await two[1].post(JOBS, json=form), 422, "invalid-request")
     assert refused["detail"].startswith(f"the body: {detail}")
+
+
+@pytest.mark.parametrize("row", [b"", b"\xff", fdb.tuple.pack((b"", 7, "soon"))])
+async def test_where_it_cannot_be_read_what_a_key_came_with_nothing_is_added(two: Two, row: bytes) -> None:
+    jobs, client = two
+    key = {"Idempotency-Key": "k"}
+    await client.post(JOBS, json={"id": "before"}, headers=key)
+    head = http_rows._head(jobs._access.keyspace, http_rows.REQUESTS)
+
+    async def spoil(unit: UnitOfWork) -> None:
+        [(found, _)] = await unit.transaction.get_range(head, head + AFTER)
+        unit.transaction.set(found, row)
+
+    await jobs._access.transact(spoil)
+    for body in ({"id": "before"}, {"id": "new"}, {"jobs": [{"id": "new"}]}):
+        problem(await client.post(JOBS, json=body, headers=key), 422, "idempotency-key-reused")
+    assert [job.id async for job in jobs.list("email")] == ["before"]
