@@ -162,6 +162,8 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
     """
     if role is Role.NOBODY:
         return who or Identity("", Role.NOBODY)
+    if who is None and state.options.authenticate is not None:
+        raise unauthorized("the application that serves this does not know who asks; log in there")
     if who is None:
         raise unauthorized("send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one")
     if changes and state.options.read_only:

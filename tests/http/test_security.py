@@ -328,7 +328,8 @@ async def test_mounted_it_has_the_hosts_authentication_and_works_below_any_path(
             made = await client.put("v1/types/a%2Fb", json={"timeout": 30}, headers=ada)
             assert made.json()["type"] == "a/b"
             problem(await client.put("v1/types/x", json={"timeout": 30}, headers=bob), 403, "forbidden")
-            problem(await client.get("v1/types"), 401, "unauthorized")
+            unknown = problem(await client.get("v1/types"), 401, "unauthorized")
+            assert unknown["detail"] == "the application that serves this does not know who asks; log in there"
             document = (await client.get("openapi.json")).json()
             assert document["servers"] == [{"url": "/in/jobs"}]
             logout = await client.post("logout")
