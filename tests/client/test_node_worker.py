@@ -103,10 +103,20 @@ async def test_the_same_in_python_runs_a_job() -> None:
     async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
         await jobs.set_type_timeout("download", 30)
         await jobs.add("download", "page", {"url": "an address"})
-        program: dict[str, Any] = {"token": None}
-        lines = IN_PYTHON.replace(PAGE_URL, url).splitlines()
+
+        async def download(address: str) -> str:
+            first = (await jobs.get("download", "page")).seq
+
+            async def has_shown_life() -> bool:
+                return (await jobs.get("download", "page")).seq != first
+
+            await eventually(has_shown_life)
+            return address.upper()
+
+        program: dict[str, Any] = {"token": None, "download": download}
+        lines = IN_PYTHON.replace(PAGE_URL, url).replace("sleep(10)", "sleep(0.05)").splitlines()
         body = "\n".join(f"    {line}" for line in lines)
-        exec(f"async def main():\n{body}\nasync def download(url):\n    return url.upper()", program)
+        exec(f"async def main():\n{body}", program)
         working = asyncio.create_task(program["main"]())
         assert await jobs.result("download", "page", timeout=PATIENCE) == "AN ADDRESS"
         working.cancel()
