@@ -41,6 +41,7 @@ class Column:
         cut: whether its values may be cut to a terminal's width; only the last column may.
         nothing: its usual value: the column is left out if no row has another one.
         status: whether its values are statuses of jobs, which have colours.
+        whole: whether its values stay on one line while others can be folded: people type them.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Column:
     cut: bool = False
     nothing: str = ""
     status: bool = False
+    whole: bool = False
 
 
 class Table:
@@ -98,8 +100,12 @@ class Table:
         if self._columns[places[-1]].cut:
             widths[-1] = min(widths[-1], max(LEAST_CUT, room - sum(widths[:-1])))
         # Names that are too long for the terminal are folded, never cut.
+        whole = {at for at, place in enumerate(places) if self._columns[place].whole}
         while sum(widths) > room and max(widths) > 1:
-            widths[widths.index(max(widths))] -= 1
+            foldable = [at for at, columns in enumerate(widths) if at not in whole and columns > 1] or range(
+                len(widths)
+            )
+            widths[max(foldable, key=widths.__getitem__)] -= 1
         return widths
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobs_service import JobsService, ProcessInfo
 
 COLUMNS = (
-    Column("id"),
+    Column("id", whole=True),
     Column("state"),
     Column("worker"),
     Column("role"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from jobs_service import JobsService, ProcessState
 from jobs_service.layer import process_rows
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.cli.conftest import Invoke
-from tests.cli.support import arrange, rows
+from tests.cli.support import arrange, on_terminal, rows
 from tests.layer.processes import process_row
 
 ID = "0123456789ab"
@@ -83,6 +84,14 @@ def test_one_that_is_silent_is_asked_all_the_same_and_that_is_said(invoke: Invok
         f"process {ID} (web-1:4711) was not heard of since 1970-01-01T00:16:40Z; it is told when it comes back\n"
     )
     assert asked(email) is not None
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_on_a_narrow_terminal_the_id_can_still_be_copied(email: str, tmp_path: Path, columns: int) -> None:
+    put(email)
+    code, shown = on_terminal("processes", "--store", email, cwd=tmp_path, columns=columns)
+    assert code == 0, shown
+    assert ID in shown
 
 
 def test_who_is_not_there_has_died_or_stops_is_refused_in_one_line(invoke: Invoke, email: str) -> None:
