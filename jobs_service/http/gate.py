@@ -174,11 +174,18 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
 
 
 def _told(found: Any) -> Identity | None:
-    """Return what a host application says of whoever asks."""
+    """Return what a host application says of whoever asks.
+
+    Raises:
+        ValueError: it is none of what it may say.
+    """
     if found is None:
         return None
-    name, role = found if isinstance(found, tuple) else ("", found)
-    known = role if isinstance(role, Role) else TOKEN_ROLES[role]
+    name, role = found if isinstance(found, tuple) and len(found) == 2 else ("", found)
+    known = role if isinstance(role, Role) else TOKEN_ROLES.get(role) if isinstance(role, str) else None
+    if known is None:
+        allowed = f"None, {', '.join(TOKEN_ROLES)}, and (name, role)"
+        raise ValueError(f"authenticate= has returned {shown(found)}; allowed are {allowed}")
     return Identity(str(name), known, proven=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs_service.http import wire
 from jobs_service.http.audit import Audit
+from jobs_service.http.colours import colour_of
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.limits import Limits, Places
 from jobs_service.http.streams import Frames, Stream
@@ -32,11 +33,14 @@ class Options:
         read_only: whether all that changes something is refused.
         commands: whether command jobs are reachable, for admins with a token.
         environment: what the pages call this environment; empty for nothing.
-        colour: of that name, as CSS writes it; empty for the pages' own.
+        colour: of that name, see `colour_of`; empty for the pages' own.
         audit_log: path of a file that gets a line for each change; None for none.
         authenticate: the host application's function from an ASGI scope to a role, (name, role) or None, perhaps a
             coroutine function; None for tokens.
         limits: how much of the server may be taken.
+
+    Raises:
+        InvalidSettings: a colour that is none.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -49,6 +53,9 @@ class Options:
     audit_log: str | None = None
     authenticate: Callable[[Mapping[str, Any]], Any] | None = None
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        colour_of(self.colour)
 
 
 class State:

@@ -19,9 +19,10 @@ from starlette.routing import Mount
 from structlog.testing import capture_logs
 
 from jobs_service import InvalidSettings, JobsService
+from jobs_service.http import gate
 from jobs_service.http.endpoint import ENDPOINTS
 from jobs_service.http.roles import Role
-from jobs_service.http.state import Options
+from jobs_service.http.state import Options, State
 from jobs_service.http.tokens import add_token
 from jobs_service.layer.http_rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
@@ -351,6 +352,16 @@ async def test_a_proxy_may_leave_its_part_of_the_path_or_take_it_away(path: str)
 async def test_options_that_there_are_not_are_refused() -> None:
     with pytest.raises(InvalidSettings, match="did you mean read_only"):
         JobsService("memory:").asgi(readonly=True)
+
+
+@pytest.mark.parametrize("said", ["king", 7, ["read"], ("ada", "king"), ("ada", "read", "more")])
+async def test_who_an_application_says_nothing_known_of_is_let_in_nowhere(said: Any) -> None:
+    options = Options(authenticate=lambda scope: said)
+    async with served(options=options) as (jobs, client):
+        problem(await client.get("/v1/types"), 500, "internal")
+        scope: dict[str, Any] = {"headers": []}
+        with pytest.raises(ValueError, match=r"allowed are None, read, .*, admin, and \(name, role\)"):
+            await gate.identify(State(jobs, options), scope, gate.Headers(scope))
 
 
 async def test_a_token_that_others_have_added_holds_at_once(tmp_path: Path) -> None:

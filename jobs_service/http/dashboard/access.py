@@ -5,10 +5,10 @@ The server has found out who asks before a page is made, and says so in the stat
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service.http.colours import colour_of
 from jobs_service.runner.commands import COMMAND_TYPE
 
 if TYPE_CHECKING:
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from jobs_service.http.dashboard.visit import Visit
 
 ROLES: Final = ("nobody", "read", "work", "write", "admin")
-_COLOURS: Final = {
-    "red": "#b3261e",
-    "orange": "#b35309",
-    "yellow": "#e0b400",
-    "green": "#1a6a35",
-    "blue": "#1a56b4",
-    "purple": "#7338a0",
-    "grey": "#545f72",
-    "gray": "#545f72",
-}
 
 
 class Refused(Exception):
@@ -82,12 +72,8 @@ class Environment:
 
 
 def environment_of(state: Any) -> Environment:
-    """Return name and colour of the environment: a colour's name or #RRGGBB; anything else is no colour."""
-    given = state.options.colour.strip().lower()
-    colour = _COLOURS.get(given, given)
-    if re.fullmatch("#[0-9a-f]{3}", colour):
-        colour = "#" + "".join(digit * 2 for digit in colour[1:])
-    return Environment(state.options.environment, colour if re.fullmatch("#[0-9a-f]{6}", colour) else "")
+    """Return name and colour of the environment."""
+    return Environment(state.options.environment, colour_of(state.options.colour))
 
 
 def _luminance(colour: str) -> float:

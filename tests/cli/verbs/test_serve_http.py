@@ -57,6 +57,14 @@ def test_it_answers_and_ends_what_waits_when_it_is_to_end(tmp_path: Path) -> Non
         assert daemon.wait(HANG) == 0
 
 
+def test_a_colour_that_is_none_is_refused_in_a_line(store: str, invoke: Invoke) -> None:
+    refused = invoke(
+        "--store", store, "serve", "--http", "127.0.0.1:0", "--environment", "staging", "--colour", "tomato"
+    )
+    assert refused.code == 2
+    assert "colour 'tomato': allowed are red, " in refused.err.replace("\n", " ")
+
+
 def test_others_than_this_machine_need_a_token(store: str, invoke: Invoke) -> None:
     refused = invoke("--store", store, "serve", "--http", "0.0.0.0:0")
     assert refused.code == 2

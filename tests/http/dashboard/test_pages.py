@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jobs_service import JobsPage, JobsService
+from jobs_service import InvalidSettings, JobsPage, JobsService
 from jobs_service.http.state import Options
 from tests.http.dashboard.support import fill, text
 from tests.http.support import served
@@ -260,9 +260,14 @@ async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
         assert "staging &lt;1&gt;</span>" in (await client.get("/")).text
         css = (await client.get("/static/environment.css")).text
         assert "--environment: #ffcc00; --on-environment: #000000" in css
-    hostile = Options(is_open=True, colour="red; } body { display: none")
-    async with served(options=hostile) as (_, client):
+    async with served() as (_, client):
         assert (await client.get("/static/environment.css")).text == ""
+
+
+@pytest.mark.parametrize("colour", ["tomato", "#12345", "red; } body { display: none"])
+def test_a_colour_that_is_none_is_refused(colour: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .* and #RRGGBB"):
+        Options(colour=colour)
 
 
 async def test_colours_and_times_are_chosen_without_javascript() -> None:
