@@ -9,7 +9,7 @@ from typing import Final
 
 from jobs_service.log import EventLog
 from jobs_service.replication.change_queue import ChangeQueue
-from jobs_service.replication.contract import Change, Database, EndOfChanges, Refusal, Seq
+from jobs_service.replication.contract import Change, ChangesFeed, Database, EndOfChanges, Refusal, Seq
 from jobs_service.replication.errors import MaxBackoff, ReplicationError, ServerSilent
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.tally import Tally
@@ -24,6 +24,10 @@ LONGEST_PAUSE: Final = 30.0
 
 class ChangesReader:
     """Follows the feed of changes of one source.
+
+    A continuous feed tells of what matches its filter alone; the end of a normal one tells how far the source was read.
+    So a continuous replication with a filter begins with a normal feed, and reads another one whenever nothing has
+    matched for the time between two checkpoints.
 
     Args:
         source: the database.
@@ -49,8 +53,10 @@ class ChangesReader:
         self._options = options
         self._tally = tally
         self._feed = options.feed()
+        self._has_numbers = type(newest) is int
         if not options.continuous and type(newest) is int:
             self._feed = replace(self._feed, until=newest)
+        self._catches_up = options.continuous and options.is_filtered
         self._since = since
         self._heard = False
 
@@ -72,6 +78,8 @@ class ChangesReader:
                 if not error.transient or isinstance(error, MaxBackoff):
                     raise
                 log.info("feed_broken", source=self._source.masked, error=str(error))
+                was_endless = self._options.continuous and not self._catches_up
+                self._catches_up = False
                 if self._since != since:
                     pause, left = FIRST_PAUSE, self._options.retries_per_request
                     continue
@@ -79,7 +87,7 @@ class ChangesReader:
                     if not left:
                         raise
                     left -= 1
-                    if self._options.continuous and isinstance(error, ServerSilent):
+                    if was_endless and isinstance(error, ServerSilent):
                         # Something in between may hold back what does not end.
                         log.warning("feed_held_back", source=self._source.masked)
                         self._feed = replace(self._feed, continuous=False, longpoll=True)
@@ -88,17 +96,22 @@ class ChangesReader:
                     self._queue.close()
                     return
                 pause, left = FIRST_PAUSE, self._options.retries_per_request
-                if self._since != since:
+                if self._catches_up or not has_ended or self._since != since:
+                    self._catches_up = not has_ended
                     continue
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _read(self) -> bool:
-        """Read one answer, and return whether it had an end."""
-        async with aclosing(self._source.changes(self._since, self._feed)) as rows:
+        """Read one answer, and return whether it had an end; otherwise nothing has matched for a while."""
+        clock = asyncio.get_running_loop()
+        feed = await self._normal_feed() if self._catches_up else self._feed
+        last_at = clock.time()
+        async with aclosing(self._source.changes(self._since, feed)) as rows:
             async for row in rows:
                 if isinstance(row, Change):
                     await self._take(row)
+                    last_at = clock.time()
                 elif isinstance(row, EndOfChanges):
                     if row.last_seq is not None and row.last_seq != self._since:
                         self._since = row.last_seq
@@ -106,7 +119,15 @@ class ChangesReader:
                     return True
                 else:
                     self._heard = True
+                    may_catch_up = self._options.continuous and self._options.is_filtered and not self._catches_up
+                    if may_catch_up and clock.time() - last_at >= self._options.checkpoint_interval:
+                        return False
         return False
+
+    async def _normal_feed(self) -> ChangesFeed:
+        """Return what asks for everything that has changed up to now."""
+        until = (await self._source.info()).update_seq if self._has_numbers else None
+        return replace(self._feed, continuous=False, longpoll=False, until=until)
 
     async def _take(self, change: Change) -> None:
         self._tally.rows += 1

@@ -24,8 +24,9 @@ class ChangesFeed:
     """What is asked of a feed of changes.
 
     `filter`, `doc_ids` and `selector` exclude each other; `view` goes with `filter="_view"`. A normal feed ends after
-    `limit` rows, or once it has come to `until`, for sources that number their changes; without both it ends where the
-    source was when it was asked. `longpoll` waits for a change, and ends. `heartbeat` is in seconds.
+    `limit` rows, or once it has come to `until`, the sequence that a source that numbers its changes has told before;
+    without both it ends where the source was when it was asked. `longpoll` waits for a change, and ends. `heartbeat`
+    is in seconds.
     """
 
     continuous: bool = False

@@ -86,6 +86,11 @@ class ReplicationOptions:
             raise InvalidReplication('filter: allowed are "design document/function" and "_view"')
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether some documents only are copied."""
+        return self.filter is not None or self.selector is not None or self.doc_ids is not None
+
+    @property
     def view(self) -> str | None:
         """The view whose documents are copied, "design document/view"; None without one."""
         view = self.query_params.get("view") if self.filter == "_view" else None

@@ -149,8 +149,7 @@ class Replicator:
                 async with asyncio.timeout(LAST_CHECKPOINT):
                     await self.checkpoint()
             raise
-        is_filtered = options.filter or options.selector is not None or options.doc_ids is not None
-        if self._tally.rows or is_filtered:
+        if self._tally.rows or options.is_filtered:
             await self.checkpoint()
         return self._summary()
 

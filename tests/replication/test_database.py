@@ -72,6 +72,15 @@ async def test_a_normal_feed_is_read_whole_or_in_pages(
             assert [row.id for row in some] == ["d0", "d1", "d2"]
 
 
+async def test_the_end_of_a_feed_is_never_before_where_the_source_was() -> None:
+    async with database(Oddities(opaque_sequences=False)) as (server, db):
+        server.database("db")
+        left_out = {"results": [], "last_seq": 3}
+        server.faults.append(Fault("_changes", status=200, body=left_out, times=2))
+        assert await rows_of(db, 3, ChangesFeed(until=7)) == [EndOfChanges(7)]
+        assert await rows_of(db, 3, ChangesFeed(until=2)) == [EndOfChanges(3)]
+
+
 async def test_a_line_that_cannot_be_held_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
     monkeypatch.setattr("jobs_service.replication.changes_feed._MOST_LINE", 100)

@@ -158,8 +158,8 @@ async def _continuous(
             if beat is None:
                 yield json.dumps({"last_seq": shown(asked, since), "pending": 0}).encode() + b"\n"
                 return
-            if oddities.heartbeats:
-                yield b"\n"
+        if beat is not None and oddities.heartbeats:  # also when it was woken, whatever has changed
+            yield b"\n"
 
 
 async def revs_diff(asked: "Asked", database: StoredDatabase) -> Result:
