@@ -26,7 +26,7 @@ from jobs_service import json_data, run_data
 from jobs_service.errors import InvalidSettings, RecordDamaged, a_kind_of, in_one_line, shown
 from jobs_service.model import Job, JobError, JobEvent
 from jobs_service.model.job import JobRecord
-from jobs_service.run_values import Progress
+from jobs_service.run_values import HistoryEvent, HistoryKind, Progress
 
 T = TypeVar("T")
 
@@ -143,6 +143,12 @@ class Redaction:
             )
         )
 
+    def _detail(self, event: HistoryEvent, secrets: Secrets) -> str:
+        """Return what may be shown of an event's detail; that of a crash tells the error's type and message."""
+        if event.kind is HistoryKind.CRASHED and event.detail and self._hidden_fields("error") & {"type", "message"}:
+            return REDACTED
+        return secrets.removed_from(event.detail)
+
     def _progress(self, progress: Progress | None, secrets: Secrets) -> Progress | None:
         if progress is None or not progress.message:
             return progress
@@ -163,7 +169,7 @@ class Redaction:
         error = self._error(run_data.error_of(packed), secrets)
         progress = self._progress(run_data.progress_of(packed), secrets)
         result = run_data.result_of(packed)
-        packed = run_data.with_details(packed, secrets.removed_from)
+        packed = run_data.with_details(packed, lambda event: self._detail(event, secrets))
         if result is not None:
             packed = run_data.with_part(packed, run_data.RESULT, json_data.encode(self.result(result)))
         if error is not None:

@@ -143,10 +143,10 @@ def expiring(run_data: bytes, at: float) -> bytes:
     return _HEAD.pack(bits, attempts, count, size, at) + run_data[HEAD_BYTES:]
 
 
-def with_details(run_data: bytes, change: Callable[[str], str]) -> bytes:
+def with_details(run_data: bytes, change: Callable[[HistoryEvent], str]) -> bytes:
     """Return the run data with other details of its events. Raises like `history_of`."""
     bits, attempts, count, size, expires = _head(run_data)
-    history = b"".join(_event(event.kind, event.at, change(event.detail)) for event in history_of(run_data))
+    history = b"".join(_event(event.kind, event.at, change(event)) for event in history_of(run_data))
     return _HEAD.pack(bits, attempts, count, len(history), expires) + history + run_data[HEAD_BYTES + size :]
 
 
