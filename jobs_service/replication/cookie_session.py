@@ -15,6 +15,8 @@ SHARE: Final = 0.9
 """The share of Max-Age after which one is renewed."""
 LEAST_BETWEEN: Final = 5.0
 """Seconds between two renewals: a server whose cookies do not hold is not asked in a loop."""
+LEAST_HELD: Final = 1.0
+"""The same for a cookie that held before: a server that was started anew may know none of those that it gave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class CookieSession:
         self._clock = clock
         self._with_basic = False
         self._cookie: str | None = None
+        self._has_held = False
         self._taken_at = 0.0
         self._renew_at = 0.0
         self._renewing = asyncio.Lock()
@@ -58,13 +61,19 @@ class CookieSession:
             return False
         if used != self._cookie or self.mode == "basic":
             return True
-        if self._clock() - self._taken_at < LEAST_BETWEEN:
+        if self._clock() - self._taken_at < (LEAST_HELD if self._has_held else LEAST_BETWEEN):
             return False
         await self._renew(used)
         return True
 
-    def given(self, set_cookie: Iterable[str]) -> None:
-        """Take the cookie that an answer brought, as servers give one shortly before the old one ends."""
+    def given(self, set_cookie: Iterable[str], *, held: bool = False) -> None:
+        """Take the cookie that an answer brought, as servers give one shortly before the old one ends.
+
+        Args:
+            set_cookie: headers of the answer.
+            held: whether the answer was what one gets whose cookie is accepted.
+        """
+        self._has_held = self._has_held or held
         for text in set_cookie:
             try:
                 found = SimpleCookie(text).get("AuthSession")
@@ -74,7 +83,7 @@ class CookieSession:
                 cookie, now = f"AuthSession={found.value}", self._clock()
                 if cookie != self._cookie:
                     age = str(found["max-age"])
-                    self._cookie, self._taken_at = cookie, now
+                    self._cookie, self._taken_at, self._has_held = cookie, now, False
                     self._renew_at = now + (int(age) * SHARE if age.isdigit() else RENEW_AFTER)
 
     async def _renew(self, old: str | None) -> None:

@@ -256,7 +256,7 @@ class HttpClient:
                 url, method, body = target, *(("GET", None) if status == 303 else (method, body))
                 continue
             if cookie is not None and self._cookies is not None:
-                self._cookies.given(response.headers.getall("Set-Cookie", ()))
+                self._cookies.given(response.headers.getall("Set-Cookie", ()), held=status < 400)
                 if status in (401, 403) and renewals < _MOST_RENEWALS and await self._cookies.refused(cookie):
                     renewals += 1
                     if ask.upload is not None:

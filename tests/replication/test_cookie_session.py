@@ -76,6 +76,23 @@ async def test_process_auth_failure_too_frequent_is_no_reason_to_ask_again() -> 
     assert len(server.asked) == 1
 
 
+async def test_a_cookie_that_held_and_holds_no_more_is_renewed_soon() -> None:
+    server = Sessions()
+    cookie = await server.session.cookie()
+    assert cookie is not None
+    server.session.given([], held=True)
+    server.now += 0.9
+    assert not await server.session.refused(cookie)
+    server.now += 0.2
+    assert await server.session.refused(cookie)
+    renewed = await server.session.cookie()
+    assert renewed == "AuthSession=c2"
+    # The new one has to hold first.
+    server.now += 2
+    assert not await server.session.refused(renewed)
+    assert len(server.asked) == 2
+
+
 async def test_process_ok_update_cookie_takes_the_one_that_an_answer_brings() -> None:
     server = Sessions()
     await server.session.cookie()
