@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from jobs_service import JobsService, Settings
 from tests.client.served import ServedClient, served
 from tests.service.subscriptions.support import Witness
-from tests.service.support import T1, T2, TIMEOUT, running
+from tests.service.support import T1, T2, TIMEOUT, empty, running
+from tests.stores import EVERY_STORE, StoreKind, one_of
 
 
 @pytest.fixture(scope="session")
@@ -18,16 +20,22 @@ def settings() -> Settings:
     return Settings(notify_holdoff=0.01)
 
 
+store_kind = one_of([EVERY_STORE[0], EVERY_STORE[-1]])
+"""HTTP is the same on every store: the quickest one, and the one with a network of its own."""
+
+
 @pytest.fixture
-def address() -> str:
+def address(store_kind: StoreKind, tmp_path: Path) -> str:
     """The address of the store of a test."""
-    return "memory:"
+    return store_kind.address_in(tmp_path)
 
 
 @pytest.fixture
-async def jobs(settings: Settings) -> AsyncIterator[ServedClient]:
+async def jobs(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[ServedClient]:
     """A client with the types T1 and T2, whose jobs are not lost while a test runs."""
-    async with served(settings=settings) as client:
+    async with served(address, settings=settings) as client:
+        if store_kind.shared:
+            await empty(client.served)
         await client.set_type_timeout(T1, TIMEOUT)
         await client.set_type_timeout(T2, TIMEOUT)
         yield client
@@ -40,8 +48,10 @@ async def witness(jobs: JobsService) -> Witness:
 
 
 @pytest.fixture
-async def quiet(settings: Settings) -> AsyncIterator[ServedClient]:
+async def quiet(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[ServedClient]:
     """A client of a service without a supervisor tree."""
-    async with served(settings=settings, supervise=False) as client:
+    async with served(address, settings=settings, supervise=False) as client:
+        if store_kind.shared:
+            await empty(client.served)
         await client.set_type_timeout(T1, TIMEOUT)
         yield client
