@@ -29,6 +29,8 @@ LONG_AGO = 946_684_800.0
 """The year 2000: a job scheduled then is due."""
 OVER = "x" * 100_001
 """More than a record may hold."""
+OWN = (b"own/", b"own0")
+"""The bounds of the keys that tests write beside the jobs."""
 PATIENCE = 30.0
 """Seconds after which a test that waits for something gives up and fails."""
 
@@ -81,8 +83,9 @@ async def empty(jobs: JobsService) -> None:
     prefix = await jobs.store.prefix()
 
     async def clear(tr: Transaction) -> None:
-        tr.clear_range(prefix, _after(prefix))
-        tr.clear_range(b"own/", _after(b"own/"))
+        # The format stays, which follows: a directory that has jobs and none is of the version that had none.
+        tr.clear_range(prefix, prefix + b"\xff")
+        tr.clear_range(*OWN)
 
     await jobs.store.transact(clear)
 
@@ -91,7 +94,7 @@ async def own_keys(jobs: JobsService) -> dict[bytes, bytes]:
     """Return the keys below "own/" that tests write beside the jobs."""
 
     async def pairs(tr: Transaction) -> dict[bytes, bytes]:
-        return dict(await tr.get_range(b"own/", _after(b"own/")))
+        return dict(await tr.get_range(*OWN))
 
     return await jobs.store.read(pairs)
 
@@ -146,12 +149,6 @@ async def state(jobs: JobsService, id: Any = J1, type: Any = T1) -> JobState:
 def new_jobs(*ids: str) -> list[NewJob]:
     """Return jobs to be added by `add_many`."""
     return [NewJob(id) for id in ids]
-
-
-def _after(prefix: bytes) -> bytes:
-    """Return the first key behind all that begin with a prefix."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1])
 
 
 def node(jobs: JobsService, *path: str) -> Tree:
