@@ -15,8 +15,6 @@ SHARE: Final = 0.9
 """The share of Max-Age after which one is renewed."""
 LEAST_BETWEEN: Final = 5.0
 """Seconds between two renewals: a server whose cookies do not hold is not asked in a loop."""
-LEAST_HELD: Final = 1.0
-"""The same for a cookie that held before: a server that was started anew may know none of those that it gave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +53,16 @@ class CookieSession:
             await self._renew(self._cookie)
         return self._cookie if self.mode == "cookie" else None
 
-    async def refused(self, used: str | None) -> bool:
+    async def refused(self, used: str | None, status: int) -> bool:
         """A request with this cookie was answered 401 or 403; True: it is worth another try at once."""
         if used is None:
             return False
         if used != self._cookie or self.mode == "basic":
             return True
-        if self._clock() - self._taken_at < (LEAST_HELD if self._has_held else LEAST_BETWEEN):
+        # A server that was started anew may know none of the cookies that it gave out, and says 401. What somebody who
+        # is known may not do is 403.
+        is_forgotten = status == 401 and self._has_held
+        if not is_forgotten and self._clock() - self._taken_at < LEAST_BETWEEN:
             return False
         await self._renew(used)
         return True

@@ -257,7 +257,7 @@ class HttpClient:
                 continue
             if cookie is not None and self._cookies is not None:
                 self._cookies.given(response.headers.getall("Set-Cookie", ()), held=status < 400)
-                if status in (401, 403) and renewals < _MOST_RENEWALS and await self._cookies.refused(cookie):
+                if status in (401, 403) and renewals < _MOST_RENEWALS and await self._cookies.refused(cookie, status):
                     renewals += 1
                     if ask.upload is not None:
                         response.release()

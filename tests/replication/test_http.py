@@ -197,7 +197,6 @@ async def test_an_upload_that_is_sent_elsewhere_goes_there_the_next_time() -> No
 
 async def test_a_cookie_is_used_and_renewed_when_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs_service.replication.cookie_session.LEAST_BETWEEN", 0.0)
-    monkeypatch.setattr("jobs_service.replication.cookie_session.LEAST_HELD", 0.0)
     async with server_and_client(Oddities(users={"me": "p@ss"}), user="me:p%40ss@") as (server, http):
         await asyncio.gather(*(http.request("GET") for _ in range(5)))
         assert server.requests.count("POST /_session") == 1
