@@ -174,6 +174,12 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], 
 
 
 def _folded(text: str, columns: int) -> list[str]:
-    from rich.cells import chop_cells
-
-    return chop_cells(text, columns) if text else [""]
+    lines, used = [""], 0
+    for char in text:
+        size = cells(char)
+        if lines[-1] and used + size > columns:
+            lines.append("")
+            used = 0
+        lines[-1] += char
+        used += size
+    return lines
