@@ -212,16 +212,17 @@ async def note_of(store: Store) -> Note | None:
 
 async def reached(store: Store, jobs: int) -> None:
     """Return when a copy has come so far, or has ended."""
-    key = Keyspace(await store.prefix()).sections[COPYING]
-    begun = False
+    sections = Keyspace(await store.prefix()).sections
+    key = sections[COPYING]
 
-    async def look(tr: Transaction) -> tuple[bytes | None, Watch]:
-        return await tr.get(key), tr.watch(key)
+    async def look(tr: Transaction) -> tuple[bytes | None, bool, Watch]:
+        # A copy may begin and end between two looks, but its jobs stay.
+        jobs = await tr.get_range(sections[DATA], sections[DATA] + b"\xff", limit=1)
+        return await tr.get(key), bool(jobs), tr.watch(key)
 
     while True:
-        raw, watch = await store.read(look)
-        begun = begun or raw is not None
-        if (raw is None and begun) or (raw is not None and Note.decode(raw).jobs >= jobs):
+        raw, has_jobs, watch = await store.read(look)
+        if (raw is None and has_jobs) or (raw is not None and Note.decode(raw).jobs >= jobs):
             watch.cancel()
             return
         await watch.wait()
