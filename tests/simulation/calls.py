@@ -21,7 +21,7 @@ from jobs_service.layer.record import Record
 from jobs_service.model import UNSET, JobState
 from jobs_service.testing import SimulatedTransaction
 from tests import reader
-from tests.simulation.journal import Entry
+from tests.simulation.entry import Entry
 from tests.simulation.model import Change
 
 OK = "ok"

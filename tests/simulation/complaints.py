@@ -15,7 +15,7 @@ from jobs_service.layer.record_format import SCHEDULED as IS_SCHEDULED
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from tests import reader
 from tests.reader import Undocumented
-from tests.simulation.journal import Entry
+from tests.simulation.entry import Entry
 from tests.simulation.model import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob, Notes
 
 _STATES: Final = {IS_READY: READY, IS_SCHEDULED: SCHEDULED, 0: FINISHED}

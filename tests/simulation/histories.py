@@ -18,8 +18,9 @@ from jobs_service.layer.record import Record
 from jobs_service.store import Transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import Process, SimulatedTransaction, World
+from tests.simulation.entry import Entry
 from tests.simulation.history import History
-from tests.simulation.journal import Entry, recording
+from tests.simulation.journal import recording
 
 PREFIX: bytes = fdb.tuple.pack(("jobs_service",))
 

@@ -22,7 +22,7 @@ from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown, shown_terms
 from tests.simulation.damage import is_damage
-from tests.simulation.journal import UNOBSERVED, Entry
+from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.model import OBSERVED, READY, RUNNING, SCHEDULED, Change, Key, Model, ModelJob, column
 from tests.simulation.rows import data_key, rows_of
 

@@ -17,9 +17,10 @@ from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.testing import Process, World
+from tests.simulation.entry import Entry
 from tests.simulation.histories import Recorded, Recorder, accepted, gives, recorded, replayed, run, stored_in
 from tests.simulation.history import State
-from tests.simulation.journal import Entry, recording
+from tests.simulation.journal import recording
 from tests.simulation.model import Change
 
 # Not all that was found fitted
