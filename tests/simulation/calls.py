@@ -22,7 +22,7 @@ from jobs_service.model import UNSET, JobState
 from jobs_service.testing import SimulatedTransaction
 from tests import reader
 from tests.simulation.entry import Entry
-from tests.simulation.model import Change
+from tests.simulation.model_job import Change
 
 OK = "ok"
 UNKNOWN = "unknown"

@@ -16,7 +16,7 @@ from jobs_service.model import UNSET, JobId, JobType, Outcome
 from tests import reader
 from tests.reader import Undocumented
 from tests.simulation.entry import Entry
-from tests.simulation.model import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob, Notes
+from tests.simulation.model_job import FINISHED, OBSERVED, READY, RUNNING, SCHEDULED, Change, ModelJob, Notes
 
 _STATES: Final = {IS_READY: READY, IS_SCHEDULED: SCHEDULED, 0: FINISHED}
 _OUTCOMES: Final[dict[str | None, Outcome | None]] = {None: None, **{outcome.value: outcome for outcome in Outcome}}

@@ -19,7 +19,8 @@ from tests.reader import Record, Undocumented
 from tests.simulation.complaints import differences, named, observed, shown
 from tests.simulation.damage import is_damage
 from tests.simulation.machine import Machine
-from tests.simulation.model import OBSERVED, Key, Model, ModelJob, Notes
+from tests.simulation.model import Model
+from tests.simulation.model_job import OBSERVED, Key, ModelJob, Notes
 from tests.simulation.operations import Ended, Operations, Silence
 from tests.simulation.rows import PREFIX, last_key, rows_of, section
 

@@ -24,7 +24,7 @@ from jobs_service.model import UNSET, JobId, Outcome
 from jobs_service.runner import execution
 from jobs_service.store.held_writes import HeldBack
 from tests.simulation.entry import UNOBSERVED, Entry
-from tests.simulation.model import Change, Said
+from tests.simulation.model_job import Change, Said
 
 Operation: TypeAlias = Callable[..., Awaitable[Any]]
 

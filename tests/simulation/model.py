@@ -1,4 +1,4 @@
-"""What jobs are and what every operation does to them: a plain, sequential model without keys, transactions or I/O.
+"""What every operation does to jobs: a plain, sequential model without keys, transactions or I/O.
 
 It is written from the operations table, not from the layer, so that a defect of one is not in the other. Priorities are
 compared as the tuple layer packs them, and data are opaque.
@@ -10,161 +10,36 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from jobs_service.errors import JobCanceled, JobExists, JobNotFound, JobsError, NoTypeTimeout, WorkerConflict
 from jobs_service.model import UNSET, JobId, JobType, Outcome, Removal
+from tests.simulation.model_job import (
+    FINISHED,
+    NOTHING,
+    READY,
+    RUNNING,
+    SCHEDULED,
+    Change,
+    Key,
+    ModelJob,
+    Notes,
+    Said,
+    crashed,
+    happened,
+    next_run,
+    noted,
+    size,
+    told,
+)
 
-READY: Final = "ready"
-SCHEDULED: Final = "scheduled"
-RUNNING: Final = "running"
-FINISHED: Final = "finished"
-
-MOST_HISTORY: Final = 20
-"""Events of a job's history that are kept unless a worker says otherwise."""
-
-_MOST_DETAIL: Final = 255
 _ROOMY: Final = 100_000
-# Bytes of a record beside what varies, of its notes, of an event without its detail, and of a part beside its JSON.
-_RECORD_BYTES: Final = 54
-_NOTES_BYTES: Final = 14
-_EVENT_BYTES: Final = 10
-_PART_BYTES: Final = 4
-
-Key: TypeAlias = tuple[JobType, JobId]
-"""A job's type and id."""
-
-
-class Change(NamedTuple):
-    """What a creator, or the job's worker, wants a job to be; UNSET for what stays as it is.
-
-    Attributes:
-        data: JSON bytes.
-        priority: packed.
-        run_at: seconds since the epoch, or None.
-        limits: that hold for it instead of its handler's, JSON bytes; None for none.
-    """
-
-    data: Any
-    priority: Any
-    run_at: Any
-    limits: bytes | None = None
-
-
-class Said(NamedTuple):
-    """What a worker says at the end of a run beside data.
-
-    Attributes:
-        result, error: JSON bytes; None leaves what is there, an empty result is none.
-        reason: of a crash; empty for none.
-        most: events of the history that are kept; None for as many as there are, and 20 at least.
-        crashes: in a row; None for one more than before.
-        attempts: to be added to their number.
-    """
-
-    result: bytes | None = None
-    error: bytes | None = None
-    reason: str = ""
-    most: int | None = None
-    crashes: int | None = None
-    attempts: int = 0
-
-
-NOTHING: Final = Said()
-
-_ENDS_ROW: Final = frozenset({"added", "stopped", "finished", "canceled"})
-_MOST_CRASHES: Final = 15
-
-Event: TypeAlias = tuple[str, float, str]
-"""What happened to a job, when (seconds since the epoch), and a detail."""
-
-
-class Notes(NamedTuple):
-    """What is told of a job's runs.
-
-    Attributes:
-        attempts: runs since it was added or resubmitted that count.
-        history: the newest first.
-        result, error, progress: JSON bytes, None for none.
-        expires: when it is to go, seconds since the epoch; None for never.
-        crashes: how many runs have crashed in a row, 15 for as many or more.
-        limits: that hold for it instead of its handler's, JSON bytes; None for none.
-    """
-
-    attempts: int = 0
-    history: tuple[Event, ...] = ()
-    result: bytes | None = None
-    error: bytes | None = None
-    progress: bytes | None = None
-    expires: float | None = None
-    crashes: int = 0
-    limits: bytes | None = None
-
-    def size(self) -> int:
-        """Return how many bytes of a record they take."""
-        parts = [part for part in (self.result, self.error, self.progress, self.limits) if part is not None]
-        events = sum(_EVENT_BYTES + len(detail.encode()) for _, _, detail in self.history)
-        return _NOTES_BYTES + events + sum(_PART_BYTES + len(part) for part in parts)
-
-
-class ModelJob(NamedTuple):
-    """One state of a job.
-
-    Attributes:
-        state: READY, SCHEDULED, RUNNING or FINISHED.
-        data: JSON bytes, empty for None.
-        priority: packed.
-        run_at: seconds since the epoch, or None.
-        outcome: how it ended, None unless finished.
-        next: priority and run_at of the run after this one, None when none was asked for.
-        cancel: whether a creator asked for the running job's removal.
-        lock: of its worker, None unless running.
-        notes: what is told of its runs.
-        place: when it came to where it is, as a number that grows with every move: its place in the queue.
-        active_at: time of its worker's last sign of life, None unless running.
-    """
-
-    state: str
-    data: bytes
-    priority: bytes
-    run_at: float | None
-    outcome: Outcome | None
-    next: tuple[bytes, float | None] | None
-    cancel: bool
-    lock: bytes | None
-    notes: Notes
-    place: int
-    active_at: float | None
-
-    @property
-    def pending(self) -> bool:
-        """Whether it waits for a worker."""
-        return self.state in (READY, SCHEDULED)
-
-
-OBSERVED: Final = 9
-"""The first so many fields of a ModelJob can be seen by an application."""
 
 Result: TypeAlias = ModelJob | type[JobsError]
 """What an operation gives: the job as it is afterwards, or an error that has changed nothing."""
 
 Rank: TypeAlias = tuple[bytes, int, Any]
 """A job's place among the candidates of an accept: priority, 0 ready or 1 scheduled, then place or (run_at, id)."""
-
-
-def column(job: ModelJob | None, lock: bytes | None = None) -> str:
-    """Return the column of the operations table that a job is in, for a worker with this lock."""
-    if job is None:
-        return "missing"
-    if job.state is FINISHED:
-        return "finished"
-    if job.state is not RUNNING:
-        return "pending"
-    if lock is not None and job.lock != lock:
-        return "elsewhere"
-    if job.cancel:
-        return "canceled"
-    return "running" if job.next is None else "flagged"
 
 
 class _Queue:
@@ -231,14 +106,14 @@ class Model:
         if job is None:
             return JobNotFound
         if job.state is RUNNING:
-            following = _following(job, change)
+            following = next_run(job, change)
             return job if job.next == following else self.put(key, job._replace(next=following))
         data = job.data if change.data is UNSET else change.data
         priority = job.priority if change.priority is UNSET else change.priority
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
-        notes = Notes(0, _noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
+        notes = Notes(0, noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
         return self._wait(key, notes, data, priority, run_at, job.next, now)
 
     def remove(self, key: Key, force: bool) -> Removal | type[JobsError]:
@@ -281,7 +156,7 @@ class Model:
         """Give a pending job to a worker."""
         job = self.jobs[key]
         self.places += 1
-        history = _noted(job.notes, "started", now, worker, most)
+        history = noted(job.notes, "started", now, worker, most)
         notes = job.notes._replace(attempts=job.notes.attempts + 1, history=history)
         return self.put(
             key,
@@ -333,15 +208,15 @@ class Model:
         if job is None or job.lock != lock:
             return WorkerConflict
         kept = job.data if data is UNSET else data
-        job = job._replace(notes=_told(job.notes, said))
+        job = job._replace(notes=told(job.notes, said))
         if said.reason:
-            notes = _crashed(job.notes, now, said)
+            notes = crashed(job.notes, now, said)
             job = job._replace(notes=notes._replace(attempts=max(notes.attempts + said.attempts, 0)))
         if job.cancel:
             outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
             return self._end(key, job, kept, outcome, now, said.most)
         if job.next is not None:
-            notes = _happened(job.notes, "finished", now, "", said.most)._replace(attempts=0)
+            notes = happened(job.notes, "finished", now, "", said.most)._replace(attempts=0)
             return self._wait(key, notes, kept, *job.next, None, now)
         return self._end(key, job, kept, outcome, now, said.most)
 
@@ -350,7 +225,7 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        notes = _crashed(_told(job.notes, said), now, said)
+        notes = crashed(told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
     def worker_resubmit(self, key: Key, lock: bytes, change: Change, time: float) -> Result:
@@ -362,7 +237,7 @@ class Model:
             return JobCanceled
         self.places += 1
         data = job.data if change.data is UNSET else change.data
-        following = _following(job, change)
+        following = next_run(job, change)
         return self.put(key, job._replace(data=data, next=following, place=self.places, active_at=time))
 
     def stop(
@@ -378,13 +253,13 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        notes = _happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
+        notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
         job = self.jobs[key]
-        return self._give_back(key, job, _happened(job.notes, "lost", now), job.run_at, now)
+        return self._give_back(key, job, happened(job.notes, "lost", now), job.run_at, now)
 
     # Changes
 
@@ -420,7 +295,7 @@ class Model:
         self, key: Key, job: ModelJob, data: bytes, outcome: Outcome, now: float, most: int | None = None
     ) -> ModelJob:
         self.places += 1
-        notes = _happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
+        notes = happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
         keep = self.retentions.get(key[0], (None, None))[outcome is Outcome.FAILED]
         notes = notes._replace(expires=None if keep is None else now + keep)
         ended = self.put(
@@ -434,9 +309,9 @@ class Model:
 
     def put(self, key: Key, job: ModelJob) -> ModelJob:
         """Make this the job's present state, without a history or an error that has no room, and return it."""
-        if len(job.data) + job.notes.size() > self.room // 4 and _size(job) > self.room:
+        if len(job.data) + job.notes.size() > self.room // 4 and size(job) > self.room:
             job = job._replace(notes=job.notes._replace(history=()))
-            if _size(job) > self.room:
+            if size(job) > self.room:
                 job = job._replace(notes=job.notes._replace(error=None))
         self.restore(key, job)
         return job
@@ -502,43 +377,6 @@ class Model:
             priority = self.jobs[key].priority
             if max_priority is None or priority <= max_priority:
                 yield (priority, 1, (run_at, order)), key
-
-
-def _size(job: ModelJob) -> int:
-    longest = max(len(job.priority), 0 if job.next is None else len(job.next[0]))
-    return _RECORD_BYTES + 2 * longest + job.notes.size() + len(job.data)
-
-
-def _noted(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> tuple[Event, ...]:
-    cut = detail.encode(errors="replace")[:_MOST_DETAIL].decode(errors="ignore")
-    kept = max(MOST_HISTORY, len(notes.history)) if most is None else most
-    return ((kind, now, cut), *notes.history)[:kept]
-
-
-def _happened(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> Notes:
-    crashes = 0 if kind in _ENDS_ROW else notes.crashes
-    return notes._replace(history=_noted(notes, kind, now, detail, most), crashes=crashes)
-
-
-def _crashed(notes: Notes, now: float, said: Said) -> Notes:
-    crashes = notes.crashes + 1 if said.crashes is None else said.crashes
-    return _happened(notes, "crashed", now, said.reason, said.most)._replace(crashes=min(crashes, _MOST_CRASHES))
-
-
-def _told(notes: Notes, said: Said) -> Notes:
-    return notes._replace(
-        result=notes.result if said.result is None else said.result or None,
-        error=notes.error if said.error is None else said.error,
-    )
-
-
-def _following(job: ModelJob, change: Change) -> tuple[bytes, float | None]:
-    """Return priority and run_at of a running job's next run."""
-    priority, run_at = job.next or (job.priority, job.run_at)
-    return (
-        priority if change.priority is UNSET else change.priority,
-        run_at if change.run_at is UNSET else change.run_at,
-    )
 
 
 def _order(id: JobId) -> tuple[bool, bytes]:

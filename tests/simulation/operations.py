@@ -23,7 +23,8 @@ from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown, shown_terms
 from tests.simulation.damage import is_damage
 from tests.simulation.entry import UNOBSERVED, Entry
-from tests.simulation.model import OBSERVED, READY, RUNNING, SCHEDULED, Change, Key, Model, ModelJob, column
+from tests.simulation.model import Model
+from tests.simulation.model_job import OBSERVED, READY, RUNNING, SCHEDULED, Change, Key, ModelJob, column
 from tests.simulation.rows import data_key, rows_of
 
 TOLERANCE: Final = 1e-6

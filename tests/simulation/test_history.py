@@ -15,7 +15,7 @@ from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET
 from tests.simulation.histories import Recorded, altered, gives, lost, recorded, replayed, stored_in
-from tests.simulation.model import Change
+from tests.simulation.model_job import Change
 
 Wrong = Callable[[Recorded], object]
 WRONGS: list[Any] = []

@@ -21,7 +21,7 @@ from tests.simulation.entry import Entry
 from tests.simulation.histories import Recorded, Recorder, accepted, gives, recorded, replayed, run, stored_in
 from tests.simulation.history import State
 from tests.simulation.journal import recording
-from tests.simulation.model import Change
+from tests.simulation.model_job import Change
 
 # Not all that was found fitted
 

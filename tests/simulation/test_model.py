@@ -16,7 +16,8 @@ from jobs_service.layer.key_parts import pack_priority
 from jobs_service.model import UNSET, unpack_priority
 from tests.service.sequences import OPERATIONS, Operation, play
 from tests.service.support import FAR_AWAY, LONG_AGO, T1, TIMEOUT
-from tests.simulation.model import FINISHED, READY, RUNNING, SCHEDULED, Change, Key, Model, ModelJob
+from tests.simulation.model import Model
+from tests.simulation.model_job import FINISHED, READY, RUNNING, SCHEDULED, Change, Key, ModelJob
 
 NOW = (LONG_AGO + FAR_AWAY) / 2
 EARLY, LATE = LONG_AGO, FAR_AWAY

@@ -15,7 +15,7 @@ from jobs_service import Discard, JobId, JobType, Outcome, Retry, RunningJob, Sn
 from jobs_service.model import UNSET
 from jobs_service.testing import Process
 from tests import reader
-from tests.simulation.model import ModelJob, Said
+from tests.simulation.model_job import ModelJob, Said
 
 TOLERANCE: Final = 1e-6
 _MOMENT: Final = 0.05

@@ -24,7 +24,7 @@ from jobs_service.store.base import Transaction
 from jobs_service.testing import Process
 from tests import reader
 from tests.simulation.client import Client
-from tests.simulation.model import READY, SCHEDULED, ModelJob
+from tests.simulation.model_job import READY, SCHEDULED, ModelJob
 from tests.simulation.rows import data_key
 from tests.simulation.sizes import pages_are_small
 from tests.simulation.workloads.base import Workload

@@ -27,7 +27,7 @@ from jobs_service import (
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.entry import Entry
-from tests.simulation.model import READY, RUNNING, SCHEDULED, ModelJob
+from tests.simulation.model_job import READY, RUNNING, SCHEDULED, ModelJob
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload, patiently
 from tests.simulation.workloads.handled import OWN, Accepted, Held, wrong_crash, wrong_finish, wrong_stop

@@ -13,7 +13,7 @@ from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType
 from jobs_service.actors import activity_monitor
 from tests.simulation.client import Client
 from tests.simulation.history import State
-from tests.simulation.model import Notes
+from tests.simulation.model_job import Notes
 from tests.simulation.workloads.base import Workload
 
 _MOMENT: Final = 1.5

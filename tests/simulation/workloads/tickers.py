@@ -18,7 +18,7 @@ from jobs_service.runner import schedule
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.simulation.client import Client
 from tests.simulation.entry import Entry
-from tests.simulation.model import FINISHED
+from tests.simulation.model_job import FINISHED
 from tests.simulation.rows import section
 from tests.simulation.weather import RARELY
 from tests.simulation.workloads.base import Workload, patiently
