@@ -10,49 +10,21 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobs_service.layer.retention import Retention
-from jobs_service.model import JobId, JobState, JobType, Outcome
+from jobs_service.model import JobId, JobType
 from tests import reader
 from tests.reader import Record, Undocumented
 from tests.simulation.complaints import differences, named, observed, shown
 from tests.simulation.damage import is_damage
+from tests.simulation.job_states import State, state_of
 from tests.simulation.machine import Machine
 from tests.simulation.model import Model
-from tests.simulation.model_job import OBSERVED, Key, ModelJob, Notes
+from tests.simulation.model_job import OBSERVED, Key, ModelJob
 from tests.simulation.operations import Ended, Operations, Silence
-from tests.simulation.rows import PREFIX, last_key, rows_of, section
-
-
-class State(NamedTuple):
-    """What a job was from one commit on.
-
-    Attributes:
-        version: of the commit.
-        time: of the commit, on the loop's clock, seconds.
-        state: REMOVED when it is gone.
-        data: its JSON value, None when it is gone.
-        outcome: None unless finished.
-        seq: the record's 12 bytes, None when it is gone.
-        told: what is told of its runs, None when it is gone.
-        lock: of its worker, None unless running.
-        canceled: whether its removal was asked for while it ran.
-        run_at: seconds since the epoch from which on it may run, None for at once, and unless it is pending.
-        left: whether it is gone with its end: then whoever waits for it is told of the state before this one.
-    """
-
-    version: int
-    time: float
-    state: JobState
-    data: Any
-    outcome: Outcome | None
-    seq: bytes | None
-    told: Notes | None = None
-    lock: bytes | None = None
-    canceled: bool = False
-    run_at: float | None = None
-    left: bool = False
+from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
+from tests.simulation.signals import untold
 
 
 class History:
@@ -136,7 +108,7 @@ class History:
         key = (type, id)
         stored = self._states.get(key, ())
         shown = self._shown.setdefault(key, [])
-        shown += [_state(*each) for each in stored[len(shown) :]]
+        shown += [state_of(*each) for each in stored[len(shown) :]]
         return list(shown)
 
     def finish(self, stored: Mapping[bytes, bytes]) -> None:
@@ -153,9 +125,9 @@ class History:
             if differs:
                 self._operations.complain(f"at the end: {named(*key)} is {shown(job)}: {differs}")
         for data_key in records:
-            self._operations.complain(f"at the end: {named(*_names(data_key))} is stored, but must be gone")
+            self._operations.complain(f"at the end: {named(*names_in(data_key))} is stored, but must be gone")
         timeouts = {
-            _names(key)[0]: _value(key, raw) for key, raw in stored.items() if key.startswith(self._timeout_section)
+            names_in(key)[0]: value_in(key, raw) for key, raw in stored.items() if key.startswith(self._timeout_section)
         }
         if timeouts != self.model.timeouts:
             self._operations.complain(f"at the end: the types' timeouts are {timeouts}, not {self.model.timeouts}")
@@ -220,8 +192,8 @@ class History:
         for data_key, raw in written.items():
             if not data_key.startswith(section):
                 continue
-            (type,) = _names(data_key)
-            stored = None if raw is None else _value(data_key, raw)
+            (type,) = names_in(data_key)
+            stored = None if raw is None else value_in(data_key, raw)
             if stored != self.model.timeouts.get(type):
                 wanted = self.model.timeouts.get(type)
                 self._complain(f"the timeout of {type!r} was written as {stored}, expected {wanted}")
@@ -236,12 +208,12 @@ class History:
             wanted[rows_of(type).retention] = (retention.keep, retention.keep_failed)
         for key, value in wanted.items():
             raw = written.get(key)
-            stored = None if raw is None else _value(key, raw) or ()
+            stored = None if raw is None else value_in(key, raw) or ()
             if key not in written or stored != value:
-                self._complain(f"{_names(key)} must be {value!r}, but is {raw!r}")
+                self._complain(f"{names_in(key)} must be {value!r}, but is {raw!r}")
         for key in written:
             if key.startswith(self._rule_sections) and key not in wanted:
-                self._complain(f"{_names(key)} was written for nothing")
+                self._complain(f"{names_in(key)} was written for nothing")
 
     def _compare_jobs(self, position: int, version: int, written: Mapping[bytes, bytes | None]) -> None:
         """Compare what was written with what the model's log says since a position."""
@@ -267,7 +239,8 @@ class History:
                 moved.append((job.place, record.seq, key))
             self._keep(key, version, record, left is not None)
         self._compare_order(moved)
-        self._compare_signals(touched, version, written)
+        for complaint in untold(self._operations, touched, written, lambda stamp: self._version_of(stamp) == version):
+            self._complain(complaint)
         section = self._data_section
         for data_key in written:
             if not data_key.startswith(section) or is_damage(data_key):
@@ -306,21 +279,21 @@ class History:
                 self._last.pop(key, None)
                 continue
             self._last[key] = self._time()
-            if is_damage(key) or _names(key) in self.model.left:
+            if is_damage(key) or names_in(key) in self.model.left:
                 continue
-            self._complain(f"{named(*_names(key))} has not left, but was written as one that has")
+            self._complain(f"{named(*names_in(key))} has not left, but was written as one that has")
         if not self._last:
             return
         for data_key, raw in written.items():
             if raw is None and data_key.startswith(self._data_section):
-                names = _names(data_key)
+                names = names_in(data_key)
                 if self.model.left.get(names) is None and last_key(*names) in self._last:
                     self._complain(f"{named(*names)} was removed, but an earlier job of that id is still there as left")
 
     def unread(self) -> Iterator[str]:
         """Yield the last records that nobody has removed yet."""
         for key, since in self._last.items():
-            yield f"the last record of {_names(key)}, written at {since:.3f}"
+            yield f"the last record of {names_in(key)}, written at {since:.3f}"
 
     def _record(self, key: Key, raw: bytes | None) -> Record | None:
         try:
@@ -357,36 +330,8 @@ class History:
             if seq >= following:
                 self._complain(f"{named(*key)} has moved before {named(*after)}, but its seq is later")
 
-    def _compare_signals(
-        self, touched: Mapping[Key, ModelJob | None], version: int, written: Mapping[bytes, bytes | None]
-    ) -> None:
-        """Whoever waits for a change of the type, or of its queue, must be told."""
-        active: dict[JobType, None] = {}
-        woken: dict[JobType, None] = {}
-        for key, before in touched.items():
-            job = self.model.jobs.get(key)
-            if job == before:
-                continue
-            if job is None or before is None or (job.place, job.data) != (before.place, before.data):
-                active[key[0]] = None
-            if job is not None and job.pending and job.place > self._operations.own_places:
-                woken[key[0]] = None
-        for keys in map(rows_of, active):
-            stamp = written.get(keys.watch_activity)
-            if stamp is None or self._version_of(stamp) != version:
-                self._complain(f"jobs of {keys.type!r} have changed, but nobody was told")
-        for keys in map(rows_of, woken):
-            if written.get(keys.watch_pending) is None:
-                self._complain(f"jobs of {keys.type!r} became pending, but nobody was told")
-        for keys in map(rows_of, self._operations.resumed):
-            if written.get(keys.watch_pending) is None:
-                self._complain(f"{keys.type!r} was resumed, but nobody was told")
-        for keys in map(rows_of, self._operations.taken_away):
-            if written.get(keys.watch_canceled) is None:
-                self._complain(f"running jobs of {keys.type!r} were canceled or taken away, but nobody was told")
-
     def _was_not_to_be_written(self, data_key: bytes, version: int, raw: bytes | None) -> None:
-        key = self._operations.key(*_names(data_key))
+        key = self._operations.key(*names_in(data_key))
         record = self._record(key, raw)
         job = self.model.jobs.get(key)
         if record is None and job is None:
@@ -433,46 +378,6 @@ def _version_in(stamp: bytes) -> int:
 def _nobody(instance: bytes) -> bool:
     """Where stores have no instances none is dead."""
     return False
-
-
-def meanwhile(history: History, key: Key, began: int) -> Iterator[State | None]:
-    """Yield what a job has been since a version, the first as of that version; None for what was not there yet."""
-    states = history.states(*key)
-    before = [state for state in states if state.version <= began]
-    yield before[-1] if before else None
-    yield from (state for state in states if state.version > began)
-
-
-def _state(version: int, time: float, record: Record | None, left: bool) -> State:
-    if record is None:
-        return State(version, time, JobState.REMOVED, None, None, None, left=left)
-    data, job = reader.value_of(record.data), observed(record)
-    state = JobState.PENDING if job.pending else JobState(record.state)
-    return State(
-        version,
-        time,
-        state,
-        data,
-        job.outcome,
-        record.seq,
-        job.notes,
-        job.lock,
-        job.cancel,
-        job.run_at if job.pending else None,
-    )
-
-
-def _names(key: bytes) -> tuple[Any, ...]:
-    """Return type and id in a DATA key, or the type in a key of a type."""
-    return reader.names(key[len(PREFIX) :])
-
-
-def _value(key: bytes, raw: bytes) -> Any:
-    """Return the value of a row; what is wrong with it where it is undocumented."""
-    try:
-        return reader.row(key[len(PREFIX) :], raw).value
-    except Undocumented as error:
-        return f"{error}"
 
 
 def _place_of(moved: tuple[int, bytes, Key]) -> int:

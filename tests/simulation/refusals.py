@@ -18,7 +18,7 @@ from jobs_service import (
 )
 from jobs_service.errors import TransactionTooLarge
 from tests.simulation.calls import Call
-from tests.simulation.history import meanwhile
+from tests.simulation.job_states import meanwhile
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run

@@ -1,13 +1,15 @@
-"""Where the rows of jobs and types must be: keys made from docs/layout.md, not by the package."""
+"""Where the rows of jobs and types must be: keys made from docs/layout.md, and read by it, not by the package."""
 
 from __future__ import annotations
 
 import functools
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
 from jobs_service.model import JobId, JobType
+from tests import reader
+from tests.reader import Undocumented
 
 PREFIX: Final[bytes] = fdb.tuple.pack(("jobs_service",))
 """Of the jobs' keys in the simulated cluster."""
@@ -67,3 +69,16 @@ def rows_of(type: JobType) -> TypeRows:
     packed: bytes = fdb.tuple.pack((type,))
     names = ("WATCH_PENDING", "WATCH_ACTIVITY", "WATCH_CANCELED", "ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "FOLLOWED")
     return TypeRows(type, *(section(name) + packed for name in names))
+
+
+def names_in(key: bytes) -> tuple[Any, ...]:
+    """Return type and id in a DATA key, or the type in a key of a type."""
+    return reader.names(key[len(PREFIX) :])
+
+
+def value_in(key: bytes, raw: bytes) -> Any:
+    """Return the value of a row; what is wrong with it where it is undocumented."""
+    try:
+        return reader.row(key[len(PREFIX) :], raw).value
+    except Undocumented as error:
+        return f"{error}"

@@ -19,7 +19,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.testing import Process, World
 from tests.simulation.entry import Entry
 from tests.simulation.histories import Recorded, Recorder, accepted, gives, recorded, replayed, run, stored_in
-from tests.simulation.history import State
+from tests.simulation.job_states import State
 from tests.simulation.journal import recording
 from tests.simulation.model_job import Change
 

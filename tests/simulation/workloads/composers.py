@@ -32,7 +32,7 @@ from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
 from tests.simulation.client import Client
 from tests.simulation.complaints import noted
-from tests.simulation.history import meanwhile
+from tests.simulation.job_states import meanwhile
 from tests.simulation.workloads.base import Workload
 
 _COUNTER: Final = b"counter"

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal, TypeVar
 from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTypeTimeout, Outcome, TypeCounts
 from jobs_service.testing import EPOCH
 from tests.simulation.client import Client
-from tests.simulation.history import meanwhile
+from tests.simulation.job_states import meanwhile
 from tests.simulation.sizes import pages_are_small
 from tests.simulation.workloads.base import Workload
 

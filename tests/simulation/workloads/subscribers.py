@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType
 from jobs_service.actors import activity_monitor
 from tests.simulation.client import Client
-from tests.simulation.history import State
+from tests.simulation.job_states import State
 from tests.simulation.model_job import Notes
 from tests.simulation.workloads.base import Workload
 
