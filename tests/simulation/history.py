@@ -22,7 +22,8 @@ from tests.simulation.job_states import State, state_of
 from tests.simulation.machine import Machine
 from tests.simulation.model import Model
 from tests.simulation.model_job import OBSERVED, Key, ModelJob
-from tests.simulation.operations import Ended, Operations, Silence
+from tests.simulation.operations import Operations
+from tests.simulation.replay import Ended, Silence
 from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
 from tests.simulation.signals import untold
 
