@@ -6,28 +6,9 @@ import asyncio
 
 import pytest
 
-from jobs_service import JobError, JobsService, Outcome
+from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-
-SECRET = "S3cret-4111-1111"
-
-
-async def charge(store: str) -> None:
-    """Leave jobs with a secret in every part: one failed, one runs, one waits."""
-    async with JobsService(store, supervise=False) as jobs:
-        await jobs.set_type_timeout("pay", 60)
-        await jobs.set_redaction("pay", ["card.number", "result:token"])
-        for id in ("failed", "runs", "waits"):
-            await jobs.add("pay", id, {"card": {"number": SECRET, "of": "Ada"}})
-        first = await jobs.accept("pay")
-        assert first is not None
-        await first.progress(1, 2, f"charging {SECRET}")
-        error = JobError("ValueError", f"{SECRET!r} is refused", f"Traceback\n  pay({SECRET!r})")
-        await first.finish(outcome=Outcome.FAILED, result={"token": SECRET}, error=error)
-        second = await jobs.accept("pay")
-        assert second is not None
-        await second.progress(1, 2, f"charging {SECRET}")
-
+from tests.redacted import SECRET, charge
 
 VERBS = [
     ("show", "pay", "failed"),
@@ -52,7 +33,8 @@ VERBS = [
 
 
 async def test_no_verb_prints_what_is_secret(store: str, invoke: Invoke) -> None:
-    await charge(store)
+    async with JobsService(store, supervise=False) as jobs:
+        await charge(jobs)
     for verb in VERBS:
         ended = await asyncio.to_thread(invoke, *verb, "--store", store)
         assert ended.code in (0, 1), (verb, ended.err)

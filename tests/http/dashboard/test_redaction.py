@@ -8,30 +8,13 @@ from collections import Counter
 
 import httpx
 
-from jobs_service import JobError, JobsService, Outcome
 from tests.http.dashboard.support import fill
 from tests.http.support import served
+from tests.redacted import SECRET, charge
 
-SECRET = "S3cret-4111-1111"
 MOST_PAGES = 150
 PAGES = {"/", "/type", "/job", "/job/new", "/download", "/export", "/failures", "/processes"}
 """Some that show jobs: the links must lead there."""
-
-
-async def charge(jobs: JobsService) -> None:
-    """Leave jobs with a secret in every part: failed, running, waiting, crashed."""
-    await jobs.set_type_timeout("pay", 60)
-    await jobs.set_redaction("pay", ["card.number", "result:token"])
-    for id in ("failed", "runs", "waits"):
-        await jobs.add("pay", id, {"card": {"number": SECRET, "of": "Ada"}})
-    first = await jobs.accept("pay")
-    assert first is not None
-    await first.progress(1, 2, f"charging {SECRET}")
-    error = JobError("ValueError", f"{SECRET!r} is refused", f"Traceback\n  pay({SECRET!r})")
-    await first.finish(outcome=Outcome.FAILED, result={"token": SECRET}, error=error)
-    second = await jobs.accept("pay")
-    assert second is not None
-    await second.progress(1, 2, f"charging {SECRET}")
 
 
 def links(base: httpx.URL, text: str) -> set[str]:
