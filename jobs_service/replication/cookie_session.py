@@ -13,6 +13,8 @@ RENEW_AFTER: Final = 550.0
 """Seconds after which a cookie without Max-Age is renewed."""
 SHARE: Final = 0.9
 """The share of Max-Age after which one is renewed."""
+_MOST_DIGITS: Final = 12
+"""Of a Max-Age, which the server chooses: `int` refuses thousands of digits, and hundreds fit in no float."""
 LEAST_BETWEEN: Final = 5.0
 """Seconds between two renewals: a server whose cookies do not hold is not asked in a loop."""
 
@@ -83,9 +85,8 @@ class CookieSession:
             if found is not None and found.value:
                 cookie, now = f"AuthSession={found.value}", self._clock()
                 if cookie != self._cookie:
-                    age = str(found["max-age"])
                     self._cookie, self._taken_at, self._has_held = cookie, now, False
-                    self._renew_at = now + (int(age) * SHARE if age.isdigit() else RENEW_AFTER)
+                    self._renew_at = now + _lasts(str(found["max-age"]))
 
     async def _renew(self, old: str | None) -> None:
         async with self._renewing:
@@ -109,3 +110,9 @@ class CookieSession:
             elif self._cookie == old:
                 self._taken_at = self._clock()
                 self._renew_at = self._taken_at + LEAST_BETWEEN
+
+
+def _lasts(max_age: str) -> float:
+    """Return the seconds after which a cookie is renewed; a Max-Age that is no number of seconds counts as none."""
+    is_number = max_age.isascii() and max_age.isdigit() and len(max_age) <= _MOST_DIGITS
+    return int(max_age) * SHARE if is_number else RENEW_AFTER

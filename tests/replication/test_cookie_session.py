@@ -134,3 +134,13 @@ async def test_a_server_in_trouble_is_asked_again_later() -> None:
         await server.session.cookie()
     assert caught.value.transient
     assert await server.session.cookie() == "AuthSession=c2"
+
+
+@pytest.mark.parametrize("age", ['"²"', "9" * 400, "9" * 5000], ids=["no digit of ours", "no float", "no int"])
+async def test_an_age_that_is_no_number_of_seconds_counts_as_none(age: str) -> None:
+    server = Sessions(SessionAnswer(200, [f"AuthSession=odd; Max-Age={age}"]))
+    assert await server.session.cookie() == "AuthSession=odd"
+    server.now += 549
+    assert await server.session.cookie() == "AuthSession=odd"
+    server.now += 2
+    assert await server.session.cookie() == "AuthSession=c2"
