@@ -37,8 +37,8 @@ from jobs_service.run_data import HEAD_BYTES, STARTED_CODE, crashed_last, has_ev
 from jobs_service.store.base import Snapshot, Transaction
 
 # Lanes of states: a job counts in one of them.
-_READY: Final = 0
-_SCHEDULED: Final = 1
+IS_READY: Final = 0
+IS_SCHEDULED: Final = 1
 IS_RUNNING: Final = 2
 _AFTER_CRASH: Final = 6
 """Behind the lanes of ready and scheduled jobs, by so much, are those of jobs whose last run has crashed."""
@@ -95,7 +95,7 @@ def lane_of(record: Record) -> int:
     if record.lock is not None:
         return IS_RUNNING
     if record.place:
-        lane = _READY if record.place == READY else _SCHEDULED
+        lane = IS_READY if record.place == READY else IS_SCHEDULED
         return lane + _AFTER_CRASH if crashed_last(record.run_data) else lane
     return _OF_OUTCOME[record.outcome]  # type: ignore[index]
 
@@ -117,8 +117,8 @@ def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) 
     if index_key is None:
         return _OF_OUTCOME[Outcome.SUCCEEDED] if lane is None else lane
     for section, lanes in (
-        (keys.ready, (_READY, _READY + _AFTER_CRASH)),
-        (keys.scheduled, (_SCHEDULED, _SCHEDULED + _AFTER_CRASH)),
+        (keys.ready, (IS_READY, IS_READY + _AFTER_CRASH)),
+        (keys.scheduled, (IS_SCHEDULED, IS_SCHEDULED + _AFTER_CRASH)),
         (keys.activity, (IS_RUNNING,)),
     ):
         if index_key.startswith(section):

@@ -15,7 +15,7 @@ from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import counters
 from jobs_service.layer.batch_bounds import SHARE
-from jobs_service.layer.counters import ADDED, IS_RUNNING, lane_of
+from jobs_service.layer.counters import ADDED, IS_READY, IS_RUNNING, IS_SCHEDULED, Tally, lane_of
 from jobs_service.layer.entry import Entry, JobSnapshot, clear_index, scheduled_key, write_index
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -51,7 +51,9 @@ class UnitOfWork(TouchedTypes):
     """Whether its transaction takes the removal of ranges."""
 
     __slots__ = (
+        "_added",
         "_adds",
+        "_adds_to",
         "_ample_key",
         "_ample_value",
         "_claimed",
@@ -93,6 +95,9 @@ class UnitOfWork(TouchedTypes):
         self._journal: list[tuple[Entry, Record | None, bool]] | None = None
         # What has happened to jobs, by type.
         self._tallies = {}
+        # The type to which a job was added last, and its tally.
+        self._adds_to: TypeKeys | None = None
+        self._added: Tally = {}
         self._adds = False
         # Bytes that may be added without asking the store.
         self._claimed = 0
@@ -161,8 +166,10 @@ class UnitOfWork(TouchedTypes):
             self.is_full = True
         if run_at is not None and place == SCHEDULED:
             self._watch_over_from(keys, run_at)
-        tally = self._tallies.get(keys) or self.tally(keys)
-        tally[ADDED] = tally.get(ADDED, 0) + 1
+        if keys is not self._adds_to:  # those of one type come together
+            self._adds_to = keys
+            self._added = self.tally(keys)
+        self._added[ADDED] = self._added.get(ADDED, 0) + 1
         data = keys.data
         self._woken[data] = keys
         self._active[data] = keys
@@ -245,6 +252,7 @@ class UnitOfWork(TouchedTypes):
             self._look_whether_full()
             self._watched, self._adds = watched, adds
             self._tallies, self._left = tallies, left
+            self._adds_to = None
             own.clear()
             raise
         finally:
@@ -286,6 +294,7 @@ class UnitOfWork(TouchedTypes):
         index: list[tuple[bytes, bytes, bytes]] = []
         states: dict[TypeKeys, list[int]] = {}
         latest: TypeKeys | None = None
+        new = self._new_run_data
         for data_key, entry in self.entries.items():
             record = entry.record
             if not entry.changed:
@@ -305,7 +314,10 @@ class UnitOfWork(TouchedTypes):
             if record is None:
                 transaction.clear(data_key)
                 continue
-            lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
+            if record.run_data is new and record.place:  # most of those that are new; it saves two calls
+                lanes[IS_READY if record.place == READY else IS_SCHEDULED] += 1
+            else:
+                lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
             seq = record.seq
             if isinstance(seq, bytes):  # only flags were changed: its place in the indexes is as before
                 transaction.set(data_key, record.encode())

@@ -22,8 +22,8 @@ def new_jobs_are_not_counted() -> Defect:
     return changed(
         UnitOfWork.flush,
         (
-            "            lanes[IS_RUNNING if record",
-            "            if entry.stored:\n                lanes[IS_RUNNING if record",
+            "lanes[IS_READY if record.place == READY else IS_SCHEDULED] += 1",
+            "pass",
         ),
     )
 
