@@ -187,11 +187,12 @@ class SharedAccept:
             # If the transaction could not hold more, there may be more in the queue: the others accept again at once.
             return taken, EmptyQueue(None, None) if limit == self._most else []
         # No watch if this transaction itself adds jobs to the queue: a watch does not fire for its own transaction.
-        if more or (self._watch and unit.woke(keys)):
+        if more.at_once or (self._watch and unit.woke(keys)):
             return taken, EmptyQueue(None, 0.0 if more is queue.More.DUE else None)
         if not self._watch:
             return taken, []
-        return taken, await queue.wait_for_more(unit, keys, self._terms.max_priority)
+        is_cut = more is queue.More.BEHIND
+        return taken, await queue.wait_for_more(unit, keys, terms.max_priority, terms.due_by, is_cut=is_cut)
 
     def halve(self) -> bool:
         most = min(self._most, self._terms.limit * len(self._callers))

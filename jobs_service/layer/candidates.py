@@ -25,7 +25,7 @@ MOST_TAKEN: Final = 16_000
 """Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
 
 _MOST_KEYS: Final = 4_000_000
-"""Bytes of keys after which an accept stops reading jobs that are scheduled for later."""
+"""Bytes of keys of jobs that are due later after which an accept stops reading."""
 
 MOST_EARLY: Final = 2000
 """Entries of early jobs after which an accept stops reading. It moves some of them away: the next one finds fewer."""
@@ -38,7 +38,8 @@ class AcceptTerms(NamedTuple):
         limit: at most so many; never more than a transaction can rewrite.
         max_priority: packed; only up to and including this one. None for all.
         due_by: seconds since the epoch; None for now. Of the jobs that are scheduled for later, the next 2,000 (or
-            `limit`) by time are read, and further ones until there are enough, up to 16,000 or some megabytes.
+            `limit`) by time are read, and further ones until there are enough, up to 16,000 or some megabytes. As many
+            ready jobs that are due after it are passed over: they stand in the order in which they became ready.
         spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
         make_ready: how many due jobs are made ready at most.
         worker: the worker's name, for the jobs' history.
@@ -61,11 +62,12 @@ class AcceptTerms(NamedTuple):
 
 async def candidates(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
-) -> tuple[list[Ranked], list[KeyValue]]:
-    """Return the first due jobs in order, including those that this transaction made pending; and the entries of ready
-    jobs that are not due, as far as any were read.
+) -> tuple[list[Ranked], list[KeyValue], bool]:
+    """Return the first due jobs in order, including those that this transaction made pending; the entries of ready
+    jobs that are not due, as far as any were read; and whether ready jobs were left unread behind so many that are due
+    after `due_by`.
     """
-    ranked, early = await _ready_in_store(unit, keys, terms, due_by, wanted)
+    ranked, early, is_cut = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
     later = await _scheduled_by(unit, keys, terms, due_by, wanted) if due_by > unit.now else []
     if own or later:
@@ -73,7 +75,7 @@ async def candidates(
         # the ranks of jobs that this transaction made pending, so it is added to all.
         ranked = sorted(ranked + own + later, key=lambda item: (*item[0][:2], item[0][2] + item[1]))
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
-    return ranked[:wanted], early
+    return ranked[:wanted], early, is_cut
 
 
 Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
@@ -85,7 +87,7 @@ IS_SCHEDULED: Final = 2
 
 async def _ready_in_store(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
-) -> tuple[list[Ranked], list[KeyValue]]:
+) -> tuple[list[Ranked], list[KeyValue], bool]:
     # Snapshot reads make no conflicts. `accept` adds those that are needed, when it knows which jobs it takes.
     reads = unit.transaction.snapshot
     begin = keys.ready
@@ -93,6 +95,7 @@ async def _ready_in_store(
     limit = wanted
     places: list[Ranked] = []
     early: list[KeyValue] = []
+    passed = size = 0
     while True:
         found = await reads.get_range(begin, end, limit=limit)
         try:
@@ -100,11 +103,15 @@ async def _ready_in_store(
         except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
             due = _parsed(unit, keys, found, due_by)
         if len(due) < len(found):
-            latest = max(due_by, unit.now)
-            early += [(key, value) for key, value in found if not is_due(value, latest)]
+            later = [(key, value) for key, value in found if not is_due(value, due_by)]
+            early += [(key, value) for key, value in later if due_by >= unit.now or not is_due(value, unit.now)]
+            passed += len(later)
+            size += sum([len(key) for key, _ in later])
         places += due
         if len(found) < limit or len(places) >= wanted or len(early) >= MOST_EARLY:
-            return places[:wanted], early
+            return places[:wanted], early, False
+        if passed >= MOST_TAKEN or size > _MOST_KEYS:
+            return places, early, True
         begin = found[-1][0] + b"\x00"
         limit = PAGE
 

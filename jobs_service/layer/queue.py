@@ -37,6 +37,7 @@ _FEW_EARLY: Final = 64
 """Ready jobs not yet due that an accept leaves where they are: they come due soon. More than these, which only a clock
 far ahead of this one makes ready, are moved back to SCHEDULED, since every accept has to read past them."""
 _CLOCK_CHECK: Final = 5.0
+_PASSED_CHECK: Final = 5.0
 
 
 class More(IntEnum):
@@ -47,6 +48,13 @@ class More(IntEnum):
     """Scheduled jobs have come due, and some of them were made ready; perhaps none that the terms allow."""
     YES = 2
     """Unreadable or early jobs were in the way, and have been moved out of it."""
+    BEHIND = 3
+    """Behind as many ready jobs that are due too late for the terms as an accept passes over: when those have left."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether to accept again at once."""
+        return self in (More.DUE, More.YES)
 
 
 class EmptyQueue(NamedTuple):
@@ -80,7 +88,7 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
         terms = terms._replace(limit=MOST_TAKEN)
     moved = await make_ready(unit, keys, min(now, due_by), terms.make_ready)
     skipped = unit.sources.below(min(terms.spread, MOST_TAKEN)) if terms.spread > 1 else 0
-    found, early = await candidates(unit, keys, terms, due_by, terms.limit + skipped)
+    found, early, is_cut = await candidates(unit, keys, terms, due_by, terms.limit + skipped)
     chosen = _some_of(found, skipped, terms.limit, unit.sources)
     ids = [packed_id for _, packed_id in chosen]
     # Read only the records of chosen jobs. A read is a conflict with every writer, and other workers take the others.
@@ -100,7 +108,9 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
         await _schedule_again(unit, keys, early[: terms.make_ready])
     if len(taken) < len(ids) or len(early) >= MOST_EARLY:
         return taken, More.YES
-    return taken, More.DUE if moved else More.NO
+    if moved:
+        return taken, More.DUE
+    return taken, More.BEHIND if is_cut else More.NO
 
 
 def _takeable(
@@ -240,7 +250,14 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
 
 
-async def wait_for_more(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | None = None) -> EmptyQueue:
+async def wait_for_more(
+    unit: UnitOfWork,
+    keys: TypeKeys,
+    max_priority: bytes | None = None,
+    due_by: float | None = None,
+    *,
+    is_cut: bool = False,
+) -> EmptyQueue:
     """Return a watch on the type's queue, and the seconds until the next of its jobs comes due.
 
     For a caller that has just found no due job, in the same transaction.
@@ -248,6 +265,8 @@ async def wait_for_more(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | 
     Args:
         unit, keys: of the type.
         max_priority: the largest priority that the caller takes, packed; None for any.
+        due_by: of the caller's terms.
+        is_cut: whether it has not looked at all ready jobs: then the seconds are a few at most.
     """
     if await unit.is_paused(keys):
         # Jobs may be ready in any number: none is to be looked for before the type is resumed, which fires the watch.
@@ -256,8 +275,10 @@ async def wait_for_more(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | 
     run_at = await next_scheduled(unit.transaction.snapshot, keys)
     # A due job that was not taken has too large a priority: the caller would wake for it at once, for ever.
     due_in = None if run_at is None or run_at <= now else run_at - now
-    ready_at = await _next_ready(unit, keys, max_priority)
-    if ready_at is not None:
+    if due_by is not None:  # a fixed time: what is ready and not due by then never will be
+        if is_cut:  # no watch fires when the jobs that were passed over leave
+            due_in = _PASSED_CHECK if due_in is None else min(due_in, _PASSED_CHECK)
+    elif (ready_at := await _next_ready(unit, keys, max_priority)) is not None:
         # This clock may be set forward at any time, and no watch fires when a ready job comes due by that.
         due_in = min(ready_at - now, _CLOCK_CHECK, _CLOCK_CHECK if due_in is None else due_in)
     return EmptyQueue(unit.transaction.watch(keys.watch_pending), due_in)

@@ -255,7 +255,7 @@ class JobTransaction:
                 taken, more = await self._accept_adaptively(keys, wanted)
             else:
                 taken, more = await queue.accept(self._unit, keys, wanted)
-            if taken or not more:
+            if taken or not more.at_once:
                 break
         self._accepted += taken
         return [running_job(entry, self._worker) for entry in taken]

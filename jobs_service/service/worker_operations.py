@@ -43,7 +43,8 @@ class WorkerOperations:
             type: of the job.
             max_priority: only jobs up to and including this priority.
             due_by: only jobs due by then (an aware datetime or seconds since the epoch); None for now. Of the jobs due
-                later than now, the first 16,000 by time are considered.
+                later than now, the first 16,000 by time are considered. Ready jobs stand in the order in which they
+                became ready: 16,000 that are due after `due_by` are passed over, what is behind them is found later.
             timeout: seconds to wait for a job; None for ever, 0 not at all. Scheduled jobs that have come due meanwhile
                 are put into the queue by their times, 100 at once (`pending_batch`). A caller that does not wait gets
                 None after ten times as many, if it may take none of them, and finds more the next time.

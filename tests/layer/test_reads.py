@@ -206,6 +206,52 @@ async def test_a_look_ends_after_thousands_of_ready_jobs_that_are_not_due_and_sa
         assert most < candidates.MOST_EARLY + 2 * 256 + 200
 
 
+@in_virtual_time
+async def test_an_accept_by_a_time_that_has_passed_passes_over_a_bounded_number_of_ready_jobs() -> None:
+    async with layer() as found:
+        run_at = pack_seconds(EPOCH - 1)
+
+        async def make(unit: UnitOfWork) -> None:
+            for number in range(candidates.MOST_TAKEN + 4000):
+                id = pack_id(f"{number:05}")
+                unit.transaction.set(found.keys.ready + pack_priority(0) + b"\x33" + number.to_bytes(12) + id, run_at)
+
+        await found.add("first", priority=-1)
+        await found.transact(make)
+        await found.add("behind", priority=1)
+        look = accepting(found, due_by=EPOCH - 2)
+        (taken, more), counted = await reads_of(found, look)
+        assert [entry.id for entry in taken] == ["first"]
+        assert counted.keys < 10
+
+        async def wait(unit: UnitOfWork) -> Any:
+            taken, more = await look(unit)
+            assert taken == []
+            return more, await queue.wait_for_more(unit, found.keys, None, EPOCH - 2, is_cut=more is queue.More.BEHIND)
+
+        (more, (watch, due_in)), counted = await reads_of(found, wait)
+        assert counted.keys < candidates.MOST_TAKEN + 2 * candidates.PAGE + 10
+        # Nothing that is added tells when those in front have left: it looks again by itself.
+        assert (more, due_in) == (queue.More.BEHIND, queue._PASSED_CHECK)
+        watch.cancel()
+
+
+@in_virtual_time
+async def test_who_waits_for_jobs_by_a_time_that_has_passed_reads_those_that_are_ready_once() -> None:
+    async with layer() as found:
+        await fill(found, 500, run_at=EPOCH - 1)
+
+        async def wait(unit: UnitOfWork) -> Any:
+            taken, more = await accepting(found, due_by=EPOCH - 2)(unit)
+            assert (taken, more) == ([], queue.More.NO)
+            return await queue.wait_for_more(unit, found.keys, None, EPOCH - 2)
+
+        (watch, due_in), counted = await reads_of(found, wait)
+        assert due_in is None
+        assert counted.keys < 510
+        watch.cancel()
+
+
 @pytest.mark.parametrize(("count", "size"), [(100, 90_000), (2500, 10)])
 @in_virtual_time
 async def test_a_page_of_a_list_is_bounded_in_bytes_and_in_number(count: int, size: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, NewJob, RunningJob
+from jobs_service.layer import candidates, queue
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -208,6 +209,25 @@ async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(q
     job = waiting.result()
     assert job is not None
     assert job.id == "low enough"
+
+
+async def test_a_waiting_accept_by_a_past_time_finds_a_job_when_those_before_it_have_left(
+    quiet: JobsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, few in (("MOST_TAKEN", 4), ("PAGE", 2)):
+        monkeypatch.setattr(candidates, name, few)
+    monkeypatch.setattr(queue, "_PASSED_CHECK", 0.05)
+    await quiet.add_many(T1, [NewJob(f"later {number}", run_at=LONG_AGO) for number in range(8)])
+    await quiet.add(T1, J1)
+    assert await quiet.accept(T1, due_by=LONG_AGO - 1, timeout=0) is None
+    assert await quiet.transact(lambda tx: tx.accept(T1, due_by=LONG_AGO - 1)) is None
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(quiet.accept(T1, due_by=LONG_AGO - 1))
+        await waits(quiet)
+        assert len(await quiet.accept_many(T1, 5, timeout=0)) == 5
+    job = waiting.result()
+    assert job is not None
+    assert job.id == J1
 
 
 async def test_as_many_waiting_accepts_as_jobs_that_come_all_get_one(quiet: JobsService) -> None:
