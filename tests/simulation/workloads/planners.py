@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs_service import JobCanceled, JobsError, JobType
 from jobs_service.testing import Process
 from tests.simulation.client import Client
 from tests.simulation.weather import CATCHES_UP
 from tests.simulation.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
 
 _AHEAD = 60.0
 _NOTICED = 8.0
@@ -99,11 +102,24 @@ class Travelers(Workload):
 
     name = "travelers"
 
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._away = set[Process]()
+
     async def step(self, client: Client) -> None:
         run, type, id = self.run, self.some_type(), self.some_id()
         process = client.process
-        if client.jobs._tree.root is None or type not in run.history.model.timeouts:
+        # Of two at the same time, one would take the other's time for the right one, and leave the clock there.
+        if process in self._away or client.jobs._tree.root is None or type not in run.history.model.timeouts:
             return
+        self._away.add(process)
+        try:
+            await self._travel(client, type, id)
+        finally:
+            self._away.discard(process)
+
+    async def _travel(self, client: Client, type: JobType, id: Any) -> None:
+        run, process = self.run, client.process
         run_at = process.clock.wall_time() + 0.5 * _AHEAD
         await client.add(type, id, if_exists="resubmit", run_at=run_at)
         await asyncio.sleep(self.random.uniform(1.5, 3.0))
