@@ -81,7 +81,7 @@ def run_at(
     if rehearsal is None:
         require_store(address)
     elif missing_store(address) is not None:
-        asyncio.run(_within(_imitated(address), rehearsal, supervise=False))
+        asyncio.run(_within(imitated(address), rehearsal, supervise=False))
     return asyncio.run(_within(address, body, supervise))
 
 
@@ -108,17 +108,18 @@ def missing_store(address: str) -> str | None:
     return path
 
 
-def _imitated(address: str) -> Store:
-    """Return a memory store with the limits of the store at an address."""
+def imitated(address: str) -> Store:
+    """Return a memory store with the limits of the store at an address, and its address."""
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import open_address
     from jobs_service.store.memory import MemoryStore
 
     settings, sources = Settings(), Sources()
-    imitated = MemoryStore(settings=settings, sources=sources)
-    imitated.limits = open_address(address, settings, sources).limits
-    return imitated
+    store = MemoryStore(settings=settings, sources=sources)
+    store.limits = open_address(address, settings, sources).limits
+    store.address = address
+    return store
 
 
 async def _within(store: str | Store, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:

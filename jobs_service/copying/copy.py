@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -28,6 +29,7 @@ async def copy_jobs(
     target: Store,
     *,
     sources: Sources,
+    make: Callable[[], Awaitable[Store]] | None = None,
     force: bool = False,
     start_over: bool = False,
     batch: Batch | None = None,
@@ -39,6 +41,8 @@ async def copy_jobs(
         source: open; is not written to.
         target: open, without jobs or with an unfinished copy of the same source, which its address names.
         sources: wall-clock time.
+        make: makes and opens the target when nothing in the source is in the way; `target` is an empty store with its
+            address and limits until then. None if the target is there.
         force: copy although jobs run, or other programs use one of the stores. Running jobs are copied as pending ones,
             ahead of all others of their priority; jobs that are in the target already stay as they are there.
         start_over: first remove the jobs that an unfinished copy has left in the target.
@@ -58,9 +62,19 @@ async def copy_jobs(
     with background():
         if await target.needs_conversion():
             raise CopyRefused(f"{target.address} has the format of an earlier version: run jobs-service upgrade first")
+
+        async def target_in(store: Store) -> Target:
+            return Target(store, await store.prefix(), sources, batch, force)
+
+        looked_at = await target_in(target)
+
+        async def made() -> Target:
+            return looked_at if make is None else await target_in(await make())
+
         copy = _Copy(
             Source(source, await source.prefix(), batch),
-            Target(target, await target.prefix(), sources, batch, force),
+            looked_at,
+            made,
             force,
             progress or (lambda step, done, total: None),
         )
@@ -72,13 +86,21 @@ class _Copy:
 
     Args:
         source, target: the stores.
-        force: as for `copy_jobs`.
-        progress: as for `copy_jobs`.
+        make: returns the target that is to be written to.
+        force, progress: as for `copy_jobs`.
     """
 
-    def __init__(self, source: Source, target: Target, force: bool, progress: Progress) -> None:
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        make: Callable[[], Awaitable[Target]],
+        force: bool,
+        progress: Progress,
+    ) -> None:
         self._source = source
         self._target = target
+        self._make = make
         self._force = force
         self._progress = progress
         self._overview = Overview()
@@ -90,6 +112,7 @@ class _Copy:
         note = await self._unfinished(start_over)
         resumed = note is not None
         await self._survey()
+        self._target = await self._make()
         if note is None:
             if not self._force and not await self._target.is_empty():
                 return await self._complete_before()

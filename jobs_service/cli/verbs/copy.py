@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -102,6 +103,7 @@ async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> C
     from jobs_service.copying import copy_jobs
     from jobs_service.errors import StoreError
     from jobs_service.settings import log_unknown_variables
+    from jobs_service.store import open_address
 
     configure("warning")
     log_unknown_variables()
@@ -109,11 +111,25 @@ async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> C
     if missing is not None:
         raise StoreError(f"there is no store at {missing}: nothing to copy")
     _, sources = _surroundings()
-    async with _opened(source) as read, _opened(target) as written:
+    async with AsyncExitStack() as stack:
+
+        async def opened(address: str) -> Store:
+            return await stack.enter_async_context(_open(open_address(address, *_surroundings())))
+
+        read = await opened(source)
+        is_there = session.missing_store(target) is None
+        # What is refused leaves no empty store behind.
+        written = await (opened(target) if is_there else stack.enter_async_context(_open(session.imitated(target))))
         with _bar() as progress:
             try:
                 return await copy_jobs(
-                    read, written, sources=sources, force=force, start_over=start_over, progress=progress
+                    read,
+                    written,
+                    sources=sources,
+                    make=None if is_there else partial(opened, target),
+                    force=force,
+                    start_over=start_over,
+                    progress=progress,
                 )
             except asyncio.CancelledError:
                 exits.say("interrupted; the same command goes on where it stopped")
@@ -121,10 +137,7 @@ async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> C
 
 
 @asynccontextmanager
-async def _opened(address: str) -> AsyncIterator[Store]:
-    from jobs_service.store import open_address
-
-    store = open_address(address, *_surroundings())
+async def _open(store: Store) -> AsyncIterator[Store]:
     await store.open()
     try:
         yield store

@@ -104,6 +104,14 @@ def test_running_jobs_need_force_and_are_told(invoke: Invoke, full: str, other: 
     )
 
 
+def test_a_refused_copy_leaves_no_store_behind_where_there_was_none(invoke: Invoke, full: str, other: str) -> None:
+    arrange(full, lambda jobs: jobs.accept("email", timeout=0))
+    assert invoke("copy", full, other).code == 1
+    assert not Path(other.removeprefix("lmdb:")).exists()
+    assert invoke("copy", other, f"{other}-copy").code == 3
+    assert not Path(f"{other}-copy".removeprefix("lmdb:")).exists()
+
+
 def test_jobs_that_are_there_need_force_and_are_told(invoke: Invoke, email: str, other: str) -> None:
     for store, data in ((email, "1"), (other, "2")):
         invoke("types", "set", "email", "60", "--store", store)
