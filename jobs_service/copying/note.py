@@ -76,6 +76,7 @@ class Note:
             fields = json.loads(raw)
             version = fields.pop("version")
             if version == _VERSION:
+                bytes.fromhex(fields["after"])
                 return cls(**{**fields, "phase": Phase(fields["phase"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"the note of an unfinished copy is damaged: {error}") from None
@@ -99,7 +100,15 @@ class TypeClaim(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> TypeClaim:
-        """Return the claim that `set_claim` has written."""
+        """Return the claim that `set_claim` has written.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        if len(raw) != STAMP_BYTES + 1:
+            raise StoreError(
+                f"an unfinished copy's claim on a type is damaged: it has {len(raw)} bytes, not {STAMP_BYTES + 1}"
+            )
         return cls(raw[:STAMP_BYTES], raw[STAMP_BYTES])
 
 

@@ -16,7 +16,7 @@ from jobs_service.copying.rows import Stream
 from jobs_service.copying.source import Found, TypeSettings
 from jobs_service.errors import JobTooLarge, shown
 from jobs_service.layer.batch_bounds import Batch, Pace
-from jobs_service.layer.key_parts import AFTER, unpack_id
+from jobs_service.layer.key_parts import AFTER, type_in, unpack_id
 from jobs_service.layer.keyspace import COPYING, DATA, PERIODIC, Keyspace, TypeKeys
 from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import Record
@@ -162,8 +162,9 @@ class Target:
         rows = self.stream(COPYING)
         claims: dict[bytes, TypeClaim] = {}
         while (row := await rows.next()) is not None:
-            if len(row[0]) > start:  # the note itself comes first
-                claims[row[0][start:]] = TypeClaim.decode(row[1])
+            packed = row[0][start:]
+            if type_in(packed) is not None:  # the note itself is no type, and neither are rows that nobody wrote
+                claims[packed] = TypeClaim.decode(row[1])
         return claims
 
     async def open_types(self, note: Note, settings: Mapping[bytes, TypeSettings]) -> None:

@@ -17,6 +17,7 @@ from jobs_service.layer.keyspace import COPYING, Keyspace
 from jobs_service.model import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction
+from jobs_service.store.base import STAMP_BYTES
 from jobs_service.store.memory import MemoryStore
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
 from tests.checker import assert_sound
@@ -368,6 +369,8 @@ async def test_a_store_is_not_copied_to_itself_by_whatever_name() -> None:
         (b"[]", StoreError, "the note of an unfinished copy is damaged"),
         (b'{"version": 1}', StoreError, "the note of an unfinished copy is damaged"),
         (b'{"version": 1, "source": "a", "fingerprint": "", "phase": "later"}', StoreError, "is damaged"),
+        (b'{"version": 1, "source": "a", "fingerprint": "", "phase": "rest", "after": "x"}', StoreError, "is damaged"),
+        (b'{"version": 1, "source": "a", "fingerprint": "", "phase": "rest", "after": 1}', StoreError, "is damaged"),
         (b'{"version": 2, "more": 1}', CopyRefused, r"another version of jobs_service \(2\): finish it with that one"),
     ],
 )
@@ -382,6 +385,36 @@ async def test_a_note_that_cannot_be_read_is_told(note: bytes, error: type[Excep
         await target.transact(write)
         with pytest.raises(error, match=complaint):
             await copy_jobs(source, target, sources=Sources(1))
+
+
+@pytest.mark.parametrize("start_over", [False, True])
+@pytest.mark.parametrize("damage", [b"", b"x", bytes(STAMP_BYTES), bytes(STAMP_BYTES + 2)])
+async def test_a_claim_that_cannot_be_read_is_told(damage: bytes, start_over: bool) -> None:
+    async with two_stores() as (source, target):
+        await half_copied(source, target)
+        keyspace = Keyspace(await target.prefix())
+
+        async def write(tr: Transaction) -> None:
+            section = keyspace.sections[COPYING]
+            for key, _ in await tr.get_range(section + b"\x00", section + b"\xff"):
+                tr.set(key, damage)
+
+        await target.transact(write)
+        with pytest.raises(StoreError, match=f"claim on a type is damaged: it has {len(damage)} bytes, not 11"):
+            await copy_jobs(source, target, sources=Sources(1), start_over=start_over)
+
+
+@pytest.mark.parametrize("start_over", [False, True])
+async def test_a_claim_that_names_no_type_is_in_nobodys_way(start_over: bool) -> None:
+    async with two_stores() as (source, target):
+        await half_copied(source, target)
+        keyspace = Keyspace(await target.prefix())
+
+        async def write(tr: Transaction) -> None:
+            tr.set(keyspace.sections[COPYING] + b"\x05", b"")
+
+        await target.transact(write)
+        assert not (await copy_jobs(source, target, sources=Sources(1), start_over=start_over)).differing
 
 
 def test_a_note_is_what_was_noted() -> None:
