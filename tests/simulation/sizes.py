@@ -29,6 +29,9 @@ _ROOM: Final = 400
 _HANDLED: Final = 4
 """How many of the largest records every transaction has room for."""
 
+_BESIDE = 4_000
+"""Bytes that it has room for beside them: a type's counts, and some keys with a long name."""
+
 
 _SMALL_PAGES: Final = 0.3
 """The share of runs whose pages hold a few keys."""
@@ -100,7 +103,7 @@ def draw_sizes(random: Random) -> Sizes:
     if random.random() < _SMALL:
         return Sizes()
     value = random.choice([1_500, 1_500, 4_000, 4_000, 100_000])
-    transaction = value * random.choice([_HANDLED, 8, 30, 100])
+    transaction = max(value * random.choice([_HANDLED, 8, 30, 100]), value * _HANDLED + _BESIDE)
     key = random.choice([300, 10_000, 10_000])
     edge = value - _ROOM
     padding = random.choice(
