@@ -11,7 +11,7 @@ from jobs_service import json_forms
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, check_timeout, new_jobs
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Again
-from jobs_service.errors import JobNotFound, NoTypeTimeout, job_name
+from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, job_name
 from jobs_service.http import problems, wire
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec, new_job_spec
@@ -51,7 +51,10 @@ class RemoteCreatorOperations:
         return self._access.read(_uncounted, answer)
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
-        """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many."""
+        """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many.
+
+        Each is added once, also if an answer is lost and it is asked for again.
+        """
         keys, rule = self._access.keys(type), check_if_exists(if_exists)
 
         def bodies() -> Iterator[bytes]:
@@ -60,14 +63,9 @@ class RemoteCreatorOperations:
                 id = place_of(keys, job.id)[1]
                 yield _body({"id": json_forms.name(id), **_described(spec)}, spec)
 
-        path = self._access.of_type(type, "/jobs")
-        # With any other rule what was added when an answer was lost could not be told from what was there before.
-        again = Again.ALWAYS if rule == "ignore" else Again.UNSENT
-        end = b'],"if_exists":' + wire.dumps(rule) + b"}"
         added: list[Job] = []
         for part in _parts(bodies()):
-            answer = await self._access.call("POST", path, b'{"jobs":[' + b",".join(part) + end, again=again)
-            added += self._access.read(lambda form: [*map(_uncounted, form["jobs"])], answer)
+            added += await self._add_together(type, part, rule)
         return added
 
     @as_enqueue
@@ -135,6 +133,20 @@ class RemoteCreatorOperations:
         spec = creation.spec_of(type, id, data, priority, run_at)
         answer = await self._access.call("POST", path, changes_body({}, spec), again=Again.UNSENT)
         return self._access.read(wire.job_of, answer)
+
+    async def _add_together(self, type: JobType, bodies: list[bytes], rule: IfExists) -> list[Job]:
+        """Add jobs in one transaction, or in several where one does not take them all."""
+        body = b'{"jobs":[' + b",".join(bodies) + b'],"if_exists":' + wire.dumps(rule) + b"}"
+        path, key = self._access.of_type(type, "/jobs"), self._access.new_key()
+        try:
+            answer = await self._access.call("POST", path, body, key=key)
+        except JobTooLarge as error:
+            if error.id is not None or len(bodies) == 1:
+                raise
+            middle = len(bodies) // 2
+            first = await self._add_together(type, bodies[:middle], rule)
+            return first + await self._add_together(type, bodies[middle:], rule)
+        return self._access.read(lambda form: [*map(_uncounted, form["jobs"])], answer)
 
     async def _with_type(self, handler: Enqueueable[Any, Any], ask: Any) -> Any:
         """Return what is asked for, and make the handler's type if that was missing."""

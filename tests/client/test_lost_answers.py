@@ -12,6 +12,7 @@ from jobs_service import (
     JobsClient,
     JobsService,
     JobState,
+    JobTooLarge,
     NewJob,
     Removal,
     RunningJob,
@@ -19,6 +20,8 @@ from jobs_service import (
     StoreUnavailable,
     WorkerConflict,
 )
+from jobs_service.arguments import IfExists
+from jobs_service.store.base import Limits
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
 from tests.service.support import J1, J2, LOST, PATIENCE, T1, TIMEOUT, listed
@@ -67,6 +70,60 @@ async def test_a_job_without_an_id_is_enqueued_once() -> None:
         network.lose = 1
         await client.enqueue_many(T1, [1, 2, 3])
         assert sorted(job.data if isinstance(job.data, int) else 0 for job in await listed(served)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rule", ["error", "ignore", "resubmit"])
+async def test_many_jobs_are_added_once(rule: IfExists) -> None:
+    async with lossy() as (served, client, network):
+        network.lose = 2
+        wanted = [NewJob(f"{number:04}", number) for number in range(700)]
+        added = await client.add_many(T1, wanted, if_exists=rule)
+        assert network.sent == 4  # in two parts
+        assert [(job.id, job.data, job.state) for job in added] == [
+            (job.id, job.data, JobState.PENDING) for job in wanted
+        ]
+        assert (await served.counts(T1))[T1].totals.added == 700
+        if rule == "error":
+            with pytest.raises(JobExists):
+                await client.add_many(T1, wanted)
+
+
+async def test_many_jobs_of_which_one_exists_already_are_refused_also_when_they_are_asked_for_again() -> None:
+    async with lossy() as (served, client, network):
+        await served.add(T1, J2)
+        network.lose = 1
+        with pytest.raises(JobExists):
+            await client.add_many(T1, [NewJob(J1), NewJob(J2)])
+        assert [job.id for job in await listed(served)] == [J2]
+
+
+async def test_of_many_jobs_that_ran_when_they_were_asked_for_again_none_runs_twice() -> None:
+    async with lossy() as (served, client, network):
+
+        async def meanwhile() -> None:
+            job = await served.accept(T1, timeout=0)
+            assert job is not None
+            await job.finish()
+            await served.remove(T1, J2)
+
+        network.lose, network.meanwhile = 1, meanwhile
+        added = await client.add_many(T1, [NewJob(J1), NewJob(J2)], if_exists="resubmit")
+        assert [(job.id, job.state) for job in added] == [(J1, JobState.FINISHED), (J2, JobState.REMOVED)]
+        assert await served.pending_count(T1) == 0
+
+
+async def test_many_jobs_that_are_more_than_one_transaction_takes_are_added_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lossy() as (served, client, network):
+        monkeypatch.setattr(served.store, "limits", Limits(value=2_000, transaction=20_000))
+        wanted = [NewJob(f"{number}", "x" * 1_000) for number in range(40)]
+        network.lose, network.path = 3, "/jobs"
+        assert [job.id for job in await client.add_many(T1, wanted)] == [job.id for job in wanted]
+        assert (await served.counts(T1))[T1].totals.added == 40
+        with pytest.raises(JobTooLarge):
+            await client.add_many(T1, [NewJob(J1, "x" * 3_000), NewJob(J2)])
+        assert (await served.counts(T1))[T1].totals.added == 40
 
 
 async def test_a_job_that_was_removed_meanwhile_is_told_as_removed() -> None:
@@ -146,9 +203,8 @@ Call = Callable[[JobsClient], Awaitable[object]]
     [
         lambda jobs: jobs.remove(T1, J1),
         lambda jobs: jobs.resubmit(T1, J1),
-        lambda jobs: jobs.add_many(T1, [NewJob(J2)]),
     ],
-    ids=["remove", "resubmit", "add_many"],
+    ids=["remove", "resubmit"],
 )
 async def test_what_would_not_be_the_same_twice_is_not_sent_again(call: Call) -> None:
     async with lossy() as (served, client, network):
