@@ -644,6 +644,8 @@ class Handlers(Workload):
             return
         for process, active in self._active.items():
             handlers = [held for held in active if held.job.type == CONTINUOUS]
+            if not process.alive:  # what was killed is over, also where its code has not noticed it
+                continue
             if len(handlers) < self._slots_of(process, CONTINUOUS) or any(held.began > long_ago for held in handlers):
                 continue
             for id in self._waiting(long_ago, EPOCH + long_ago + process.clock.ahead, handlers):
