@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import fields
 from itertools import accumulate
 from typing import Final
@@ -39,10 +40,12 @@ class Collector(Collecting):
     Args:
         jobs: the service.
         most_types: how many types have series of their own.
+        patience: seconds that a scrape on another thread waits for the store.
     """
 
-    def __init__(self, jobs: JobsService, most_types: int) -> None:
+    def __init__(self, jobs: JobsService, most_types: int, patience: float = _PATIENCE) -> None:
         self._jobs = jobs
+        self._patience = patience
         self._labels = TypeLabels(most_types)
         self._figures: Figures | None = None
 
@@ -73,9 +76,18 @@ class Collector(Collecting):
         loop = self._jobs._lifecycle.loop
         if loop is None or not loop.is_running() or loop is _running_loop():
             return
+        refreshing = self.refresh()
         try:
-            asyncio.run_coroutine_threadsafe(self.refresh(), loop).result(_PATIENCE)
-        except (TimeoutError, RuntimeError):  # the loop does not answer, or ends just now
+            asked = asyncio.run_coroutine_threadsafe(refreshing, loop)
+        except RuntimeError:  # the loop was closed just now
+            refreshing.close()
+            self._figures = None
+            return
+        try:
+            asked.result(self._patience)
+        except (TimeoutError, CancelledError):  # neither the loop nor the store answers, or the loop ends just now
+            # Otherwise each scrape would leave one behind for as long as the store is silent.
+            asked.cancel()
             self._figures = None
 
     def _of_process(self) -> Iterator[Metric]:
@@ -150,7 +162,7 @@ def _of_types(found: Figures) -> Iterator[Metric]:
             events.add_metric([label, event.name], getattr(own.counts.totals, event.name))
         for family, histogram in ((waited, own.counts.waited), (ran, own.counts.ran)):
             family.add_metric([label], _buckets(Histogram.bounds(), histogram.counts), histogram.sum)
-        if label != OTHERS:
+        if own.oldest_ready is not None and own.paused is not None:
             oldest.add_metric([label], own.oldest_ready)
             paused.add_metric([label], own.paused)
     yield from (jobs, events, waited, ran, oldest, paused)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from jobs_service.errors import JobsError
+from jobs_service.errors import JobsError, StoreDamaged
 from jobs_service.layer.inspection import QueueState
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels
 from jobs_service.model import JobType
@@ -26,13 +26,14 @@ class OfTypes:
 
     Attributes:
         counts: of all of them together.
-        oldest_ready: seconds for which the job has been ready that has been so for longest; 0 when none is.
-        paused: how many of them are paused.
+        oldest_ready: seconds for which the job has been ready that has been so for longest; 0 when none is, None when
+            that cannot be read.
+        paused: how many of them are paused; None when that cannot be read.
     """
 
     counts: TypeCounts
-    oldest_ready: float = 0.0
-    paused: int = 0
+    oldest_ready: float | None = None
+    paused: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,11 @@ def _by_label(
     found: dict[str, OfTypes] = {}
     for label, types in groups.items():
         own = [queues[type] for type in types if type in queues]
-        oldest = max((now - queue.ready_since for queue in own if queue.ready_since is not None), default=0.0)
         counts = together([counted[type] for type in types])
+        if not own:
+            found[label] = OfTypes(counts)
+            continue
+        oldest = max((now - queue.ready_since for queue in own if queue.ready_since is not None), default=0.0)
         found[label] = OfTypes(counts, max(oldest, 0.0), sum(queue.paused for queue in own))
     return found
 
@@ -91,8 +95,17 @@ async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, Queu
     found: dict[JobType, QueueState] = {}
     for start in range(0, len(types), _AT_ONCE):
         part = types[start : start + _AT_ONCE]
-        found |= dict(zip(part, await asyncio.gather(*map(jobs.queue_state, part)), strict=True))
+        queues = await asyncio.gather(*[_queue(jobs, type) for type in part])
+        found |= {type: queue for type, queue in zip(part, queues, strict=True) if queue is not None}
     return found
+
+
+async def _queue(jobs: JobsService, type: JobType) -> QueueState | None:
+    """Return the state of a type's queue; None where a damaged page hides it, which concerns no other type."""
+    try:
+        return await jobs.queue_state(type)
+    except StoreDamaged:
+        return None
 
 
 def together(counts: Sequence[TypeCounts]) -> TypeCounts:

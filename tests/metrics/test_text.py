@@ -13,8 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs_service import JobError, JobsService, Outcome, metrics
+from jobs_service.metrics.collector import Collector
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels, label_of
+from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.supervision import Supervising
+from tests.copying.support import memory
 from tests.docs.pages import read
 from tests.http.support import served
 from tests.metrics.support import parsed, scraped, value
@@ -156,6 +159,49 @@ async def test_a_registry_of_ones_own_is_scraped_on_the_loop_and_on_another_thre
         await jobs.add("email", "2")
         elsewhere = parsed(await asyncio.to_thread(generate_latest, registry))
         assert value(elsewhere, "jobs_service_jobs", type="email", state="ready") == 2
+
+
+class Silent(Faults):
+    """Nothing is answered."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def before_begin(self) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+async def test_scrapes_of_a_silent_store_leave_nothing_behind() -> None:
+    async with JobsService(memory()) as jobs:
+        registry = CollectorRegistry()
+        registry.register(Collector(jobs, 9, patience=0.01))
+        before = asyncio.all_tasks()
+        assert isinstance(jobs.store, MemoryStore)
+        jobs.store.faults = Silent()
+        for _ in range(3):
+            assert value(parsed(await asyncio.to_thread(generate_latest, registry)), "jobs_service_up") == 0
+
+        async def as_before() -> bool:
+            return asyncio.all_tasks() <= before
+
+        await eventually(as_before)
+        jobs.store.faults = None
+
+
+async def test_a_scrape_while_the_loop_ends_is_answered() -> None:
+    async with JobsService(memory()) as jobs:
+        registry = CollectorRegistry()
+        registry.register(metrics.collector(jobs))
+        before = asyncio.all_tasks()
+        assert isinstance(jobs.store, MemoryStore)
+        jobs.store.faults = silent = Silent()
+        scrape = asyncio.create_task(asyncio.to_thread(generate_latest, registry))
+        await silent.asked.wait()
+        for task in asyncio.all_tasks() - before - {scrape}:
+            task.cancel()  # as asyncio.run does at its end
+        assert value(parsed(await scrape), "jobs_service_up") == 0
+        jobs.store.faults = None
 
 
 async def test_the_http_interface_answers_with_them() -> None:

@@ -9,9 +9,12 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import fdb.tuple
 import pytest
 
 from jobs_service import JobsService, JobState, NewJob, RecordDamaged, RunningJob, Settings, StoreDamaged
+from jobs_service.layer.keyspace import Keyspace
+from tests.metrics.support import scraped, value
 
 PAGE = 4096
 LEAF, OVERFLOW = 2, 4
@@ -50,13 +53,18 @@ def no_header(page: bytes) -> bytes:
 
 
 def place_of(content: bytes, number: int) -> int:
-    """Return where a job's data is in a file: not in what was on a page before, and is left in its unused part."""
-    for found in re.finditer(b"needle-%04d-" % number, content):
+    """Return where a job's data is in a file."""
+    return first_place(content, b"needle-%04d-" % number)
+
+
+def first_place(content: bytes, needle: bytes) -> int:
+    """Return where a needle is in a file: not in what was on a page before, and is left in its unused part."""
+    for found in re.finditer(re.escape(needle), content):
         start = found.start() - found.start() % PAGE
         flags, _, upper = struct.unpack_from("<HHH", content, start + 10)
         if flags == OVERFLOW or (flags == LEAF and found.start() - start >= upper):
             return found.start()
-    raise AssertionError(f"job {number} is nowhere")
+    raise AssertionError(f"{needle!r} is nowhere")
 
 
 Damage = Callable[[bytes], bytes]
@@ -126,6 +134,20 @@ async def test_where_the_queue_stands_is_told_by_the_jobs_on_other_pages(tmp_pat
         await jobs.accept_many(A, 100, timeout=0)
         await jobs.accept_many(A, 23, timeout=0)
         assert (await jobs.queue_state(A)).id == "0124"
+
+
+@pytest.mark.parametrize("damage", [zeros, no_header])
+async def test_metrics_lack_only_what_the_damaged_page_of_a_queue_hides(tmp_path: Path, damage: Damage) -> None:
+    content = await made(tmp_path, 10)
+    front = first_place(content, Keyspace(fdb.tuple.pack(("jobs_service",))).of(A).ready)
+    async with JobsService(damaged(tmp_path, content, front, damage)) as jobs:
+        with pytest.raises(StoreDamaged):
+            await jobs.queue_state(A)
+        samples = await scraped(jobs)
+        assert value(samples, "jobs_service_up") == 1
+        assert [value(samples, "jobs_service_jobs", type=type, state="ready") for type in (A, B)] == [JOBS, JOBS]
+        for name in ("jobs_service_oldest_ready_seconds", "jobs_service_paused"):
+            assert [labels for found, labels in samples if found == name] == [(("type", B),)]
 
 
 @pytest.mark.parametrize(("size", "damage"), [(10, zeros), (9000, no_header)])
