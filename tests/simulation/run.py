@@ -228,7 +228,7 @@ class Run:
             weather = unsure(Choices(plan).stream("unsure"), weather)
         self.long = long = Choices(plan).stream("length").random() < _LONG
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
-        limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([4_000, 20_000]))])
+        limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
         self.world = World(
             plan,
