@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from starlette.requests import Request
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob, JobNotFound, JobsError, TransactionTooLarge
+from jobs_service.errors import InvalidJob, JobsError, TransactionTooLarge
 from jobs_service.http import bodies, forms, problems, wire
 from jobs_service.http.endpoint import Call
 from jobs_service.http.refusals import Refusal
@@ -69,7 +69,8 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
     if not isinstance(found, Repeated):
         was_there = found.created is False or (found.created is None and form.if_exists not in (None, "error"))
         return found, was_there
-    return await _as_it_is(call, _check_same(found)), True
+    [now] = await _as_they_are(call, [_check_same(found)])
+    return now, True
 
 
 async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
@@ -100,13 +101,12 @@ def _check_same(found: Repeated) -> JobId:
     return found.id
 
 
-async def _as_it_is(call: Call, id: JobId) -> Job | dict[str, Any]:
-    """Return what became of a job that a request has added before."""
-    try:
-        job: Job = await call.service.get(call.type, id)
-        return job
-    except JobNotFound:
-        return {"type": json_forms.name(call.type), "id": json_forms.name(id), "state": "removed"}
+async def _as_they_are(call: Call, ids: list[JobId]) -> list[Job | dict[str, Any]]:
+    """Return what became of jobs that a request has added before."""
+    return [
+        {"type": json_forms.name(call.type), "id": json_forms.name(id), "state": "removed"} if job is None else job
+        for id, job in zip(ids, await call.remote.jobs(call.type, ids), strict=True)
+    ]
 
 
 async def add_together(
@@ -143,7 +143,7 @@ async def add_together(
     if not isinstance(found, Repeated):
         return [*found], False
     _check_same(found)
-    return [await _as_it_is(call, job.id) for job in jobs], True
+    return await _as_they_are(call, [job.id for job in jobs]), True
 
 
 async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:

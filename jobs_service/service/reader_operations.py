@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import TypeAlias
 
 from jobs_service.actors.context import Context
@@ -135,6 +135,21 @@ async def read_job(transaction: Transaction, place: Place) -> Job:
     raw = await transaction.get(keys.data + packed_id)
     if raw is None:
         raise JobNotFound(f"there is no job {job_name(keys.type, id)}", type=keys.type, id=id)
+    return _job_of(place, raw)
+
+
+async def read_jobs(transaction: Transaction, places: Sequence[Place]) -> list[Job | None]:
+    """Return jobs, None where there is none. At most LARGEST_CHUNK: their records may be large.
+
+    Raises:
+        RecordDamaged: a record cannot be read.
+    """
+    raws = await transaction.get_many([keys.data + packed_id for keys, _, packed_id in places])
+    return [None if raw is None else _job_of(place, raw) for place, raw in zip(places, raws, strict=True)]
+
+
+def _job_of(place: Place, raw: bytes) -> Job:
+    keys, id, _ = place
     try:
         return Job(keys.type, id, Record.decode(raw, True))
     except RecordDamaged as error:

@@ -8,6 +8,7 @@ next call is the lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from jobs_service import tracing
@@ -21,12 +22,14 @@ from jobs_service.layer.enqueueing import How, handler_of, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Place, place_of
+from jobs_service.layer.listing import LARGEST_CHUNK
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Priority, RunAt, RunningJob
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.reader_operations import read_jobs
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.tree import ServiceTree
@@ -143,6 +146,19 @@ class Remote:
             if not isinstance(found, Repeated):
                 tracing.sent(span, found)
             return found
+
+    async def jobs(self, type: JobType, ids: Sequence[JobId]) -> list[Job | None]:
+        """Return jobs as they are now, None where there is none; read in pages of LARGEST_CHUNK.
+
+        Raises:
+            RecordDamaged: the record of one of them cannot be read.
+        """
+        places = [self.access.place(type, id) for id in ids]
+        found: list[Job | None] = []
+        for first in range(0, len(places), LARGEST_CHUNK):
+            page = places[first : first + LARGEST_CHUNK]
+            found += await self.access.read(partial(read_jobs, places=page))
+        return found
 
     async def enqueue_once(self, request: Request, type: JobType, data: Any, how: How) -> Job | Repeated:
         """Add a job as `enqueue` does, unless the same request has done so before."""

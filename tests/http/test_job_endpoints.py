@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import fdb.tuple
 import httpx
@@ -130,6 +131,28 @@ async def test_a_repeated_list_adds_its_jobs_once(two: Two) -> None:
     problem(await client.post(JOBS, json=other, headers=key), 422, "idempotency-key-reused")
     problem(await client.post(JOBS, json={"id": "6"}, headers=key), 422, "idempotency-key-reused")
     assert (await jobs.counts("email"))["email"].jobs == 4
+
+
+async def test_a_list_that_comes_again_is_read_in_few_transactions(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, client = two
+    key = {"Idempotency-Key": "list"}
+    body = {"jobs": [{"id": f"{number:04}", "data": number} for number in range(1000)]}
+    first = await client.post(JOBS, json=body, headers=key)
+    await jobs.remove("email", "0700")
+    reads = 0
+    read = jobs.store.read
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read(*arguments)
+
+    monkeypatch.setattr(jobs.store, "read", counted)
+    again = await client.post(JOBS, json=body, headers=key)
+    assert reads < 10
+    expected = first.json()["jobs"]
+    expected[700] = {"type": "email", "id": "0700", "state": "removed"}
+    assert again.json()["jobs"] == expected
 
 
 async def test_a_list_with_a_key_is_added_as_a_whole_or_not_at_all(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
