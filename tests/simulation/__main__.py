@@ -20,7 +20,8 @@ from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_gu
 from tests.simulation.mutants import EVERY
 from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
-from tests.simulation.run import Report, simulate
+from tests.simulation.report import Report
+from tests.simulation.run import simulate
 from tests.simulation.score import Score, keep, score, summary
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.workloads import ALL, OF_LISTED, OF_RUNNERS

@@ -89,7 +89,7 @@ class Bounds:
         while silences:
             silence = silences.pop()
             began = silence.time - silence.silent
-            valid_from = min(self._run.quick_since(), self._since)
+            valid_from = min(self._run.quiet.quick_since(), self._since)
             if silence.timeout is None or max(valid_from, self._changed.get(silence.type, 0.0)) > began:
                 continue
             bound = 1.5 * silence.timeout + 1.0 + 4 * self._run.world.cluster.latency
@@ -107,7 +107,7 @@ class Bounds:
 def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> Iterator[str]:
     """Yield the jobs that a worker who waited and got nothing should have got; only where nothing took time."""
     now = run.world.loop.time()
-    if run.quick_since() > now - waited:
+    if run.quiet.quick_since() > now - waited:
         return
     wall = process.clock.wall_time()
     for (type, id), job in run.history.model.jobs.items():

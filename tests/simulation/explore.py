@@ -20,7 +20,7 @@ from typing import Self, TypeAlias
 
 from jobs_service.testing.choices import Plan
 from tests.simulation.plans import fault_key
-from tests.simulation.run import Report
+from tests.simulation.report import Report
 from tests.simulation.shrink import kind_of
 
 Simulate: TypeAlias = Callable[[Plan], Report]

@@ -16,7 +16,7 @@ from rich.table import Table
 from tests.operations import CELLS, COLUMNS
 from tests.simulation.explore import Tally
 from tests.simulation.plans import only_text, replay_command
-from tests.simulation.run import Report
+from tests.simulation.report import Report
 
 NEVER = "NEVER"
 """What stands in a cell that can be visited and was not."""

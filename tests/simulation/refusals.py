@@ -55,9 +55,9 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
         return None if call.name in ADDS else f"full: {call} was refused: {error}"
     if isinstance(error, StoreError):
         # One that is left refuses what is begun.
-        if run.quick_since() > began or run.is_over or not call_is_of_the_living(run, call):
+        if run.quiet.quick_since() > began or run.is_over or not call_is_of_the_living(run, call):
             return None
-        return f"error: {call} ended with {error!r}, and nothing takes time since {run.quick_since():.3f}"
+        return f"error: {call} ended with {error!r}, and nothing takes time since {run.quiet.quick_since():.3f}"
     if isinstance(error, ServiceClosed):
         # Whoever calls does so in the body of its `async with`, and has ended when that does.
         return f"refused: {call} ended with {error!r}, and nobody has left"

@@ -17,7 +17,8 @@ from typing import Final
 
 from jobs_service.testing import Plan
 from tests.simulation.mutants import EVERY, Mutant
-from tests.simulation.run import Report, Run, simulate
+from tests.simulation.report import Report
+from tests.simulation.run import Run, simulate
 
 FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
 """The seeds that showed mutants when they were measured last: in the usual mix, and in the runs that mutants name."""

@@ -16,7 +16,7 @@ from jobs_service.testing.choices import Plan
 from tests.simulation.plans import fault_key
 
 if TYPE_CHECKING:
-    from tests.simulation.run import Report
+    from tests.simulation.report import Report
 
 Concern: TypeAlias = Literal["operations", "faults", "deviations"]
 Items: TypeAlias = list[int] | list[str]

@@ -15,7 +15,7 @@ import pytest
 
 from jobs_service.testing.choices import Choices, Plan
 from tests.simulation import __main__ as command
-from tests.simulation.run import Report
+from tests.simulation.report import Report
 
 ROOT = Path(__file__).parents[2]
 HANG = 120  # seconds; only ends a run that would never end

@@ -18,7 +18,7 @@ import pytest
 
 from jobs_service.testing.choices import Plan
 from tests.simulation.explore import DETAILED, Tally, explore, in_worker
-from tests.simulation.run import Report
+from tests.simulation.report import Report
 
 HANGING = 11
 """The seed with which a troubled run never ends."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service.testing.choices import Choices, Plan
-from tests.simulation.run import Report
+from tests.simulation.report import Report
 from tests.simulation.shrink import kind_of, shrink
 
 OPERATIONS = range(60)

@@ -167,7 +167,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
     if kind == "away":
         world.note(f"the cluster is away for {_LONGEST_AWAY * hard:.1f} s")
         world.cluster.go_away(_LONGEST_AWAY * hard)
-        run.hold_up(_LONGEST_AWAY * hard)
+        run.quiet.hold_up(_LONGEST_AWAY * hard)
         return
     living = [process for process in run.processes if process.alive]
     if not living:
@@ -180,7 +180,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         process.request_stop()
     elif kind == "pause":
         process.pause()
-        run.hold_up(_LONGEST_PAUSE * hard)
+        run.quiet.hold_up(_LONGEST_PAUSE * hard)
         world.loop.call_later(_LONGEST_PAUSE * hard, process.go_on)
     elif kind == "clock":
         run.move_clock(process, (2 * hard - 1) * (_LARGEST_JUMP * RARELY if run.long else _LARGEST_JUMP))

@@ -224,7 +224,7 @@ class Hermits(Workload):
         try:
             found = await client.accept(type, timeout=8.0)
             took = time() - began
-            quick = self.run.quick_since() <= max(0.0, began - _MOMENT)
+            quick = self.run.quiet.quick_since() <= max(0.0, began - _MOMENT)
             jumped = client.process.clock.ahead != ahead
             alone = self._changed(type, version) <= {"a"} and not jumped
             if quick and alone and (not found or took > 2.0 + _MOMENT):
@@ -289,11 +289,11 @@ class Hermits(Workload):
         if not finished:
             return
         id, began = self.random.choice(finished), client.version
-        quick = self.run.is_quick()
+        quick = self.run.quiet.is_quick()
         try:
             event = await client.jobs.wait(type, id, timeout=4.0)
         except (TimeoutError, JobsError) as error:
-            if quick and self.run.is_quick() and not self._changed(type, began):
+            if quick and self.run.quiet.is_quick() and not self._changed(type, began):
                 self.run.complain(f"wait: {client.process} waited for {type!r}/{id!r}, which is finished: {error!r}")
             return
         if not self._changed(type, began) and event.state is not JobState.FINISHED:

@@ -57,11 +57,11 @@ class Operators(Workload):
     async def _have(self, client: Client, one: ProcessInfo, action: str, state: ProcessState) -> None:
         """Ask something of a process; it is done, unless something fails or somebody asks something else."""
         ask = {"quiet": client.jobs.quiet_process, "stop": client.jobs.stop_process}[action]
-        self.run.disturb("quiet")
+        self.run.quiet.disturb("quiet")
         with contextlib.suppress(ProcessGone):
             await ask(one.id)
             await asyncio.sleep(self.random.choice([0.1, _SOON]))
-            self.run.disturb("quiet")
+            self.run.quiet.disturb("quiet")
             again = await self._now(client, one)
             if again is None or again.request is None or self.run.world.choices.faults:
                 return
@@ -84,4 +84,4 @@ class Operators(Workload):
     async def _resume(self, client: Client, one: ProcessInfo) -> None:
         with contextlib.suppress(ProcessGone):
             await client.jobs.resume_process(one.id)
-        self.run.disturb("quiet")
+        self.run.quiet.disturb("quiet")

@@ -68,7 +68,7 @@ class Overseers(Workload):
             return
         settings = client.jobs.settings
         looked_at = settings.type_check_period + settings.type_check_max_jitter + _MOMENT
-        types_served = max(self._types_since, run.quick_since()) + looked_at
+        types_served = max(self._types_since, run.quiet.quick_since()) + looked_at
         due_since = client.process.clock.wall_time() - _MOMENT
         now = run.world.loop.time()
         for (type, id), job in run.history.model.jobs.items():
@@ -103,7 +103,7 @@ class Inspectors(Workload):
     async def step(self, client: Client) -> None:
         tree = client.jobs.supervision()
         for name, restarts in _restarts(tree):
-            if restarts and self.run.is_quick():
+            if restarts and self.run.quiet.is_quick():
                 self.run.complain(f"tree: in {client.process}, {name} was restarted {restarts} times for no reason")
         if tree.get("name") == "runner":
             return  # Its lanes have nothing to do with each other.
@@ -178,7 +178,7 @@ class Followers(Workload):
                 async for event in events:
                     told[event.id] = event
         except TimeoutError:
-            if run.quick_since() <= max(0.0, run.world.loop.time() - _MOMENT):
+            if run.quiet.quick_since() <= max(0.0, run.world.loop.time() - _MOMENT):
                 self._compare(client, type, ids, told)
         except JobNotFound:
             pass
@@ -234,7 +234,7 @@ class Measurers(Workload):
     def _lost(self, type: JobType, ids: list[JobId]) -> None:
         seconds, since, was_seen = self._timeouts.get(type, (None, 0.0, False))
         measured = self.run.world.loop.time() - since
-        quick = self.run.quick_since() <= max(0.0, since - self._longest.get(type, 0.0))
+        quick = self.run.quiet.quick_since() <= max(0.0, since - self._longest.get(type, 0.0))
         if was_seen and seconds is not None and measured < seconds - _TOLERANCE and quick:
             self.run.complain(
                 f"early: {ids} of {type!r} were taken for lost {measured:.3f} s after the timeout became {seconds}"

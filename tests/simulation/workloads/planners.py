@@ -125,16 +125,16 @@ class Travelers(Workload):
         await asyncio.sleep(self.random.uniform(1.5, 3.0))
         before, time = process.clock.ahead, run.world.loop.time
         # Whoever compares times is to know of the jump.
-        quick = run.quick_since() <= time()
-        run.disturb("clock")
+        quick = run.quiet.quick_since() <= time()
+        run.quiet.disturb("clock")
         run.move_clock(process, before + _AHEAD)
         caught_up = time() + CATCHES_UP
         try:
             await asyncio.sleep(_NOTICED)
-            if quick and run.quick_since() <= caught_up:
+            if quick and run.quiet.quick_since() <= caught_up:
                 self._look(process, type, id, run_at, time() - _NOTICED)
         finally:
-            run.disturb("clock")
+            run.quiet.disturb("clock")
             run.move_clock(process, before)
 
     def _look(self, process: Process, type: JobType, id: Any, run_at: float, since: float) -> None:

@@ -498,7 +498,7 @@ class Handlers(Workload):
     def _check_turn(self, held: Held) -> None:
         """Continuous jobs give way to others that wait, so many at most in each interval."""
         assert held.asked is not None
-        run, options, steady = self.run, self.options[held.job.type], self.run.steady_since()
+        run, options, steady = self.run, self.options[held.job.type], self.run.quiet.steady_since()
         turns = self._turns.setdefault((held.process, held.job.type), [])
         turns.append(held.asked)
         # Each round asks the store who waits, before anybody is asked to give way.
@@ -553,7 +553,7 @@ class Handlers(Workload):
             grace = 0.0 if held.continuous else options["grace"]
             if until > max(leaving, held.began) + grace + 2 * _MOMENT:
                 self._wrong(held.accepted, f"drained: {{}} went on for {until - leaving:.3f} s, its grace is {grace} s")
-        if held.asked is None or run.steady_since() > held.asked:
+        if held.asked is None or run.quiet.steady_since() > held.asked:
             return
         given_up = held.asked + options["grace"] + _SLACK + _REQUESTS * run.world.cluster.latency
         if held.over > given_up and self._ended.get(lock, held.over) > given_up:
@@ -564,7 +564,7 @@ class Handlers(Workload):
         accepted, run = self._accepted[lock], self.run
         now, timeout = run.world.loop.time(), run.history.model.timeouts.get(accepted.type)
         since = max(self._alive[lock], self._timeouts_changed.get(accepted.type, 0.0))
-        if timeout is None or lock in self._ended or not accepted.process.alive or run.steady_since() > since:
+        if timeout is None or lock in self._ended or not accepted.process.alive or run.quiet.steady_since() > since:
             return
         if now - since > timeout / 2 + _SLACK / 2 + 2 * _REQUESTS * run.world.cluster.latency:
             self._wrong(accepted, f"heartbeat: {{}} was silent for {now - since:.3f} s, its timeout is {timeout} s")
@@ -572,7 +572,7 @@ class Handlers(Workload):
     def _watch(self) -> None:
         """Look whether the ends of handlers are written, and whether what is due runs where there is room."""
         run = self.run
-        now, steady = run.world.loop.time(), run.steady_since()
+        now, steady = run.world.loop.time(), run.quiet.steady_since()
         patience = 2 * _SLACK + 2 * _REQUESTS * run.world.cluster.latency
         for lock, held in [*self._unwritten.items()]:
             assert held.over is not None
@@ -590,7 +590,7 @@ class Handlers(Workload):
         for (process, type), changed in [*self._slots_changed.items()]:
             if not process.alive or process in self.run.leaving or process.pauses:
                 continue
-            if changed < now - patience and self.run.steady_since() < changed:
+            if changed < now - patience and self.run.quiet.steady_since() < changed:
                 running = [each for each in self._active.get(process, ()) if each.job.type == type]
                 count = sum(each.asked is None and not each.has_ended_job for each in running)
                 if count > self._slots_of(process, type):
@@ -627,7 +627,7 @@ class Handlers(Workload):
     def _check_cancellation(self, held: Held) -> None:
         """A handler was told soon that its job was canceled, or another's; it holds while nothing takes time."""
         taken = self._taken.get(held.job.lock)
-        if taken is None or not held.process.alive or self.run.quick_since() > max(taken, held.began):
+        if taken is None or not held.process.alive or self.run.quiet.quick_since() > max(taken, held.began):
             return
         told = (self.run.world.loop.time() if held.asked is None else held.asked) - max(taken, held.began)
         if told > _NOTICED + _REQUESTS * self.run.world.cluster.latency:
@@ -640,7 +640,7 @@ class Handlers(Workload):
         """Where jobs have waited for two intervals, somebody has given up a slot for them meanwhile."""
         run, options = self.run, self.options[CONTINUOUS]
         long_ago = run.world.loop.time() - 2 * options["interval"] - options["grace"] - 1.0
-        if run.quick_since() > long_ago or self.max_jobs is not None or self._paused_at > long_ago:
+        if run.quiet.quick_since() > long_ago or self.max_jobs is not None or self._paused_at > long_ago:
             return
         for process, active in self._active.items():
             handlers = [held for held in active if held.job.type == CONTINUOUS]
@@ -736,7 +736,7 @@ class Handlers(Workload):
         """Whether nothing took time since the last sign of life of a job that is lost now."""
         timeout: float = max(self.options[type]["timeout"], self.run.history.model.timeouts.get(type, 0.0))
         silent = 1.5 * timeout + _SHORT
-        return self.run.quick_since() <= max(0.0, self.run.world.loop.time() - silent)
+        return self.run.quiet.quick_since() <= max(0.0, self.run.world.loop.time() - silent)
 
     def _take_away(self, type: JobType, id: Any) -> None:
         lock = self._locks.get((type, id))
@@ -813,7 +813,7 @@ class Handlers(Workload):
             return
         for key, lock in self._locks.items():
             job = self.run.history.model.jobs.get(key)
-            known = lock in self._held or self.run.is_quick()
+            known = lock in self._held or self.run.quiet.is_quick()
             if known and self._accepted[lock].process is process and job is not None and job.lock == lock:
                 yield f"kept: {process} has ended, and {key[0]!r}/{key[1]!r} is still its own"
 
@@ -884,7 +884,7 @@ class Leavers(Workload):
     name = "leavers"
 
     async def step(self, client: Client) -> None:
-        self.run.disturb("stop")
+        self.run.quiet.disturb("stop")
         client.process.request_stop()
 
 

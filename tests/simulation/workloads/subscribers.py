@@ -106,13 +106,13 @@ class Subscribers(Workload):
             return
         # Who was held up for as long as that may have missed it.
         late = self.run.world.loop.time() - removals[-1].time
-        if late < bound and (bound > _LONGEST_FAULT or self.run.quick_since() < removals[-1].time - bound):
+        if late < bound and (bound > _LONGEST_FAULT or self.run.quiet.quick_since() < removals[-1].time - bound):
             self.run.complain(f"subscription: {heard} was told that its job is gone, {late:.3f} s after its end")
 
     def look(self) -> None:
         """Whoever waits for the next event knows what the job is, while nothing takes time: also of the first."""
         now = self.run.world.loop.time()
-        quick = self.run.quick_since()
+        quick = self.run.quiet.quick_since()
         for heard in self.heard:
             if heard.over or heard.gone or heard.since is None or max(heard.since, quick) > now - _MOMENT:
                 continue

@@ -221,7 +221,7 @@ class Tickers(Workload):
             return  # A full store takes no tick until something has been removed.
         began = run.started.get(process, now) + _PROMPT
         moved = run.moved_clocks.get(process, -_CLOCK_CHECK) + _CLOCK_CHECK
-        there = max(began, moved, run.steady_since(), ticks.free)
+        there = max(began, moved, run.quiet.steady_since(), ticks.free)
         # Those that were too late when that process could have seen them are dropped.
         longest = _PUNCTUAL - 2 * _PROMPT if ticks.missed == "skip" else float("inf")
         came = {tick: tick - EPOCH - process.clock.ahead for tick in due}
