@@ -97,10 +97,8 @@ class Reader(Responder):
                     if not state.is_spoiled or self._damage.count == known:
                         break
                 own = answer.transaction
-                if own is not None and own.watches:
-                    own.settle_watches()
-                    watched += own.watches
                 if own is not None:
+                    watched += own.watches
                     own.end()
             self._reads_run += len(answers)
             self._at("reader: has run all")

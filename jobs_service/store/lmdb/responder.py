@@ -34,13 +34,15 @@ class Responder:
     _watches: Watches
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
-        """Run one transaction function, and keep in the answer its result or its error."""
+        """Run one transaction function and look up what it watches; keep in the answer its result or its error."""
         answer.error = None
         began = self._monotonic()
         try:
             answer.result = drive(answer.request.function(own))
             if own.writes:
                 self._room.admit(own)
+            if own.watches:
+                own.settle_watches()
             took = self._monotonic() - began
             if took > self.limits.seconds:
                 raise ran_too_long(took, self.limits)

@@ -130,12 +130,12 @@ class Writer(Responder):
         self._at("writer: begins")
         transaction = environment.begin(write=True)
         self._at("writer: has begun")
-        if transaction.id() % _READER_CHECK_PERIOD == 0:
-            environment.reader_check()
         watched: list[Watch] = []
         try:
             state = State(transaction, self._damage)
             number = transaction.id()
+            if number % _READER_CHECK_PERIOD == 0:
+                environment.reader_check()
             version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
             stamp_head = version.to_bytes(8, "big")
             written: dict[bytes, bytes | None] = {}
@@ -155,9 +155,7 @@ class Writer(Responder):
                 own = answer.transaction
                 if own is None:
                     continue
-                if own.watches:
-                    own.settle_watches()
-                    watched += own.watches
+                watched += own.watches
                 if own.writes:
                     answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
                     place += 1
