@@ -112,6 +112,9 @@ EVERY_KIND = [_parameter(kind) for kind in KINDS]
 EVERY_LASTING_STORE = [_parameter(kind) for kind in ADDRESSED if kind.persistent]
 """The parameters of one that runs once per kind of store that processes can share."""
 
+QUICKEST_AND_CLUSTER = [EVERY_STORE[0], EVERY_STORE[-1]]
+"""The parameters of one that is the same on every store: the quickest one, and the one with a network of its own."""
+
 
 def one_of(kinds: Sequence[Any]) -> Any:
     """Return a fixture: one kind of store after the other."""

@@ -11,7 +11,7 @@ from jobs_service import JobsService, Settings
 from tests.client.served import ServedClient, served
 from tests.service.subscriptions.support import Witness
 from tests.service.support import T1, T2, TIMEOUT, empty, running
-from tests.stores import EVERY_STORE, StoreKind, one_of
+from tests.stores import QUICKEST_AND_CLUSTER, StoreKind, one_of
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +20,7 @@ def settings() -> Settings:
     return Settings(notify_holdoff=0.01)
 
 
-store_kind = one_of([EVERY_STORE[0], EVERY_STORE[-1]])
-"""HTTP is the same on every store: the quickest one, and the one with a network of its own."""
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from jobs_service import JobsService
 from jobs_service.http.application import Application
@@ -15,14 +16,18 @@ from jobs_service.http.server import Server, bound
 from jobs_service.http.state import Options
 
 BASE = "http://127.0.0.1:8700"
+here = "memory:"
+"""The address of the store that is served where none is named; the fixture `address` has it be that of its test."""
+also_on_a_cluster = pytest.mark.usefixtures("address")
+"""Marks a test that is about what is stored: it serves a memory store, and a cluster where there is one."""
 
 
 @asynccontextmanager
 async def served(
-    store: str = "memory:", options: Options | None = None, **more: Any
+    store: str | None = None, options: Options | None = None, **more: Any
 ) -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
     """Yield an open service, and a client of its HTTP interface that calls the application directly."""
-    async with JobsService(store, **more) as jobs:
+    async with JobsService(here if store is None else store, **more) as jobs:
         application = Application(jobs, Options(is_open=True) if options is None else options)
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
@@ -42,11 +47,11 @@ def problem(response: httpx.Response, status: int, kind: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def listening(
-    store: str = "memory:", options: Options | None = None, **more: Any
+    store: str | None = None, options: Options | None = None, **more: Any
 ) -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
     """Yield an open service, and a client that reaches it through a socket."""
     async with (
-        JobsService(store, **more) as jobs,
+        JobsService(here if store is None else store, **more) as jobs,
         running(jobs, options) as url,
         httpx.AsyncClient(base_url=url, timeout=20) as client,
     ):

@@ -12,7 +12,7 @@ from jobs_service.http.bulk import Changed, change_all
 from jobs_service.http.dashboard import bulk_actions
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.http.support import served
+from tests.http.support import also_on_a_cluster, served
 
 COUNT = 40
 LARGE = "0017"
@@ -36,6 +36,7 @@ async def is_left_alone(jobs: JobsService) -> None:
     assert (await jobs.get("email", LARGE)).outcome is Outcome.FAILED
 
 
+@also_on_a_cluster
 async def test_over_http_a_transaction_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as (jobs, client):
         await fail_large(jobs, monkeypatch)
@@ -49,6 +50,7 @@ async def test_over_http_a_transaction_is_halved_until_it_fits(monkeypatch: pyte
         await is_left_alone(jobs)
 
 
+@also_on_a_cluster
 async def test_an_action_of_the_dashboard_halves_and_shows_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as (jobs, client):
         await fail_large(jobs, monkeypatch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -17,7 +16,7 @@ from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from tests.copying.support import memory, opened
 from tests.http.dashboard.support import fill
-from tests.http.support import problem, served
+from tests.http.support import also_on_a_cluster, problem, served
 from tests.service.support import J1, T1
 from tests.service.unreadable import keyspace_of
 
@@ -64,6 +63,7 @@ async def refused(client: AsyncClient, *paths: str) -> list[tuple[str, int, str]
     return [(path, answer.status_code, answer.text[:300]) for path, answer in answers if answer.status_code >= 500]
 
 
+@also_on_a_cluster
 async def test_rows_that_nobody_wrote_are_in_nobodys_way() -> None:
     async with served() as (jobs, client):
         await fill(jobs, T1)
@@ -77,6 +77,7 @@ async def test_rows_that_nobody_wrote_are_in_nobodys_way() -> None:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
+@also_on_a_cluster
 async def test_counts_that_cannot_be_read_hide_no_other_type(garbage: bytes) -> None:
     async with served() as (jobs, client):
         await fill(jobs, T1)
@@ -114,13 +115,12 @@ async def test_a_copy_of_the_store_counts_anew() -> None:
         assert getattr(after, state) == getattr(before, state)
 
 
-async def test_a_store_with_rows_that_nobody_wrote_is_opened_and_its_jobs_are_run(tmp_path: Path) -> None:
-    address = f"lmdb:{tmp_path / 'store'}"
-    async with JobsService(address) as jobs:
+async def test_a_store_with_rows_that_nobody_wrote_is_opened_and_its_jobs_are_run(lasting: str) -> None:
+    async with JobsService(lasting) as jobs:
         await jobs.set_type_timeout(T1, 30)
         await jobs.add(T1, J1)
         await write_garbage(jobs)
-    async with JobsService(address) as jobs:
+    async with JobsService(lasting) as jobs:
         ran = asyncio.Event()
 
         @jobs.handler(T1)

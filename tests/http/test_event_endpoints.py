@@ -15,8 +15,10 @@ from jobs_service.http.server import Server, bound
 from jobs_service.http.state import Options
 from jobs_service.layer.key_parts import STAMP_CODE
 from jobs_service.store import Transaction
-from tests.http.support import events, listening, problem
+from tests.http.support import also_on_a_cluster, events, listening, problem
 from tests.service.unreadable import keyspace_of
+
+pytestmark = also_on_a_cluster
 
 EVENTS = "/v1/types/email/jobs/a/events"
 
@@ -167,10 +169,10 @@ async def test_a_stream_says_that_it_lives() -> None:
 
 
 async def test_events_are_made_into_bytes_once_for_all_and_streams_end_with_the_server(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr(streams, "_KEPT", 3600.0)  # however long it takes to open the streams
-    async with JobsService("memory:") as jobs:
+    async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
         application = Application(jobs, Options(is_open=True))

@@ -16,7 +16,9 @@ from jobs_service.layer import http_rows
 from jobs_service.layer.key_parts import AFTER
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Limits
-from tests.http.support import problem, served
+from tests.http.support import also_on_a_cluster, problem, served
+
+pytestmark = also_on_a_cluster
 
 
 @pytest.fixture

@@ -38,8 +38,8 @@ def daemon(store: str, port: int, cwd: Path) -> Iterator[Popen[str]]:
             process.kill()
 
 
-async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
-    store, port = f"lmdb:{tmp_path / 'store'}", free_port()
+async def test_what_was_answered_is_there_after_a_kill(lasting: str, tmp_path: Path) -> None:
+    port = free_port()
     added: set[str] = set()
     held: dict[str, str] = {}
     ended: set[str] = set()
@@ -90,7 +90,7 @@ async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
                 return
 
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG) as client:
-        with daemon(store, port, tmp_path) as process:
+        with daemon(lasting, port, tmp_path) as process:
             (await client.put("/v1/types/email", json={"timeout": 300})).raise_for_status()
             tasks = [add(client, 0), add(client, 1), stream(client), work(client), work(client)]
             running = [asyncio.create_task(each) for each in tasks]
@@ -98,7 +98,7 @@ async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
                 await enough.wait()
                 process.kill()
                 await asyncio.gather(*running)
-        with daemon(store, port, tmp_path) as process:
+        with daemon(lasting, port, tmp_path) as process:
             # Who holds a job goes on, at the next daemon.
             left = [id for id in held if id not in ended]
             for id in left[:10]:
@@ -107,14 +107,14 @@ async def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
                 assert answer.status_code in (200, 409)
                 if answer.status_code == 200:
                     ended.add(id)
-    async with JobsService(store) as jobs:
+    async with JobsService(lasting) as jobs:
         found = {job.id: job async for job in jobs.list("email")}
     assert added <= found.keys()
     assert {id for id in ended if found[id].result != id} == set()
 
 
-async def test_a_list_with_a_key_is_added_once_however_its_daemon_ends(tmp_path: Path) -> None:
-    store, port = f"lmdb:{tmp_path / 'store'}", free_port()
+async def test_a_list_with_a_key_is_added_once_however_its_daemon_ends(lasting: str, tmp_path: Path) -> None:
+    port = free_port()
     bodies = [{"jobs": [{"id": f"{number}-{n}"} for n in range(20)]} for number in range(200)]
 
     async def post(client: httpx.AsyncClient, number: int) -> int | None:
@@ -136,17 +136,17 @@ async def test_a_list_with_a_key_is_added_once_however_its_daemon_ends(tmp_path:
     answers: dict[int, int | None] = {}
     enough = asyncio.Event()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG) as client:
-        with daemon(store, port, tmp_path) as process:
+        with daemon(lasting, port, tmp_path) as process:
             (await client.put("/v1/types/email", json={"timeout": 300})).raise_for_status()
             running = asyncio.create_task(post_all(client))
             async with asyncio.timeout(HANG):
                 await enough.wait()
                 process.kill()
                 await running
-        with daemon(store, port, tmp_path):
+        with daemon(lasting, port, tmp_path):
             again = {number: await post(client, number) for number in answers}
     # What was answered is there; of the last one it is not known, and asked for again.
     assert {number: status for number, status in again.items() if answers[number] == 201 and status != 200} == {}
     assert set(again.values()) <= {200, 201}
-    async with JobsService(store) as jobs:
+    async with JobsService(lasting) as jobs:
         assert {job.id async for job in jobs.list("email")} == {f"{n}-{each}" for n in answers for each in range(20)}

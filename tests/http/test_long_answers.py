@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from jobs_service.http.endpoint import long_answer, pieces
-from tests.http.support import listening
+from tests.http.support import also_on_a_cluster, listening
 
 MOST_AT_ONCE = 40
 """Forms of a kilobyte each that are made before anything else gets its turn."""
@@ -49,6 +49,7 @@ async def test_others_have_their_turn_while_a_long_answer_is_made() -> None:
     assert max(after - before for before, after in itertools.pairwise(seen)) <= MOST_AT_ONCE
 
 
+@also_on_a_cluster
 async def test_counts_and_types_of_many_types_arrive_whole() -> None:
     async with listening() as (jobs, client):
         names = [f"type-{n:04}" for n in range(400)]

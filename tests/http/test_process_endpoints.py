@@ -19,7 +19,7 @@ from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, Proc
 from jobs_service.http import process_forms, wire
 from jobs_service.http.state import Options
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
-from tests.http.support import problem, running, served
+from tests.http.support import also_on_a_cluster, problem, running, served
 from tests.http.test_wire import integers, texts, times, types
 
 OPEN = Options(is_open=True)
@@ -85,6 +85,7 @@ def test_a_process_comes_back_as_it_was(info: ProcessInfo) -> None:
     assert form.keys() == info.to_dict().keys()
 
 
+@also_on_a_cluster
 async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     options = Options(authenticate=lambda scope: ("ada", "admin"), audit_log=str(file))
@@ -106,6 +107,7 @@ async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
         ]
 
 
+@also_on_a_cluster
 async def test_who_may_only_write_may_look_and_ask_for_nothing() -> None:
     options = Options(authenticate=lambda scope: ("ada", "write"))
     async with served(options=options) as (jobs, client), listed(jobs) as process:
@@ -132,9 +134,9 @@ async def test_there_is_no_other_action_and_no_page_of_one() -> None:
         problem(await client.get(f"/v1/processes/{NOBODY}/stop"), 405, "method-not-allowed")
 
 
-async def test_a_client_has_the_same_operations() -> None:
+async def test_a_client_has_the_same_operations(address: str) -> None:
     async with (
-        JobsService("memory:") as jobs,
+        JobsService(address) as jobs,
         listed(jobs) as process,
         running(jobs) as url,
         JobsClient(url) as client,
@@ -155,6 +157,7 @@ async def test_a_client_has_the_same_operations() -> None:
                 await ask("../../types/email")
 
 
+@also_on_a_cluster
 async def test_who_asks_without_a_name_is_called_by_their_address() -> None:
     async with served() as (jobs, client), listed(jobs) as process:
         assert isinstance(client, httpx.AsyncClient)

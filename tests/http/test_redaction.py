@@ -10,7 +10,7 @@ import pytest
 from jobs_service import JobError, Outcome, Redaction
 from jobs_service.client import JobsClient
 from jobs_service.http.tokens import add_token
-from tests.http.support import events, listening, problem, served
+from tests.http.support import also_on_a_cluster, events, listening, problem, served
 from tests.runner.support import running
 from tests.service.support import eventually
 
@@ -19,6 +19,7 @@ JOBS = "/v1/types/pay/jobs"
 LINES = {"Accept": "application/x-ndjson"}
 
 
+@also_on_a_cluster
 async def test_no_answer_has_what_is_secret() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("pay", 60)
@@ -66,6 +67,7 @@ async def test_no_answer_has_what_is_secret() -> None:
         assert sum("[redacted]" in text for text in seen) >= 11
 
 
+@also_on_a_cluster
 async def test_paths_are_set_and_read_over_http() -> None:
     async with listening() as (jobs, client):
         answer = await client.put("/v1/types/pay/redaction", json={"paths": ["card", "**.token", "card"]})
@@ -85,6 +87,7 @@ async def test_paths_are_set_and_read_over_http() -> None:
             assert await remote.redactions() == await jobs.redactions()
 
 
+@also_on_a_cluster
 async def test_nobody_finds_a_job_by_what_is_secret() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("pay", 60)
@@ -106,6 +109,7 @@ async def test_nobody_finds_a_job_by_what_is_secret() -> None:
         assert await matched({"text": SECRET[:6]}) == 0
 
 
+@also_on_a_cluster
 async def test_no_event_has_what_is_secret_and_a_change_of_the_rules_counts_at_once() -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("pay", 60)
@@ -136,6 +140,7 @@ async def test_no_event_has_what_is_secret_and_a_change_of_the_rules_counts_at_o
 
 
 @pytest.mark.parametrize("path", ["error:", "error:message", "error:type"])
+@also_on_a_cluster
 async def test_the_history_does_not_tell_of_an_error_that_is_hidden(path: str) -> None:
     async with served() as (jobs, client):
 
@@ -164,6 +169,7 @@ async def test_the_history_does_not_tell_of_an_error_that_is_hidden(path: str) -
                 assert SECRET not in told.text
 
 
+@also_on_a_cluster
 async def test_summaries_of_jobs_that_have_crashed_do_not_tell_either() -> None:
     async with served() as (jobs, client):
 

@@ -27,7 +27,7 @@ from jobs_service.http.tokens import add_token
 from jobs_service.layer.http_rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.store import Transaction
-from tests.http.support import BASE, events, listening, problem, served
+from tests.http.support import BASE, also_on_a_cluster, events, listening, problem, served
 
 OPEN = Options(is_open=True)
 
@@ -73,6 +73,7 @@ async def test_who_sends_a_token_in_another_way_is_told_how() -> None:
             assert detail == "the header is not as in Authorization: Bearer TOKEN", value
 
 
+@also_on_a_cluster
 async def test_each_role_may_do_what_it_may() -> None:
     async with served() as (jobs, client):
         tokens = {role: await add_token(jobs, role.label, role.label) for role in list(Role)[1:]}
@@ -93,6 +94,7 @@ async def test_each_role_may_do_what_it_may() -> None:
         problem(await client.post("/v1/types/email/jobs/a/resubmit", headers=worker), 403, "forbidden")
 
 
+@also_on_a_cluster
 async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cookies() -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -129,9 +131,8 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
         b'{"role": 7, "hash": 7, "created": 7}',
     ],
 )
-async def test_a_token_that_cannot_be_read_lets_nobody_in_and_opens_nothing(value: bytes, tmp_path: Path) -> None:
-    store = f"lmdb:{tmp_path}"
-    async with served(store) as (jobs, client):
+async def test_a_token_that_cannot_be_read_lets_nobody_in_and_opens_nothing(value: bytes, lasting: str) -> None:
+    async with served(lasting) as (jobs, client):
         assert (await client.get("/v1/types")).status_code == 200  # as long as there is no token
         token = await add_token(jobs, "ada", "admin")
         key = await jobs.store.prefix() + fdb.tuple.pack((TOKENS, "ada"))
@@ -141,7 +142,7 @@ async def test_a_token_that_cannot_be_read_lets_nobody_in_and_opens_nothing(valu
             tr.set(key, value)
 
         await jobs.store.transact(damage)
-    async with served(store) as (jobs, client):
+    async with served(lasting) as (jobs, client):
         problem(await client.get("/v1/types"), 401, "unauthorized")
         problem(await client.get("/v1/types", headers=bearer(token)), 401, "unauthorized")
         problem(await client.get("/v1/types", headers=bearer("")), 401, "unauthorized")
@@ -171,6 +172,7 @@ async def test_a_cookie_that_was_changed_is_none(change: Any) -> None:
         problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
 
 
+@also_on_a_cluster
 async def test_nobody_gets_in_with_what_a_copy_of_the_store_has() -> None:
     async with served() as (jobs, client):
         token = await add_token(jobs, "ada", "admin")
@@ -188,6 +190,7 @@ async def test_nobody_gets_in_with_what_a_copy_of_the_store_has() -> None:
             problem(await client.get("/v1/types", headers=bearer(value)), 401, "unauthorized")
 
 
+@also_on_a_cluster
 async def test_a_logout_ends_the_login_wherever_its_cookie_is() -> None:
     async with served() as (jobs, client):
         token = await add_token(jobs, "ada", "read")
@@ -364,8 +367,8 @@ async def test_who_an_application_says_nothing_known_of_is_let_in_nowhere(said: 
             await gate.identify(State(jobs, options), scope, gate.Headers(scope))
 
 
-async def test_a_token_that_others_have_added_holds_at_once(tmp_path: Path) -> None:
-    async with served(f"lmdb:{tmp_path}") as (jobs, client), JobsService(jobs.store, supervise=False) as other:
+async def test_a_token_that_others_have_added_holds_at_once(lasting: str) -> None:
+    async with served(lasting) as (jobs, client), JobsService(jobs.store, supervise=False) as other:
         assert (await client.get("/v1/types")).status_code == 200
         token = await add_token(other, "ada", "read")
         async with asyncio.timeout(20):

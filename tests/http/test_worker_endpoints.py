@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs_service import JobsService
-from tests.http.support import problem, served
+from tests.http.support import also_on_a_cluster, problem, served
 
 JOBS = "/v1/types/email/jobs"
 
 
+@also_on_a_cluster
 async def test_a_worker_takes_updates_and_finishes_a_job() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -28,6 +28,7 @@ async def test_a_worker_takes_updates_and_finishes_a_job() -> None:
         problem(await client.post(f"{JOBS}/a/finish", json=lock), 409, "worker-conflict")
 
 
+@also_on_a_cluster
 async def test_a_worker_fails_gives_back_and_asks_for_another_run() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -45,6 +46,7 @@ async def test_a_worker_fails_gives_back_and_asks_for_another_run() -> None:
         problem(await client.post(f"{JOBS}/c/finish", json={"lock": "00"}), 422, "invalid-job")
 
 
+@also_on_a_cluster
 async def test_several_runs_end_each_as_if_alone() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -58,26 +60,31 @@ async def test_several_runs_end_each_as_if_alone() -> None:
         assert ended[2]["problem"]["type"] == "/problems/worker-conflict"
 
 
+@also_on_a_cluster
 async def test_nothing_to_take_is_an_empty_list() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
         assert (await client.post("/v1/types/email/accept")).json() == {"jobs": []}
 
 
-async def test_a_lock_outlives_the_daemon(tmp_path: Path) -> None:
-    store = f"lmdb:{tmp_path}"
-    async with served(store) as (jobs, client):
+async def test_a_lock_outlives_the_daemon(lasting: str) -> None:
+    async with served(lasting) as (jobs, client):
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
         [job] = (await client.post("/v1/types/email/accept")).json()["jobs"]
-    # Jobs of processes that have died are found by the id of their store's instance in the lock.
-    async with JobsService(store) as own:
-        await own.add("email", "b")
-        mine = await own.accept("email")
-        assert mine is not None
-        assert mine.lock[:8] == own.store.instance
-        assert not job["lock"].startswith(own.store.instance.hex())
-        await mine.release()
-    async with served(store) as (_, client):
+    async with served(lasting) as (_, client):
         ended = await client.post(f"{JOBS}/a/finish", json={"lock": job["lock"], "result": 1})
         assert ended.json()["result"] == 1
+
+
+async def test_the_jobs_of_clients_do_not_end_with_the_daemon(tmp_path: Path) -> None:
+    # Jobs of processes that have died are found by the id of their store's instance in the lock.
+    async with served(f"lmdb:{tmp_path}") as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        [job] = (await client.post("/v1/types/email/accept")).json()["jobs"]
+        await jobs.add("email", "b")
+        own = await jobs.accept("email")
+        assert own is not None
+        assert own.lock[:8] == jobs.store.instance
+        assert not job["lock"].startswith(jobs.store.instance.hex())

@@ -12,9 +12,10 @@ from jobs_service.http.application import Application
 from jobs_service.http.state import Options
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.dashboard.support import eventually, fill, text
-from tests.http.support import BASE, served
+from tests.http.support import BASE, also_on_a_cluster, served
 
 
+@also_on_a_cluster
 async def test_a_failed_job_is_retried() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -24,6 +25,7 @@ async def test_a_failed_job_is_retried() -> None:
         assert "The job runs again" in text((await client.get(answer.headers["location"])).text)
 
 
+@also_on_a_cluster
 async def test_a_running_job_is_canceled_and_any_other_removed() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -35,6 +37,7 @@ async def test_a_running_job_is_canceled_and_any_other_removed() -> None:
             await jobs.get("email", "ready")
 
 
+@also_on_a_cluster
 async def test_a_scheduled_job_is_run_now() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -43,6 +46,7 @@ async def test_a_scheduled_job_is_run_now() -> None:
         assert counts.scheduled == 0
 
 
+@also_on_a_cluster
 async def test_a_type_is_paused_resumed_and_changed() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -60,6 +64,7 @@ async def test_a_type_is_paused_resumed_and_changed() -> None:
         assert await jobs.get_type_timeout("email") == 90
 
 
+@also_on_a_cluster
 async def test_a_job_is_cloned_with_other_data() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"n": 2**70})
@@ -98,8 +103,8 @@ async def test_what_is_wrong_with_a_new_job_is_said_above_the_form(change: dict[
             await jobs.get("email", "new")
 
 
-async def test_a_periodic_job_is_run_by_hand() -> None:
-    service = JobsService("memory:")
+async def test_a_periodic_job_is_run_by_hand(address: str) -> None:
+    service = JobsService(address)
 
     @service.every("1h", type="refresh")
     async def refresh() -> None: ...
@@ -183,6 +188,7 @@ async def test_commands_are_not_reached_through_pages() -> None:
             assert "--commands" in answer.text
 
 
+@also_on_a_cluster
 async def test_every_change_is_noted(tmp_path: Path) -> None:
     log = tmp_path / "audit"
     async with served(options=Options(is_open=True, audit_log=str(log))) as (jobs, client):
@@ -214,8 +220,8 @@ async def test_what_is_no_form_changes_nothing(content: bytes, kind: str) -> Non
         assert (await jobs.counts("email"))["email"].jobs == 5
 
 
-async def test_a_process_takes_no_more_jobs_and_takes_them_again_and_ends() -> None:
-    service = JobsService("memory:")
+async def test_a_process_takes_no_more_jobs_and_takes_them_again_and_ends(address: str) -> None:
+    service = JobsService(address)
     go_on, began = asyncio.Event(), asyncio.Event()
 
     @service.handler("email")

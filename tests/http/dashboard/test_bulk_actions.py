@@ -16,7 +16,7 @@ from jobs_service.http.dashboard.filters import Filter
 from jobs_service.names import shown
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.dashboard.support import text
-from tests.http.support import served
+from tests.http.support import also_on_a_cluster, served
 
 
 async def fail(jobs: JobsService, number: int, type: Any = "email") -> None:
@@ -40,6 +40,7 @@ def id_of(answer: httpx.Response) -> str:
     return str(httpx.URL(answer.headers["location"]).params["id"])
 
 
+@also_on_a_cluster
 async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> None:
     async with served() as (jobs, client):
         await fail(jobs, 10)
@@ -59,6 +60,7 @@ async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> No
         assert "Retry succeeded email" in text((await client.get("/bulk")).text)
 
 
+@also_on_a_cluster
 async def test_a_number_that_the_store_knows_is_read_nowhere() -> None:
     async with served() as (jobs, client):
         await fail(jobs, 3)
@@ -67,6 +69,7 @@ async def test_a_number_that_the_store_knows_is_read_nowhere() -> None:
         assert "Remove 3 jobs?" in page
 
 
+@also_on_a_cluster
 async def test_without_a_state_a_retry_is_about_failed_jobs() -> None:
     async with served() as (jobs, client):
         await fail(jobs, 2)
@@ -76,6 +79,7 @@ async def test_without_a_state_a_retry_is_about_failed_jobs() -> None:
         assert "this is about failed jobs" in page
 
 
+@also_on_a_cluster
 async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_actions, "MOST_COUNTED", 20)
     monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 10)
@@ -89,8 +93,10 @@ async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: py
         assert (await jobs.counts("email"))["email"].failed == 30
 
 
-async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with JobsService("memory:") as jobs:
+async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    async with JobsService(address) as jobs:
         await fail(jobs, 4)
         bulk = BulkActions(jobs)
         monkeypatch.setattr(bulk, "start", lambda: None)
@@ -107,6 +113,7 @@ async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(monk
         assert {job.id async for job in jobs.list("email")} == {"0001", "0002"}
 
 
+@also_on_a_cluster
 async def test_canceled_it_ends_and_what_it_has_done_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
     async with served() as (jobs, client):
@@ -132,9 +139,9 @@ async def test_canceled_it_ends_and_what_it_has_done_stays(monkeypatch: pytest.M
         assert (await jobs.counts("email"))["email"].failed == 20 - job.result["changed"]
 
 
-async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
-    async with JobsService("memory:") as jobs:
+    async with JobsService(address) as jobs:
         await fail(jobs, 20)
         first = BulkActions(jobs)
         reads = 0
@@ -163,6 +170,7 @@ async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytes
         assert (await jobs.counts("email"))["email"].jobs == 0
 
 
+@also_on_a_cluster
 async def test_running_jobs_are_asked_to_end_and_finished_ones_are_left_when_all_are_canceled() -> None:
     async with served() as (jobs, client):
         await fail(jobs, 1)
@@ -176,8 +184,8 @@ async def test_running_jobs_are_asked_to_end_and_finished_ones_are_left_when_all
         assert {job.id async for job in jobs.list("email")} == {"0000", "runs"}
 
 
-async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with JobsService("memory:") as jobs:
+async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    async with JobsService(address) as jobs:
         await fail(jobs, 1)
         bulk = BulkActions(jobs)
         id = await bulk.add("remove", "email", Filter(state="failed"), "")
@@ -192,9 +200,9 @@ async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
 async def test_a_process_that_dies_as_it_asks_leaves_no_type_that_keeps_actions_for_ever(
-    monkeypatch: pytest.MonkeyPatch, writes: int
+    monkeypatch: pytest.MonkeyPatch, writes: int, address: str
 ) -> None:
-    async with JobsService("memory:") as jobs:
+    async with JobsService(address) as jobs:
         await fail(jobs, 1)
         bulk, transact = BulkActions(jobs), jobs.store.transact
         left = writes
@@ -219,6 +227,7 @@ async def test_a_process_that_dies_as_it_asks_leaves_no_type_that_keeps_actions_
 @pytest.mark.parametrize(
     "odd", [{"filter": ["a"]}, {"filter": {"data": 7}}, {"filter": {"text": "\ud800"}}, {"type": 7}, {"asked": 10**400}]
 )
+@also_on_a_cluster
 async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: dict[str, Any]) -> None:
     async with served() as (jobs, client):
         await fail(jobs, 1)
@@ -234,8 +243,8 @@ async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: d
             assert (await client.get(path)).status_code == 200
 
 
-async def test_what_others_have_added_does_only_what_pages_do() -> None:
-    async with JobsService("memory:") as jobs:
+async def test_what_others_have_added_does_only_what_pages_do(address: str) -> None:
+    async with JobsService(address) as jobs:
         await fail(jobs, 1)
         await fail(jobs, 1, COMMAND_TYPE)
         bulk = BulkActions(jobs)

@@ -5,9 +5,10 @@ import io
 import json
 
 from tests.http.dashboard.support import fill
-from tests.http.support import served
+from tests.http.support import also_on_a_cluster, served
 
 
+@also_on_a_cluster
 async def test_ndjson_has_every_job_that_matches_as_it_is() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"n": 2**70})
@@ -34,6 +35,7 @@ async def test_csv_has_a_heading_and_no_formulas() -> None:
             assert row["type"] == "'=type"
 
 
+@also_on_a_cluster
 async def test_more_jobs_than_a_page_are_all_there() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 60)

@@ -42,8 +42,8 @@ async def until_changed(stream: AsyncIterator[bytes]) -> None:
     raise AssertionError("the stream has ended")
 
 
-async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
-    async with JobsService("memory:") as jobs:
+async def test_a_page_of_types_is_told_of_a_change_of_any(address: str) -> None:
+    async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 60)
         pulse = Pulse(SharedCounts(jobs))
         stream = await changes(jobs, pulse, of="types")
@@ -56,8 +56,8 @@ async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
         assert pulse._task is None
 
 
-async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
-    async with JobsService("memory:") as jobs:
+async def test_a_page_of_a_type_is_told_of_that_type_only(address: str) -> None:
+    async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 60)
         await jobs.set_type_timeout("other", 60)
         pulse = Pulse(SharedCounts(jobs))
@@ -77,8 +77,8 @@ async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
         await cast(Any, stream).aclose()
 
 
-async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
-    async with JobsService("memory:") as jobs:
+async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end(address: str) -> None:
+    async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 60)
         await jobs.add("email", "one")
         stream = await changes(jobs, Pulse(SharedCounts(jobs)), of="job", type="email", id="one")
@@ -94,8 +94,8 @@ async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
         await cast(Any, stream).aclose()
 
 
-async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with JobsService("memory:") as jobs:
+async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 60)
         pulse = Pulse(SharedCounts(jobs))
         looks = 0

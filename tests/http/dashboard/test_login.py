@@ -5,9 +5,10 @@ import httpx
 from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
 from tests.http.dashboard.support import text
-from tests.http.support import served
+from tests.http.support import also_on_a_cluster, served
 
 
+@also_on_a_cluster
 async def test_a_token_becomes_a_cookie_that_leads_to_where_one_wanted_to_go() -> None:
     async with served(options=Options()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")

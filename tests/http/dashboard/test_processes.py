@@ -20,7 +20,7 @@ from jobs_service.layer.process_rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import ProcessAction
 from tests.http.dashboard.support import text
-from tests.http.support import served
+from tests.http.support import also_on_a_cluster, served
 from tests.layer.processes import process_row
 
 EVIL = "<img src=x onerror=alert(1)>\u202e'\"{{7*7}}"
@@ -50,6 +50,7 @@ def row(id: str, **more: Any) -> ProcessRow:
     return process_row(id * 12, **{"heard": 1.0, "started": 7200.0, **more})
 
 
+@also_on_a_cluster
 async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
     many = tuple(HandlerSlots(f"type-{number}", 1, 0) for number in range(8))
@@ -72,6 +73,7 @@ async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService
     assert said.count("End this process") == 4
 
 
+@also_on_a_cluster
 async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
     await jobs.set_type_timeout("email", 60)
@@ -87,6 +89,7 @@ async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService,
     assert "one email" in said
 
 
+@also_on_a_cluster
 async def test_hostile_names_are_shown_as_text(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
     names = dict.fromkeys(("host", "worker", "version", "role"), EVIL)
@@ -99,6 +102,7 @@ async def test_hostile_names_are_shown_as_text(place: tuple[JobsService, httpx.A
     assert "<img src=x onerror=alert(1)>" in text(page)
 
 
+@also_on_a_cluster
 async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
     async with served() as (jobs, client):
         await put(jobs, row("b", state=ProcessState.STOPPING))
@@ -113,8 +117,8 @@ async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
         assert "Take no more jobs" not in page
 
 
-async def test_an_open_page_is_told_when_a_process_has_changed() -> None:
-    async with JobsService("memory:") as jobs:
+async def test_an_open_page_is_told_when_a_process_has_changed(address: str) -> None:
+    async with JobsService(address) as jobs:
         pulse = live.Pulse(SharedCounts(jobs))
         news = live._of_types(pulse, None, jobs.processes)
         assert await anext(news) == live.CHANGED  # the first look

@@ -7,12 +7,13 @@ import pytest
 
 from jobs_service.names import shown
 from tests.http.dashboard.support import fill, text
-from tests.http.support import served
+from tests.http.support import also_on_a_cluster, served
 from tests.service.support import J1, T1
 from tests.service.unreadable import DAMAGE, damage, with_broken_notes
 
 
 @pytest.mark.parametrize("how", [*DAMAGE, with_broken_notes])
+@also_on_a_cluster
 async def test_every_page_is_there_while_a_job_cannot_be_read(how: Callable[[bytes], bytes]) -> None:
     async with served() as (jobs, client):
         await fill(jobs, T1)
