@@ -162,6 +162,9 @@ class RemoteWorker:
             job.type, job.id
         )
 
+    def _check_caller(self) -> None:
+        """Nothing: it runs no transaction functions."""
+
     def _ending(self, job: RunningJob, whether: bool) -> None:
         """Do nothing: only a runner keeps an account of its running jobs."""
 

@@ -59,6 +59,8 @@ class BlockingJob(Job):
     is stopping, the function may also go on to its end within the handler's grace: if it returns another value, or has
     called `finish`, its job has ended. After the grace, and when the job was canceled or lost, each operation raises
     JobCanceled.
+
+    Within a transaction function, and on the event loop, each operation raises instead of waiting for itself.
     """
 
     __slots__ = ("_announced", "_has_heeded", "_job", "_loop", "_stopped")
@@ -162,4 +164,6 @@ class BlockingJob(Job):
     def _do(self, operation: Callable[[], Any]) -> Any:
         if self._heeded(self._stopped.is_set()):
             raise JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)
+        # It would wait for the loop, and the loop, or the store's thread, for the transaction function that called it.
+        self._job._service()._check_caller()
         return from_thread(self._loop, operation)

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
+from jobs_service.errors import JobsError
+
 BLOCKED: Final = 1.0
 """Seconds of one step after which the log says that a handler blocks the loop."""
 
@@ -108,9 +110,24 @@ def _raised(error: GeneratorExit) -> RuntimeError:
 
 
 def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Have the loop do something, and wait for the result; called in another thread than the loop's."""
+    """Have the loop do something, and wait for the result; called in another thread than the loop's.
+
+    Raises:
+        JobsError: it was called in that thread, and would wait for itself.
+    """
+    if _running_loop() is loop:
+        raise JobsError(
+            "a plain function's job was used on the event loop, which it waits for; use it in its own thread"
+        )
 
     async def do() -> Any:
         return await work()
 
     return asyncio.run_coroutine_threadsafe(do(), loop).result()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -66,6 +66,9 @@ class JobWorker:
     def _ending(self, job: RunningJob, whether: bool) -> None:
         self._observer.job_ending(job, whether)
 
+    def _check_caller(self) -> None:
+        self._service._check_caller()
+
     def _changed(self, job: RunningJob) -> RunningJob:
         self._observer.job_changed(job)
         return self.take(job)

@@ -84,5 +84,8 @@ class RunningJobCalls:
         size = job._record.size()
         return job_of(await self._operations.operate(running_jobs.release, place, job.lock, size=size))
 
+    def _check_caller(self) -> None:
+        self._access.check_open()
+
     def _ending(self, job: RunningJob, whether: bool) -> None:
         """Do nothing: only the runner keeps an account of its running jobs."""

@@ -203,6 +203,43 @@ async def test_a_function_in_a_thread_finishes_its_job_with_its_effects(jobs: Jo
     await stopped(run)
 
 
+async def test_a_blocking_call_within_a_transaction_function_is_refused_and_nobody_waits_for_it(
+    jobs: JobsService,
+) -> None:
+    @jobs.handler(TYPE, max_attempts=1)
+    def work(job: BlockingJob) -> None:
+        async def effects(tx: JobTransaction) -> None:
+            job.update("within")
+
+        job.finish_with(effects if job.id == "coroutine" else lambda tx: job.report(1))
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "coroutine", "plain")
+    for id in ("coroutine", "plain"):
+        error = (await ended(jobs, id)).error
+        assert error is not None
+        assert error.message.startswith("a transaction function may await nothing but its transaction")
+    await stopped(run)
+
+
+async def test_a_blocking_call_on_the_event_loop_is_refused(jobs: JobsService) -> None:
+    loop = asyncio.get_running_loop()
+
+    @jobs.handler(TYPE, max_attempts=1)
+    def work(job: BlockingJob) -> None:
+        async def elsewhere() -> None:
+            job.update("on the loop")
+
+        asyncio.run_coroutine_threadsafe(elsewhere(), loop).result()
+
+    run = asyncio.create_task(jobs.run())
+    await add(jobs, "a")
+    error = (await ended(jobs, "a")).error
+    assert error is not None
+    assert "was used on the event loop" in error.message
+    await stopped(run)
+
+
 async def test_coroutines_go_on_while_functions_compute(jobs: JobsService) -> None:
     signals = Signals()
 
