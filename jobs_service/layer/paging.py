@@ -111,7 +111,7 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
     jobs: list[Job] = []
     rows = size = 0
     last = b""
-    chunk = min(FIRST_CHUNK, most + 1)
+    chunk = min(FIRST_CHUNK + 1, most + 1)
     while True:
         found = await transaction.get_range(begin, end, limit=chunk, reverse=terms.newest_first)
         ids = [_id_in(keys, terms.order, row) for row in found]
@@ -135,7 +135,9 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
         else:
             begin = found[-1][0] + b"\x00"
         fitting = (_MOST_BYTES - size) * rows // max(size, 1)
-        chunk = max(1, min(_GROWTH * chunk, LARGEST_CHUNK, fitting))
+        # Where all so far were wanted, the next ones probably are.
+        missing = most + 1 - len(jobs) if len(jobs) == rows else LARGEST_CHUNK
+        chunk = max(1, min(_GROWTH * chunk, LARGEST_CHUNK, fitting, missing))
 
 
 async def _records(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,6 +17,7 @@ from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.model.counts import Interval, JobsPage, TypeCounts
 from jobs_service.runner.stats import Gauges, exact_type
 from jobs_service.service.reader_operations import ReaderOperations, read_job
+from jobs_service.status import UNFINISHED
 from jobs_service.store.base import Transaction
 
 Resolution: TypeAlias = Literal["minute", "hour"]
@@ -26,6 +28,8 @@ _Jobs: TypeAlias = list[Job]
 _Found: TypeAlias = dict[bytes, tuple[JobType, TypeCounts]]
 """Types by what they are packed, and what is counted of them."""
 _SAMPLE: Final = 16
+_SAMPLED_AT_ONCE: Final = 16
+"""Types of which jobs are read at the same time."""
 _MOST_LOOKS: Final = 8
 """Transactions that read one page: each looks at 2,000 rows at most."""
 _TYPES_AT_ONCE: Final = 5000
@@ -116,23 +120,16 @@ class CountOperations(ReaderOperations):
             async for job in self.list(type):
                 summed[exact_type(job.type)].add(job, wall_time())
             return {each: gauges.as_dict() for each, gauges in summed.items()}
+        counted = {
+            each: counts for each, counts in (await self.counts(type)).items() if counts.jobs or counts.unreadable
+        }
         found = {}
-        for each, counts in (await self.counts(type)).items():
-            if counts.jobs or counts.unreadable:
-                gauges = Gauges()
-                for job in await self._some_unfinished(each, counts):
-                    gauges.add(job, wall_time())
-                found[each] = gauges.as_dict(counts)
+        async for each, some in some_unfinished(self.page, counted):
+            gauges = Gauges()
+            for job in some:
+                gauges.add(job, wall_time())
+            found[each] = gauges.as_dict(counted[each])
         return found
-
-    async def _some_unfinished(self, type: JobType, counts: TypeCounts) -> _Jobs:
-        """Return the first and the last jobs of each unfinished state."""
-        found: dict[JobId, Job] = {}
-        for state, count in (("ready", counts.ready), ("scheduled", counts.scheduled), ("running", counts.running)):
-            for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
-                page = await self.page(type, state=state, limit=_SAMPLE, newest_first=newest_first)
-                found |= {job.id: job for job in page.jobs}
-        return [*found.values()]
 
     async def _types(self) -> _Found:
         """Return the types that exist, with no counts yet."""
@@ -234,6 +231,32 @@ class CountOperations(ReaderOperations):
             return None if state.id is None else await read_job(transaction, self._access.place(type, state.id))
 
         return await self._access.read(look)
+
+
+async def some_unfinished(
+    page: Callable[..., Awaitable[JobsPage]], counted: Mapping[JobType, TypeCounts]
+) -> AsyncIterator[tuple[JobType, _Jobs]]:
+    """Yield the first and the last 16 jobs of each unfinished state, type by type; those of several are read together.
+
+    Args:
+        page: of a service.
+        counted: what is counted of the types.
+    """
+
+    async def of_type(type: JobType, counts: TypeCounts) -> _Jobs:
+        found: dict[JobId, Job] = {}
+        for state in UNFINISHED:
+            count: int = getattr(counts, state.value)
+            for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
+                some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
+                found |= {job.id: job for job in some.jobs}
+        return [*found.values()]
+
+    types = [*counted]
+    for first in range(0, len(types), _SAMPLED_AT_ONCE):
+        part = types[first : first + _SAMPLED_AT_ONCE]
+        for each in zip(part, await asyncio.gather(*(of_type(type, counted[type]) for type in part)), strict=True):
+            yield each
 
 
 def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) -> None:

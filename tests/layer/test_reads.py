@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.layer import candidates, inspection, queue
+from jobs_service.layer import candidates, inspection, paging, queue
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import pack_id, pack_priority, pack_seconds
@@ -273,6 +273,21 @@ async def test_a_page_of_a_list_is_bounded_in_bytes_and_in_number(count: int, si
             pages += 1
         assert seen == [f"{number:05}" for number in range(count)]
         assert pages == (4 if size > 10 else 3)
+
+
+@pytest.mark.parametrize(("state", "most"), [("ready", 16), ("ready", 20), (None, 16), (None, 40)])
+@in_virtual_time
+async def test_a_page_reads_no_more_jobs_than_it_has_and_the_next_one(state: str | None, most: int) -> None:
+    async with layer() as found:
+        await fill(found, 300)
+        terms = paging.terms(state, None, False, None, EPOCH)
+
+        async def read(unit: UnitOfWork) -> Any:
+            return await paging.page(unit.transaction, found.keys, terms, None, most)
+
+        (jobs, last), counted = await reads_of(found, read)
+        assert (len(jobs), last is None) == (most, False)
+        assert counted.keys == (most + 1) * (1 if state is None else 2)  # of an index, with the records
 
 
 @in_virtual_time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,12 +12,10 @@ from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, table
 from jobs_service.cli.tally import STATUS_COLUMNS, Tally
-from jobs_service.status import UNFINISHED, Status
+from jobs_service.status import Status
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobsService, TypeCounts
-
-_SAMPLE: Final = 16
+    from jobs_service import JobsService
 
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=0, metavar="N", help="Show also up to so many unfinished jobs of each type.")
@@ -70,18 +68,22 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> list[dict[str, Any]]:
     """Return the figures of each type for `--json`, also of types without jobs."""
+    from jobs_service.service.count_operations import some_unfinished
     from jobs_service.sources import Sources
 
     wall_time = Sources().wall_time
     types: dict[str, Any] = {}
     tallies: dict[str, Tally] = {}
-    for type, counts in (await jobs.counts(only)).items():
+    counted = await jobs.counts(only)
+    for type in counted:
         name = shown(type)
         types[name], tallies[name] = type, Tally(summaries)
-        if not summaries:
-            for job in await _some_unfinished(jobs, type, counts):
-                tallies[name].add(job, wall_time())
-            tallies[name].take(counts)
+    if not summaries:
+        async for type, some in some_unfinished(jobs.page, counted):
+            tally = tallies[shown(type)]
+            for job in some:
+                tally.add(job, wall_time())
+            tally.take(counted[type])
     if summaries:
         async for job in jobs.list(only):
             name = shown(job.type)
@@ -89,17 +91,6 @@ async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> lis
             types.setdefault(name, job.type)
             tally.add(await secrets.without(jobs, job) if len(tally.summaries) < summaries else job, wall_time())
     return [await _row(jobs, types[name], tallies[name], summaries) for name in sorted(types)]
-
-
-async def _some_unfinished(jobs: JobsService, type: Any, counts: TypeCounts) -> list[Job]:
-    """Return the first and the last jobs of each unfinished state, of which the average times are."""
-    found: dict[Any, Job] = {}
-    for state in UNFINISHED:
-        count: int = getattr(counts, state.value)
-        for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
-            page = await jobs.page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
-            found |= {job.id: job for job in page.jobs}
-    return [*found.values()]
 
 
 async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> dict[str, Any]:
