@@ -13,12 +13,15 @@ from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
+from tests.simulation.workloads.leavers import Leavers
 from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
+from tests.simulation.workloads.pausers import Pausers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
-from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
+from tests.simulation.workloads.retainers import Retainers
+from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.tickers import Tickers

@@ -18,7 +18,7 @@ from tests import reader
 from tests.simulation.model_job import ModelJob, Said
 
 TOLERANCE: Final = 1e-6
-_MOMENT: Final = 0.05
+MOMENT: Final = 0.05
 """Seconds within which what is to happen at a time happens, where nothing takes time."""
 
 _MOST_DOUBLINGS: Final = 10
@@ -126,7 +126,7 @@ class Held:
 
     def has_gone_beyond(self, limit: float | None) -> bool:
         """Whether it ended well after its time limit, and was not asked to end before that for another reason."""
-        if limit is None or self.over is None or self.was_paused or self.over - self.began < limit + _MOMENT:
+        if limit is None or self.over is None or self.was_paused or self.over - self.began < limit + MOMENT:
             return False
         return self.asked is None or self.asked - self.began >= limit - TOLERANCE
 

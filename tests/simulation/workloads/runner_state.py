@@ -1,0 +1,135 @@
+"""What is known of the jobs that handlers run, and of the handlers: their workload notes it, and its checks compare it.
+
+Their types are theirs alone, so that everything that happens to these jobs is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from jobs_service import JobType, RunningJob
+from jobs_service.testing import Process
+from tests.simulation.weather import RARELY
+from tests.simulation.workloads.handled import Accepted, Held
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+ONE_SHOT: Final[JobType] = "handled"
+CONTINUOUS: Final[JobType] = ("continuous", 1)
+
+_KEPT: Final = 7 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the handlers' jobs carry.
+
+    Attributes:
+        call: the number of the call that enqueued it.
+        step: how far its handler has come.
+        pad: makes it as large as the run wants.
+    """
+
+    call: int
+    step: int = 0
+    pad: str = ""
+
+
+class RunnerState:
+    """What is known so far of handlers and their jobs.
+
+    Args:
+        run: that they are part of.
+        random: from which the handlers' options are drawn.
+
+    Attributes:
+        max_jobs: how many jobs a process runs at most; None for as many as there are slots.
+        options: of the handlers.
+        active: calls of handlers that go on.
+        held, accepted: calls of handlers, and jobs as they were given to processes, by lock.
+        locks: those of jobs that are somebody's.
+        ended: when a run was over in the store, on the loop's clock, seconds.
+        alive: when it was seen alive last.
+        unwritten: calls that are over, and whose end is not in the store yet.
+        moved: when a process has accepted or ended a job last.
+        begun: events of the ids for whose handlers somebody waits.
+        timeouts_changed: when the timeout of a type has changed.
+        slots, slots_changed: what they were changed to while handlers run; when there were fewer of them.
+        turns: when somebody was asked to give up a slot.
+        retentions: how long jobs of a type may be kept.
+        gone: locks of jobs that were lost, or removed by force: they are nobody's, or another's.
+        taken: when jobs were canceled or taken away, by lock.
+        paused_at, resumed_at: when a type was paused or resumed, infinity while one may be paused.
+    """
+
+    def __init__(self, run: Run, random: Random) -> None:
+        self.run = run
+        choose = random.choice
+        self.max_jobs = choose([None, None, 2])
+        common = {
+            "timeout": choose([3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
+            "grace": choose([0.5, 2.0, 8.0]),
+            "max_history": choose([2, 20]),
+            "health_threshold": choose([1.0, 120.0]),
+            "backoff": choose([0.5, 2.0]),
+            "jitter": choose([0.0, 0.0, 0.5]),
+        }
+        slots = [1, 2, 3] if not run.sizes.large else [3, 12]
+        self.options: dict[JobType, dict[str, Any]] = {
+            ONE_SHOT: {
+                **common,
+                "slots": choose(slots),
+                "max_attempts": choose([1, 2, 3, None]),
+                "time_limit": choose([None, None, 4.0]),
+                "continuous": choose([False, is_third]),
+                "fifo": choose([False, True]),
+                "keep": choose([None, 0.0, 3.0]),
+                "keep_failed": choose([None, None, 3.0]),
+            },
+            CONTINUOUS: {
+                **common,
+                "slots": choose([1, 2] if not run.sizes.large else [2, 16]),
+                "max_attempts": None,
+                "interval": choose([1.0, 3.0]) * (RARELY if run.long else 1),
+                "max_churn": choose([1, 20]),
+                "continuous": choose([True, lambda job: True]),
+            },
+        }
+        self.active: dict[Process, list[Held]] = {}
+        self.held: dict[bytes, Held] = {}
+        self.accepted: dict[bytes, Accepted] = {}
+        self.locks: dict[tuple[JobType, Any], bytes] = {}
+        self.ended: dict[bytes, float] = {}
+        self.alive: dict[bytes, float] = {}
+        self.unwritten: dict[bytes, Held] = {}
+        self.moved: dict[Process, float] = {}
+        self.begun: dict[Any, asyncio.Event] = {}
+        self.timeouts_changed: dict[JobType, float] = {}
+        self.slots: dict[tuple[Process, JobType], int] = {}
+        self.slots_changed: dict[tuple[Process, JobType], float] = {}
+        self.turns: dict[tuple[Process, JobType], list[float]] = {}
+        self.retentions = {
+            type: {(options.get("keep", _KEPT), options.get("keep_failed"))} for type, options in self.options.items()
+        }
+        self.gone: set[bytes] = set()
+        self.taken: dict[bytes, float] = {}
+        self.paused_at = 0.0
+        self.resumed_at = 0.0
+
+    def slots_of(self, process: Process, type: JobType) -> int:
+        """Return how many slots a handler has in a process."""
+        slots: int = self.slots.get((process, type), self.options[type]["slots"])
+        return slots
+
+    def wrong(self, accepted: Accepted, what: str) -> None:
+        """Complain about something that names a job."""
+        self.run.complain(what.format(f"{accepted.type!r}/{accepted.id!r} of {accepted.process}"))
+
+
+def is_third(job: RunningJob) -> bool:
+    """Whether a job may be asked to give up its slot, where only some may."""
+    return bool(job.data.get("call", 1) % 3 == 0)
