@@ -12,7 +12,7 @@ from jobs_service.layer.counters import COUNTS_BYTES, decoded
 from jobs_service.layer.keyspace import HOURS, MINUTES
 from jobs_service.sources import Sources
 from jobs_service.store.write_log import added
-from tests import reader
+from tests.reader.counts import counts as counts_of
 from tests.service.support import T1
 from tests.virtual_time import in_virtual_time
 
@@ -32,7 +32,7 @@ def test_each_lane_has_its_own_sum_also_below_zero(additions: list[dict[int, int
     if row is None:
         return
     assert counters._lanes(row) == wanted
-    counts, told = decoded(row), reader._counts(row)
+    counts, told = decoded(row), counts_of(row)
     assert (counts.running, counts.succeeded, counts.failed, counts.canceled) == tuple(wanted[2:6])
     assert [*told.states.values(), *told.totals.values()] == wanted[:17]
     assert (counts.waited.counts, counts.ran.counts) == (told.waited, told.ran)
