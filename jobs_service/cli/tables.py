@@ -105,7 +105,7 @@ class Table:
             foldable = [at for at, columns in enumerate(widths) if at not in whole and columns > 1] or range(
                 len(widths)
             )
-            widths[max(foldable, key=widths.__getitem__)] -= 1
+            widths[max(foldable, key=lambda at: (widths[at], at))] -= 1  # the last of the widest: it may be cut
         return widths
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jobs_service import __version__
 from jobs_service.cli import output, session
 from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption, StoreOption, Verb
@@ -19,9 +21,9 @@ COLUMNS = (
     Column("state"),
     Column("worker"),
     Column("role"),
-    Column("version"),
-    Column("since"),
-    Column("heard"),
+    Column("version", nothing=__version__),
+    Column("up", right=True),
+    Column("heard", right=True),
     Column("taken", right=True),
     Column("handlers", cut=True),
 )
@@ -43,8 +45,9 @@ def processes_app() -> typer.Typer:
 def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show the processes that run handlers, and daemons.
 
-    Shown are what each does, since when it runs, when it was heard of last (times are by its own clock), how many of
-    its slots were taken then, and what it runs. Programs that only add jobs are not listed. One that was killed is
+    Shown are what each does, its version where one has another than this command, how long it is up, how long ago it
+    was heard of (by its own clock; --json has the times), how many of its slots were taken then, and what it runs.
+    Programs that only add jobs are not listed. One that was killed is
     shown for a day: as dead at once where all processes are on one machine, else as silent, once it was not heard of
     for five heartbeats.
     """
@@ -56,7 +59,14 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
         return await jobs.processes()
 
     rows = [_row(each) for each in session.run(context, store, body)]
-    output.rows(COLUMNS, rows, _cells, as_json, "no process runs handlers; jobs-service serve MODULE:ATTR does")
+    now = time.time()
+    output.rows(
+        COLUMNS,
+        rows,
+        lambda row: _cells(row, now),
+        as_json,
+        "no process runs handlers; jobs-service serve MODULE:ATTR does",
+    )
 
 
 def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -108,7 +118,7 @@ def _row(info: ProcessInfo) -> dict[str, Any]:
     return {**info.to_dict(), "handlers": handlers}
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], now: float) -> list[str]:
     names = [each["type"] for each in row["handlers"]]
     more = len(names) + row["unnamed"] - _MOST_NAMED
     return [
@@ -117,17 +127,19 @@ def _cells(row: dict[str, Any]) -> list[str]:
         printable(row["worker"]),
         printable(row["role"]),
         printable(row["version"]),
-        _brief(row["started"]),
-        _brief(row["heard"]),
+        _since(row["started"], now),
+        _since(row["heard"], now),
         f"{row['taken']}/{row['slots']}",
         ", ".join(names[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else ""),
     ]
 
 
-def _brief(time: str) -> str:
+def _since(when: str, now: float) -> str:
+    """Return how long ago a time was: times themselves leave no room for the rest on a narrow terminal."""
     from datetime import datetime
 
-    return output.time_text(datetime.fromisoformat(time))
+    # The clock of the process may be ahead.
+    return output.duration_text(max(now - datetime.fromisoformat(when).timestamp(), 0.0))
 
 
 def _time_text(seconds: float) -> str:

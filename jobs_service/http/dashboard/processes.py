@@ -27,6 +27,9 @@ COLOURS: Final = {
 """The state of a job whose colour and mark stand for that of a process."""
 
 
+_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
+
+
 async def processes(visit: Visit) -> Response:
     """Return the page."""
     service = visit.service
@@ -56,6 +59,7 @@ async def processes(visit: Visit) -> Response:
         "read": sum(map(len, pages)),
         "total": total,
         "processes": found,
+        "is_idle": bool(found) and not any(each.slots and each.state not in _GONE for each in found),
         "colours": COLOURS,
         "here": service._presence.id,
         "missed": sum(use.heartbeats_missed for use in service.slot_uses().values()),

@@ -13,7 +13,7 @@ from jobs_service import JobsService, ProcessState
 from jobs_service.layer import process_rows
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.cli.conftest import Invoke
-from tests.cli.support import arrange, on_terminal, rows
+from tests.cli.support import arrange, on_terminal, rows, without_escapes
 from tests.layer.processes import process_row
 
 ID = "0123456789ab"
@@ -47,10 +47,11 @@ def test_processes_are_shown_with_what_they_run(invoke: Invoke, email: str) -> N
         "no process runs handlers; jobs-service serve MODULE:ATTR does\n"
     )
     assert invoke("processes", "--json", "--store", email).out == ""
-    put(email)
+    put(email, started=time.time() - 7500, version="0.0.9")
     heading, line = rows(invoke("processes", "--store", email).out)
-    assert heading == ["ID", "STATE", "WORKER", "ROLE", "VERSION", "SINCE", "HEARD", "TAKEN", "HANDLERS"]
-    assert line[:6] == [ID, "running", "web-1:4711", "runner", "0.1.0", "1970-01-01T00:16:40Z"]
+    assert heading == ["ID", "STATE", "WORKER", "ROLE", "VERSION", "UP", "HEARD", "TAKEN", "HANDLERS"]
+    assert line[:6] == [ID, "running", "web-1:4711", "runner", "0.0.9", "2h05m"]
+    assert line[6].endswith("s")
     assert line[7:] == ["2/7", 'json:["a",{"bytes":"62"}],', "email"]
     [row] = invoke("processes", "--json", "--store", email).json_lines
     assert (row["host"], row["pid"], row["request"]) == ("web-1", 4711, None)
@@ -84,6 +85,17 @@ def test_one_that_is_silent_is_asked_all_the_same_and_that_is_said(invoke: Invok
         f"process {ID} (web-1:4711) was not heard of since 1970-01-01T00:16:40Z; it is told when it comes back\n"
     )
     assert asked(email) is not None
+
+
+def test_on_a_terminal_of_80_columns_a_process_is_a_line(email: str, tmp_path: Path) -> None:
+    now = time.time()
+    worker = "web-1:1047110"
+    put(email, worker=worker, started=now - 3 * 86_400 - 5, state=ProcessState.STOPPING)
+    code, shown = on_terminal("processes", "--store", email, cwd=tmp_path)
+    assert code == 0
+    heading, line = without_escapes(shown).splitlines()
+    assert heading.split() == ["ID", "STATE", "WORKER", "ROLE", "UP", "HEARD", "TAKEN", "HANDLERS"]
+    assert line.split()[:5] == [ID, "stopping", worker, "runner", "3d00h"]
 
 
 @pytest.mark.parametrize("columns", [80, 60])

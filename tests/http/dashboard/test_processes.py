@@ -73,6 +73,20 @@ async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService
     assert said.count("End this process") == 4
 
 
+async def test_how_to_start_a_process_is_said_where_none_runs_handlers(
+    place: tuple[JobsService, httpx.AsyncClient],
+) -> None:
+    jobs, client = place
+    hint = "Start a process that runs handlers"
+    assert text((await client.get("/processes")).text).count(hint) == 1
+    await put(jobs, row("a", role="daemon", handlers=(), slots=0, taken=0), row("b", heard=5000.0))
+    assert text((await client.get("/processes")).text).count(hint) == 1
+    await put(jobs, row("c"))
+    said = text((await client.get("/processes")).text)
+    assert hint not in said
+    assert "Workers are shown while they have jobs." in said
+
+
 @also_on_a_cluster
 async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
