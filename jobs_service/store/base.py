@@ -73,7 +73,7 @@ class Watch:
     else is done on the loop's.
     """
 
-    __slots__ = ("_callback", "_event", "_forget", "baseline", "error", "key")
+    __slots__ = ("_callback", "_canceled", "_event", "_forget", "baseline", "error", "key")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -82,10 +82,13 @@ class Watch:
         self._event = asyncio.Event()
         self._callback: Callable[[], object] | None = None
         self._forget: Callable[[Watch], None] | None = None
+        self._canceled = False
 
     def attach(self, forget: Callable[[Watch], None]) -> None:
-        """Set the store's function that drops the watch when nobody waits any more."""
+        """Set the store's function that drops the watch when nobody waits any more; called at once if that is so."""
         self._forget = forget
+        if self._canceled:
+            self.cancel()
 
     @property
     def fired(self) -> bool:
@@ -118,6 +121,7 @@ class Watch:
 
     def cancel(self) -> None:
         """Drop the watch: it never fires. A waiter is not woken."""
+        self._canceled = True
         if self._forget is not None:
             self._forget(self)
             self._forget = None

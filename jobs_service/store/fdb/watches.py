@@ -1,7 +1,7 @@
 """Watches of FoundationDB, bridged into the loop through one thread, however many there are.
 
 The client's thread only records which watch has fired; the bridge's thread hands all fired watches to the loop at once.
-The client takes a limited number of watches; those beyond it are polled, all in one transaction.
+The client takes a limited number of watches; those beyond it are polled, many in one transaction.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ SLACK: Final = 1000
 _TOO_MANY_WATCHES: Final = 1032
 _REFUSED: Final = 10.0
 """Seconds for which no watches are asked of the client after it has refused one."""
+
+_MOST_POLLED: Final = 1000
+"""Watches that one transaction polls: one that read hundreds of thousands of keys would always be too old."""
 
 _ORPHANED: Final = 1.0
 """Seconds between two checks whether the loop is still open."""
@@ -209,15 +212,19 @@ class FdbWatches:
             await asyncio.sleep(self._poll)
             watches = list(self._polled)
             try:
-                values = await self._values_of([watch.key for watch in watches])
+                for start in range(0, len(watches), _MOST_POLLED):
+                    await self._look_at(watches[start : start + _MOST_POLLED])
             except StoreError:
-                continue  # The next poll tries again. Waiters meet the store's trouble themselves.
+                pass  # The next poll tries again. Waiters meet the store's trouble themselves.
             except Exception:
                 # Whatever it was: all waiters depend on the next poll.
                 log.exception("watch_poll_failed")
-                continue
-            for watch, value in zip(watches, values, strict=True):
-                if watch in self._polled and value != watch.baseline:
-                    del self._polled[watch]
-                    watch.fire()
         self._poller = None
+
+    async def _look_at(self, watches: list[Watch]) -> None:
+        """Fire those of some polled watches whose keys have another value."""
+        values = await self._values_of([watch.key for watch in watches])
+        for watch, value in zip(watches, values, strict=True):
+            if watch in self._polled and value != watch.baseline:
+                del self._polled[watch]
+                watch.fire()

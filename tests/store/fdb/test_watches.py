@@ -29,9 +29,11 @@ class Keys:
     def __init__(self, *failures: Exception) -> None:
         self.values: dict[bytes, bytes] = {}
         self.failures = list(failures)
+        self.most = 0
 
     async def look(self, keys: list[bytes]) -> list[bytes | None]:
         """Return what they hold."""
+        self.most = max(self.most, len(keys))
         if self.failures:
             raise self.failures.pop(0)
         return [self.values.get(key) for key in keys]
@@ -64,6 +66,19 @@ async def test_watches_are_polled_on_after_an_error_of_any_kind() -> None:
         async with patience():
             await watch.wait()
     assert not keys.failures
+
+
+async def test_however_many_watches_are_polled_a_transaction_reads_a_bounded_number() -> None:
+    keys = Keys(StoreError("away"))
+    async with polling(keys) as watches:
+        several = [Watch(b"%04d" % number) for number in range(2500)]
+        for watch in several:
+            watches.add_polled(watch)
+        keys.values = {watch.key: b"changed" for watch in several}
+        async with patience():
+            for watch in several:
+                await watch.wait()
+    assert keys.most == 1000
 
 
 @cluster_test
@@ -125,6 +140,24 @@ async def test_what_changes_between_a_commit_and_the_making_of_its_watches_fires
     await write_nothing(store)
     async with patience():
         await same.wait()
+    await store.close()
+
+
+@cluster_test
+@pytest.mark.parametrize("limit", [10, 0])
+async def test_a_watch_that_is_canceled_before_it_is_made_is_not_kept(limit: int) -> None:
+    store = make(fdb_max_watches=limit)
+    await store.open()
+
+    async def function(transaction: Transaction) -> Watch:
+        transaction.set(KEY, b"1")
+        return transaction.watch(KEY)
+
+    async with patience():
+        (await store.transact(function)).cancel()
+        while store._background:
+            await asyncio.wait(store._background)
+    assert (store.metrics()["watches"], store.metrics()["watches_polled"]) == (0, 0)
     await store.close()
 
 
