@@ -162,8 +162,7 @@ class Target:
         rows = self.stream(COPYING)
         claims: dict[bytes, TypeClaim] = {}
         while (row := await rows.next()) is not None:
-            packed = row[0][start:]
-            if type_in(packed) is not None:  # the note itself is no type, and neither are rows that nobody wrote
+            if type_in(packed := row[0][start:]) is not None:  # neither the note nor a row that nobody wrote has one
                 claims[packed] = TypeClaim.decode(row[1])
         return claims
 

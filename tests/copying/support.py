@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import fdb.tuple
+import pytest
 
 from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
 from jobs_service.copying import Batch, Copied, Step, copy_jobs
@@ -304,3 +305,19 @@ class Sizes(Faults):
             self.refused += 1
             raise TransactionTooOld("transaction_too_old (1007): this one writes too much")
         self.bytes.append(transaction.size)
+
+
+@asynccontextmanager
+async def two_stores() -> AsyncIterator[tuple[MemoryStore, MemoryStore]]:
+    """Two open stores with names of their own, the first one with jobs."""
+    source, target = memory(), memory()
+    source.address, target.address = "lmdb:from", "lmdb:to"
+    async with opened(source, target):
+        await populate(source)
+        yield source, target
+
+
+async def half_copied(source: Store, target: Store, batches: int = 8) -> None:
+    """Copy some of the jobs only."""
+    with pytest.raises(Stopped):
+        await copied(source, target, batch=SMALL, progress=stop_at(batches))

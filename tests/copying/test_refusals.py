@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from jobs_service import JobsService, JobState, NewJob, Outcome
 from jobs_service.copying import CopyRefused, copy_jobs
-from jobs_service.copying.note import Note, Phase
-from jobs_service.errors import StoreError
-from jobs_service.layer.keyspace import COPYING, Keyspace
+from jobs_service.layer.keyspace import COPYING
 from jobs_service.model import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction
-from jobs_service.store.base import STAMP_BYTES
-from jobs_service.store.memory import MemoryStore
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
 from tests.checker import assert_sound
 from tests.copying.support import (
@@ -28,30 +22,16 @@ from tests.copying.support import (
     accepted,
     copied,
     everything,
+    half_copied,
     memory,
     opened,
     populate,
     portrait,
     stop_at,
+    two_stores,
     with_jobs,
 )
 from tests.stores import plain_settings
-
-
-@asynccontextmanager
-async def two_stores() -> AsyncIterator[tuple[MemoryStore, MemoryStore]]:
-    """Two open stores with names of their own, the first one with jobs."""
-    source, target = memory(), memory()
-    source.address, target.address = "lmdb:from", "lmdb:to"
-    async with opened(source, target):
-        await populate(source)
-        yield source, target
-
-
-async def half_copied(source: Store, target: Store, batches: int = 8) -> None:
-    """Copy some of the jobs only."""
-    with pytest.raises(Stopped):
-        await copied(source, target, batch=SMALL, progress=stop_at(batches))
 
 
 async def refusal(source: Store, target: Store, *, start_over: bool = False, force: bool = False) -> str:
@@ -357,69 +337,6 @@ async def test_a_store_is_not_copied_to_itself_by_whatever_name() -> None:
         with pytest.raises(CopyRefused, match="would be copied to itself"):
             await copied(one, other, force=True)
         assert COPYING not in {key[1] for key in await everything(one)}
-
-
-# Notes that are none
-
-
-@pytest.mark.parametrize(
-    ("note", "error", "complaint"),
-    [
-        (b"", StoreError, "the note of an unfinished copy is damaged"),
-        (b"[]", StoreError, "the note of an unfinished copy is damaged"),
-        (b'{"version": 1}', StoreError, "the note of an unfinished copy is damaged"),
-        (b'{"version": 1, "source": "a", "fingerprint": "", "phase": "later"}', StoreError, "is damaged"),
-        (b'{"version": 1, "source": "a", "fingerprint": "", "phase": "rest", "after": "x"}', StoreError, "is damaged"),
-        (b'{"version": 1, "source": "a", "fingerprint": "", "phase": "rest", "after": 1}', StoreError, "is damaged"),
-        (b'{"version": 2, "more": 1}', CopyRefused, r"another version of jobs_service \(2\): finish it with that one"),
-    ],
-)
-async def test_a_note_that_cannot_be_read_is_told(note: bytes, error: type[Exception], complaint: str) -> None:
-    source, target = memory(), memory()
-    async with opened(source, target):
-        key = Keyspace(await target.prefix()).sections[COPYING]
-
-        async def write(tr: Transaction) -> None:
-            tr.set(key, note)
-
-        await target.transact(write)
-        with pytest.raises(error, match=complaint):
-            await copy_jobs(source, target, sources=Sources(1))
-
-
-@pytest.mark.parametrize("start_over", [False, True])
-@pytest.mark.parametrize("damage", [b"", b"x", bytes(STAMP_BYTES), bytes(STAMP_BYTES + 2)])
-async def test_a_claim_that_cannot_be_read_is_told(damage: bytes, start_over: bool) -> None:
-    async with two_stores() as (source, target):
-        await half_copied(source, target)
-        keyspace = Keyspace(await target.prefix())
-
-        async def write(tr: Transaction) -> None:
-            section = keyspace.sections[COPYING]
-            for key, _ in await tr.get_range(section + b"\x00", section + b"\xff"):
-                tr.set(key, damage)
-
-        await target.transact(write)
-        with pytest.raises(StoreError, match=f"claim on a type is damaged: it has {len(damage)} bytes, not 11"):
-            await copy_jobs(source, target, sources=Sources(1), start_over=start_over)
-
-
-@pytest.mark.parametrize("start_over", [False, True])
-async def test_a_claim_that_names_no_type_is_in_nobodys_way(start_over: bool) -> None:
-    async with two_stores() as (source, target):
-        await half_copied(source, target)
-        keyspace = Keyspace(await target.prefix())
-
-        async def write(tr: Transaction) -> None:
-            tr.set(keyspace.sections[COPYING] + b"\x05", b"")
-
-        await target.transact(write)
-        assert not (await copy_jobs(source, target, sources=Sources(1), start_over=start_over)).differing
-
-
-def test_a_note_is_what_was_noted() -> None:
-    note = Note("lmdb:/é", "ff", Phase.REST, "0102", 7, 2, True)
-    assert Note.decode(note.encode()) == note
 
 
 async def _listed(store: Store) -> list[Any]:
