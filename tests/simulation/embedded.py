@@ -28,15 +28,6 @@ from jobs_service.testing import Process
 if TYPE_CHECKING:
     from tests.simulation.machine import Machine
 
-FAULTS: Final = {
-    "thread": "a thread of an embedded store stands still between two steps, for up to 0.05 s",
-    "slow thread": "the same at a point where threads often stand in this run",
-    "look": "a look at what is watched takes up to 0.05 s, so that the next ones are put off",
-    "batch": "what several requests write is too much for one commit, though not for one each",
-    "heir": "a process that has found another one dead dies itself, before it has done much",
-}
-"""The kinds of fault that embedded stores have, and what each does."""
-
 _HEIR: Final = 60
 """Turns of the loop within which who takes over from a dead process dies, at most."""
 _LONGEST_LOOK: Final = 0.05
