@@ -1,4 +1,4 @@
-"""The page of architecture: its files and functions are there, and it names every folder and child."""
+"""The page of architecture: its files and functions are there, it names every folder and child, and files are short."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from tests.docs.pages import ROOT, blocks, read, rows, section
 
 PACKAGE = ROOT / "jobs_service"
 PAGE = read("docs/architecture.md")
+LINES = 400
+"""How many a file has at most; the page for contributors says so."""
+TABLES = {"tests/simulation/mutants/slips_layer.py"}
+"""Files that are tables of data, and may have more."""
 STEPS = re.findall(r"^\d+\. (.*?)(?=^\d+\. |^#|^$)", section("docs/architecture.md", "Seven flows"), re.M | re.S)
 
 
@@ -63,6 +67,13 @@ def test_no_module_imports_from_a_row_above_its_own() -> None:
         if height.get(name, min(height.values())) > height[own]
     ]
     assert above == []
+
+
+def test_no_file_is_too_long_but_tables_of_data() -> None:
+    assert f"No file has more than {LINES} lines, tables of data aside." in read("CONTRIBUTING.md")
+    files = [file for folder in ("jobs_service", "tests", "scripts") for file in (ROOT / folder).rglob("*.py")]
+    lines = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8").count("\n") for file in files}
+    assert {name for name, count in lines.items() if count > LINES} == TABLES
 
 
 async def test_the_tree_has_the_children_of_the_picture() -> None:
