@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from jobs_service.sources import Sources
 from jobs_service.store.write_log import added
 from tests.reader.counts import counts as counts_of
 from tests.service.support import T1
-from tests.virtual_time import in_virtual_time
+from tests.stores import EVERY_KIND, StoreKind
 
 LANES = COUNTS_BYTES // 8
 DAY = 86_400.0
@@ -43,11 +45,11 @@ def test_a_row_of_another_length_is_damaged() -> None:
         decoded(bytes(COUNTS_BYTES - 1))
 
 
-@in_virtual_time
-async def test_minutes_are_kept_for_25_hours_and_hours_for_35_days() -> None:
+@pytest.mark.parametrize("kind", EVERY_KIND)
+async def test_minutes_are_kept_for_25_hours_and_hours_for_35_days(kind: StoreKind, tmp_path: Path) -> None:
     begin, ahead = 1_700_000_000.0, 0.0
-    sources = Sources(0, wall_time=lambda: begin + ahead)
-    async with JobsService("memory:", sources=sources, supervise=False) as jobs:
+    sources = Sources(None if kind.shared else 0, wall_time=lambda: begin + ahead)
+    async with JobsService(kind.where(tmp_path), sources=sources, supervise=False) as jobs:
         await jobs.set_type_timeout(T1, 60)
 
         async def rows(family: int) -> int:
