@@ -22,6 +22,7 @@ from tests.docs.pages import read
 from tests.http.support import served
 from tests.metrics.support import parsed, scraped, value
 from tests.service.support import eventually
+from tests.stores import EVERY_STORE, QUICKEST_AND_CLUSTER, StoreKind
 
 DOCUMENTED = {
     name: (kind, set(re.findall(r"`(\w+)`", labels.partition(":")[0])))
@@ -48,8 +49,9 @@ async def work(jobs: JobsService) -> None:
     await jobs.pause(("a", 1))
 
 
-async def test_every_documented_metric_is_there_with_its_labels_and_no_other() -> None:
-    async with JobsService("memory:") as jobs:
+@pytest.mark.parametrize("kind", QUICKEST_AND_CLUSTER)
+async def test_every_documented_metric_is_there_with_its_labels_and_no_other(kind: StoreKind, tmp_path: Path) -> None:
+    async with JobsService(kind.address_in(tmp_path)) as jobs:
         await work(jobs)
 
         @jobs.handler("email")
@@ -70,9 +72,9 @@ async def test_every_documented_metric_is_there_with_its_labels_and_no_other() -
     assert found == DOCUMENTED
 
 
-@pytest.mark.parametrize("scheme", ["memory:", "lmdb:"])
-async def test_the_values_are_those_of_the_work_that_was_done(scheme: str, tmp_path: Path) -> None:
-    async with JobsService(scheme if scheme == "memory:" else f"lmdb:{tmp_path}") as jobs:
+@pytest.mark.parametrize("kind", EVERY_STORE)
+async def test_the_values_are_those_of_the_work_that_was_done(kind: StoreKind, tmp_path: Path) -> None:
+    async with JobsService(kind.address_in(tmp_path)) as jobs:
         await work(jobs)
         before = jobs.store.metrics()
         samples = await scraped(jobs)
@@ -90,7 +92,7 @@ async def test_the_values_are_those_of_the_work_that_was_done(scheme: str, tmp_p
         assert value(samples, "jobs_service_paused", type='json:["a",1]') == 1
         assert value(samples, "jobs_service_types") == 2
         assert value(samples, "jobs_service_up") == 1
-        assert value(samples, "jobs_service_info", version="0.1.0", store=scheme[:-1]) == 1
+        assert value(samples, "jobs_service_info", version="0.1.0", store=kind.name) == 1
         assert value(samples, "jobs_service_store_commits_total") == before["commits"]
         assert value(samples, "jobs_service_store_transactions_total") >= before["transactions"]
         assert value(samples, "jobs_service_store_commit_seconds_count") == sum(jobs.store.commit_times.counts)
