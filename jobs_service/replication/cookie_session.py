@@ -16,7 +16,8 @@ SHARE: Final = 0.9
 _MOST_DIGITS: Final = 12
 """Of a Max-Age, which the server chooses: `int` refuses thousands of digits, and hundreds fit in no float."""
 LEAST_BETWEEN: Final = 5.0
-"""Seconds between two renewals: a server whose cookies do not hold is not asked in a loop."""
+"""Seconds between two renewals, also where Max-Age is less: a server whose cookies do not hold is not asked in a loop.
+One that ends within them is renewed when it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +116,4 @@ class CookieSession:
 def _lasts(max_age: str) -> float:
     """Return the seconds after which a cookie is renewed; a Max-Age that is no number of seconds counts as none."""
     is_number = max_age.isascii() and max_age.isdigit() and len(max_age) <= _MOST_DIGITS
-    return int(max_age) * SHARE if is_number else RENEW_AFTER
+    return max(int(max_age) * SHARE, LEAST_BETWEEN) if is_number else RENEW_AFTER

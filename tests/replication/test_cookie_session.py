@@ -50,6 +50,24 @@ async def test_do_refresh_with_max_age_before_it_is_over() -> None:
     assert await server.session.cookie() == "AuthSession=c2"
 
 
+@pytest.mark.parametrize("max_age", [0, 1, 5])
+async def test_a_cookie_of_a_short_life_is_renewed_no_more_than_every_five_seconds(max_age: int) -> None:
+    server = Sessions(max_age=max_age)
+    for _ in range(10):
+        await server.session.cookie()
+        server.now += 1
+    assert len(server.asked) == 2
+
+
+async def test_a_cookie_that_ends_within_five_seconds_is_renewed_as_soon_as_it_is_refused() -> None:
+    server = Sessions(max_age=2)
+    cookie = await server.session.cookie()
+    server.session.given([], held=True)
+    server.now += 2
+    assert await server.session.refused(cookie, 401)
+    assert await server.session.cookie() == "AuthSession=c2"
+
+
 async def test_process_auth_failure_renews_once_for_all_who_notice() -> None:
     server = Sessions()
     cookie = await server.session.cookie()
