@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,52 @@ async def test_it_runs_jobs_and_says_how_they_have_ended(site: Site, tmp_path: P
             assert event.error.message.startswith("Failed to parse URL")
             history = (await jobs.get("download", "page")).history
             assert f"node:{process.pid}" in [each.detail for each in history]
+
+
+@needs_node
+async def test_it_takes_as_many_jobs_as_it_has_free_slots(site: Site, tmp_path: Path) -> None:
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
+        await jobs.set_type_timeout("download", 3600)
+        site.free.clear()
+        for number in range(4):
+            await jobs.add("download", f"slow {number}", {"url": f"{site.url}/slow"})
+        async with working(url, tmp_path):
+
+            async def are_at_work(count: int) -> bool:
+                return site.asked == count
+
+            await eventually(partial(are_at_work, 4))
+            for number in range(3):  # they take turns in the last slot
+                await jobs.add("download", f"quick {number}", {"url": site.url})
+            for number in range(3):
+                await jobs.result("download", f"quick {number}", timeout=PATIENCE)
+            for number in range(4, 7):
+                await jobs.add("download", f"slow {number}", {"url": f"{site.url}/slow"})
+            await eventually(partial(are_at_work, 5))
+            assert (await jobs.counts("download"))["download"].running == 5
+            site.free.set()
+            for number in range(7):
+                await jobs.result("download", f"slow {number}", timeout=PATIENCE)
+
+
+@needs_node
+async def test_it_ends_the_jobs_that_run_before_it_stops(site: Site, tmp_path: Path) -> None:
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
+        await jobs.set_type_timeout("download", 3600)
+        site.free.clear()
+        for number in range(6):
+            await jobs.add("download", f"{number}", {"url": f"{site.url}/slow"})
+
+        async def are_at_work() -> bool:
+            return site.asked == 5
+
+        async with working(url, tmp_path) as process:
+            await eventually(are_at_work)
+            process.terminate()
+            site.free.set()
+            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+        counts = (await jobs.counts("download"))["download"]
+        assert (counts.succeeded, counts.ready, counts.running) == (5, 1, 0)
 
 
 @needs_node
