@@ -60,6 +60,8 @@ class Writer(Responder):
         raise NotImplementedError
 
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
+        # It may wait for another process long after `close` has given up, and `open` then makes new ones.
+        writes, reader, processes, ended = self._writes, self._reader, self._processes, self._ended
         try:
             self._environment = environment = open_environment(self.path, self._settings, self._at)
             self._needs_conversion = needs_conversion(environment)
@@ -69,9 +71,8 @@ class Writer(Responder):
         except BaseException as error:
             self._tell(_fail, opened, StoreError(f"store {self.address} cannot be opened: {error}"))
             return
-        self._enter_processes()
+        self._enter(processes)
         self._tell(_succeed, opened)
-        writes = self._writes
         while True:
             self._at("writer: waits")
             request = writes.get()
@@ -91,22 +92,22 @@ class Writer(Responder):
             self._write(environment, batch)
         # The environment must not be closed while the reader may use it.
         self._at("writer: ends")
-        if self._reader.ident is not None:
-            self._reader.join()
-        environment.close()
-        self._processes.leave()
+        if reader.ident is not None:
+            reader.join()
+        processes.leave()
         self.instance = b""
-        self._tell(_succeed, self._ended)
+        environment.close()
+        self._tell(_succeed, ended)
 
-    def _enter_processes(self) -> None:
+    def _enter(self, processes: ProcessLocks) -> None:
         """Let other processes notice when this one dies; otherwise its jobs would wait for their timeout."""
         if not self._settings.process_check_period:
             return
         try:
-            self._processes.enter()
+            processes.enter()
         except OSError as error:
             log.warning("process_lock_failed", store=self.location, error=str(error))
-        self.instance = self._processes.instance
+        self.instance = processes.instance
 
     def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.errors import StoreUnavailable
+from jobs_service.errors import StoreError, StoreUnavailable
+from jobs_service.settings import Settings
+from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import contents, number, patience, value_of, write
 from tests.store.lmdb.lmdb_process import ROOT, process
-from tests.store.lmdb.test_store import opened
+from tests.store.lmdb.test_store import opened, own_threads
 from tests.store.lmdb.watching import watch
 
 
@@ -67,6 +70,29 @@ async def test_a_stopped_process_that_holds_the_write_lock_makes_writing_unavail
         # Who was told that nothing had begun finds nothing written afterwards.
         assert await contents(store) == {b"a": b"1", b"b": b"1", b"held": b"1"}
         assert not trouble
+
+
+async def test_what_was_closed_while_another_process_held_the_write_lock_ends_later_and_leaves_nothing(
+    path: Path,
+) -> None:
+    store = LmdbStore(path, settings=Settings(transaction_timeout=0.1))
+    await store.open()
+    async with process(path) as other:
+        assert await other.ask("hold", "held") == "holding"
+        with pytest.raises(StoreUnavailable):
+            await write(store, {b"a": b"1"})
+        await store.close()  # its thread waits for the lock
+        with pytest.raises(StoreError, match="is open in this process already"):
+            await store.open()
+        assert own_threads() == ["lmdb-writer"]
+        assert await other.ask("let go") == "done"
+        async with patience():
+            while own_threads():  # noqa: ASYNC110 - there is no event for the end of a thread
+                await asyncio.sleep(0.001)
+        assert len(os.listdir(path / "processes")) == 1
+        await store.open()
+        assert await store.other_processes() == (1, 0)
+        await store.close()
 
 
 async def test_what_a_killed_process_was_answered_is_there(path: Path) -> None:
