@@ -123,7 +123,7 @@ def a_moved_directory_is_found_but_not_told() -> Defect:
 
 def polled_watches_are_compared_with_nothing() -> Defect:
     """Watches beyond the client's limit fire only for keys that have gone."""
-    return changed(FdbWatches._keep_polling, ("value != watch.baseline", "value is None is not watch.baseline"))
+    return changed(FdbWatches._look_at, ("value != watch.baseline", "value is None is not watch.baseline"))
 
 
 def lost_watches_are_never_fired() -> Defect:
