@@ -30,7 +30,7 @@ class StoreKind:
         address: makes the address of the store that a test uses, given a directory of the test's own; None when no
             address names it, so that only who has the object can use it.
         persistent: what was written is there again when the same address is opened anew.
-        shared: every test meets the same store, so that it must be emptied before use.
+        shared: every test meets the same store. It is emptied before each; a test that wants several empties it itself.
         suspends: its transaction functions run on the loop and are suspended at reads; so it cannot tell what else
             they await.
         missing: why it cannot be tested here, None when it can.

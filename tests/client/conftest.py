@@ -10,7 +10,7 @@ import pytest
 from jobs_service import JobsService, Settings
 from tests.client.served import ServedClient, served
 from tests.service.subscriptions.support import Witness
-from tests.service.support import T1, T2, TIMEOUT, empty, running
+from tests.service.support import T1, T2, TIMEOUT, running
 from tests.stores import QUICKEST_AND_CLUSTER, StoreKind, one_of
 
 
@@ -30,11 +30,9 @@ def address(store_kind: StoreKind, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def jobs(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[ServedClient]:
+async def jobs(address: str, settings: Settings) -> AsyncIterator[ServedClient]:
     """A client with the types T1 and T2, whose jobs are not lost while a test runs."""
     async with served(address, settings=settings) as client:
-        if store_kind.shared:
-            await empty(client.served)
         await client.set_type_timeout(T1, TIMEOUT)
         await client.set_type_timeout(T2, TIMEOUT)
         yield client
@@ -47,10 +45,8 @@ async def witness(jobs: JobsService) -> Witness:
 
 
 @pytest.fixture
-async def quiet(store_kind: StoreKind, address: str, settings: Settings) -> AsyncIterator[ServedClient]:
+async def quiet(address: str, settings: Settings) -> AsyncIterator[ServedClient]:
     """A client of a service without a supervisor tree."""
     async with served(address, settings=settings, supervise=False) as client:
-        if store_kind.shared:
-            await empty(client.served)
         await client.set_type_timeout(T1, TIMEOUT)
         yield client

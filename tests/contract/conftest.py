@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from jobs_service.store import Store
-from tests.contract.support import empty
 from tests.store.conftest import no_thread_is_left as no_thread_is_left  # here, too, for every test
 from tests.stores import EVERY_KIND, StoreKind, one_of
 
@@ -25,11 +24,9 @@ async def closed_store(store_kind: StoreKind, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-async def store(store_kind: StoreKind, closed_store: Store) -> AsyncIterator[Store]:
+async def store(closed_store: Store) -> AsyncIterator[Store]:
     """An open, empty store."""
     await closed_store.open()
-    if store_kind.shared:
-        await empty(closed_store)
     yield closed_store
     await closed_store.close()
 

@@ -12,7 +12,7 @@ import pytest
 
 from jobs_service.errors import CommitUnknown, StoreError, TransactionConflict
 from jobs_service.store import Store, Transaction, Watch
-from tests.contract.support import contents, empty, number, patience, value_of, write
+from tests.contract.support import contents, number, patience, value_of, write
 from tests.unsure import UNKNOWN, UNSURE_KINDS, Fate, Fates, unsure_store
 
 HAPPENED: list[Fate] = ["unanswered", "timed out"]
@@ -30,8 +30,6 @@ async def store(request: pytest.FixtureRequest, fates: Fates) -> AsyncIterator[S
     """An open, empty store, here one whose commits may be of unknown outcome."""
     found = unsure_store(request.param, fates)
     await found.open()
-    if request.param == "fdb":
-        await empty(found)
     yield found
     assert not fates.coming, "a fate was not met"
     await found.close()

@@ -13,7 +13,7 @@ from jobs_service.store import Store
 from tests.checker import assert_sound
 from tests.service.open_files import open_files
 from tests.service.rerunning import Unsure, opened
-from tests.service.support import T1, T2, TIMEOUT, empty
+from tests.service.support import T1, T2, TIMEOUT
 from tests.stores import EVERY_KIND, StoreKind, one_of
 from tests.unsure import UNSURE_KINDS
 
@@ -39,22 +39,18 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def jobs(store_kind: StoreKind, where: str | Store, settings: Settings) -> AsyncIterator[JobsService]:
+async def jobs(where: str | Store, settings: Settings) -> AsyncIterator[JobsService]:
     """A service with its supervisor tree and the types T1 and T2, whose jobs are not lost while a test runs."""
     async with JobsService(where, settings=settings) as service:
-        if store_kind.shared:
-            await empty(service)
         await service.set_type_timeout(T1, TIMEOUT)
         await service.set_type_timeout(T2, TIMEOUT)
         yield service
 
 
 @pytest.fixture
-async def quiet(store_kind: StoreKind, where: str | Store, settings: Settings) -> AsyncIterator[JobsService]:
+async def quiet(where: str | Store, settings: Settings) -> AsyncIterator[JobsService]:
     """The same without a supervisor tree: nothing but the test itself writes to the store."""
     async with JobsService(where, settings=settings, supervise=False) as service:
-        if store_kind.shared:
-            await empty(service)
         await service.set_type_timeout(T1, TIMEOUT)
         await service.set_type_timeout(T2, TIMEOUT)
         yield service

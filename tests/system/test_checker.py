@@ -15,7 +15,7 @@ from jobs_service.layer.record import Record
 from jobs_service.model import HistoryKind, JobError
 from jobs_service.store import Transaction
 from tests.checker import assert_sound, check_store, packed
-from tests.service.support import FAR_AWAY, LONG_AGO, accepted, empty
+from tests.service.support import FAR_AWAY, LONG_AGO, accepted
 from tests.stores import EVERY_STORE, StoreKind
 
 T1 = "t1"
@@ -28,8 +28,6 @@ async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     """A service without a tree."""
     kind: StoreKind = request.param
     async with JobsService(kind.address_in(tmp_path), supervise=False) as service:
-        if kind.shared:
-            await empty(service)
         yield service
 
 
