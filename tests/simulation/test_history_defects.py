@@ -47,8 +47,8 @@ def from_behind(original: Any, *, spread: bool = False) -> Any:
     async def candidates(unit: UnitOfWork, keys: Any, terms: queue.AcceptTerms, due_by: float, wanted: int) -> Any:
         if spread and terms.spread == 1:
             return await original(unit, keys, terms, due_by, wanted)
-        found, early = await original(unit, keys, terms, due_by, wanted + 3)
-        return found[::-1], early
+        found, early, is_cut = await original(unit, keys, terms, due_by, wanted + 3)
+        return found[::-1], early, is_cut
 
     return candidates
 
