@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from jobs_service.errors import StoreDamaged
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.rotation import rotation
 from jobs_service.runner.run import StopReason
@@ -57,10 +58,18 @@ class SlotSharing(Actor):
             return
         leaving = sum(runs.leaving for runs in every)
         waiting = [self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0]
-        due = sum([await worker_pool.count_due(limit) for worker_pool in waiting])
+        due = sum([await _due(worker_pool, limit) for worker_pool in waiting])
         churn = max(runs.options.max_churn for runs in every)
         for run in continuous[: min(max(due - leaving, 0), churn)]:
             runs = holders[run]
             runs.stop_run(run, StopReason.STOPPED)
             # Otherwise the same handler might get the slot again.
             self._slot_limit.put_last(runs)
+
+
+async def _due(worker_pool: WorkerPool, limit: int) -> int:
+    """Return how many jobs of a worker pool are due; none where a damaged page hides them, which can take no slot."""
+    try:
+        return await worker_pool.count_due(limit, unless=(StoreDamaged,))
+    except StoreDamaged:
+        return 0

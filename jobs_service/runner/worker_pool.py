@@ -74,10 +74,18 @@ class WorkerPool(Actor):
         """The handler's options, as they are now."""
         return self._active_runs.options
 
-    async def count_due(self, limit: int, max_priority: bytes | None = None) -> int:
-        """Return how many jobs wait that could run now, counted up to a limit; none while the type is paused."""
+    async def count_due(
+        self, limit: int, max_priority: bytes | None = None, *, unless: tuple[type[StoreError], ...] = ()
+    ) -> int:
+        """Return how many jobs wait that could run now, counted up to a limit; none while the type is paused.
+
+        Args:
+            limit: jobs to count.
+            max_priority: packed; only up to and including this one. None for all.
+            unless: errors that the caller handles itself; what may pass otherwise is waited for.
+        """
         return await self._context.retried(
-            lambda: self._service.count_due(self._keys, limit, max_priority), type=self._keys.type
+            lambda: self._service.count_due(self._keys, limit, max_priority), unless=unless, type=self._keys.type
         )
 
     # The actor
