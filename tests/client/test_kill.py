@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from jobs_service import JobsClient, JobsService, JobState
 from tests.cli.support import HANG
 from tests.http.test_kills import daemon, free_port
 from tests.service.support import FAR_AWAY
+from tests.stores import EVERY_LASTING_STORE, StoreKind
 
 TYPE = "email"
 BEFORE, AFTER = 30, 30
 """Jobs that are to be ended before the kill, and after it."""
 
 
-async def test_clients_go_on_after_a_kill_and_nothing_that_was_answered_is_lost(tmp_path: Path) -> None:
-    store, port = f"lmdb:{tmp_path / 'store'}", free_port()
+@pytest.mark.parametrize("kind", EVERY_LASTING_STORE)
+async def test_clients_go_on_after_a_kill_and_nothing_that_was_answered_is_lost(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    store, port = kind.address_in(tmp_path), free_port()
     added: dict[str, int] = {}
     ended: set[str] = set()
     stop = asyncio.Event()
