@@ -36,6 +36,8 @@ _MOST_KEPT: Final = 20
 _NDJSON: Final = "application/x-ndjson"
 _SILENCE: Final = 45.0
 """Seconds without any byte after which a stream counts as lost: three signs of life of the server are missing."""
+_GRACE: Final = 0.2
+"""Seconds that an answer may take longer than its parts: a connection that is not made in time is told of as that."""
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
 _NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
 """Problems after which the same request may succeed, and of which nothing was done."""
@@ -90,7 +92,7 @@ class Connection:
         except ImportError:
             raise JobsError("JobsClient needs httpx: pip install 'jobs-service[client]'") from None
         self._httpx = httpx
-        self.url = _checked(url)
+        self.url = _checked(url, httpx)
         self.timeout = timeout
         self._headers = {"User-Agent": "jobs-service"}
         if token is not None:
@@ -190,15 +192,21 @@ class Connection:
         assert self._client is not None
         timeout = self._httpx.Timeout(seconds + wait, connect=min(_CONNECT, seconds), pool=None)
         try:
-            response = await self._client.request(
-                method, path, params=params, content=body, headers=headers, timeout=timeout
-            )
+            async with asyncio.timeout(seconds + wait + _GRACE):  # httpx counts each read by itself
+                response = await self._client.request(
+                    method, path, params=params, content=body, headers=headers, timeout=timeout
+                )
         except self._httpx.TransportError as error:
             return self._away(error)
+        except TimeoutError:
+            why = f"{self.url} has not sent all of its answer within {seconds + wait:.4g} s; it may have taken effect"
+            return _Failure(StoreUnavailable(why), False)
+        except (self._httpx.RequestError, self._httpx.InvalidURL) as error:
+            raise self._impossible(error) from None
         return self._answer(response)
 
     def _answer(self, response: httpx.Response) -> Any:
-        if response.status_code < 400:
+        if response.is_success:
             try:
                 if response.headers.get("content-type", "").startswith(_NDJSON):
                     return [wire.loads(line) for line in response.content.splitlines()]
@@ -231,6 +239,11 @@ class Connection:
         effect = "nothing was begun" if is_unsent else "it may have taken effect"
         return _Failure(StoreUnavailable(f"{self.url} does not answer: {what}; {effect}"), is_unsent)
 
+    def _impossible(self, error: Exception) -> JobsError:
+        """Return why a request cannot be sent, or its answer not be read, however often it is tried."""
+        what = in_one_line(str(error), 100) or type(error).__name__
+        return JobsError(f"{self.url} cannot be asked for this: {what}")
+
     def _foreign(self, response: httpx.Response) -> JobsError:
         kind = response.headers.get("content-type", "nothing")
         return JobsError(
@@ -257,12 +270,17 @@ class Connection:
             async with self._client.stream(
                 method, path, content=body, headers=every, params=params, timeout=timeout
             ) as response:
-                if response.status_code >= 400:
+                if not response.is_success:
                     await response.aread()
                     raise Lost(self._refused(response).error)
-                yield None if response.status_code == 204 else response.aiter_bytes()
+                is_empty = response.status_code == 204
+                if not is_empty and not response.headers.get("content-type", "").startswith(headers["Accept"]):
+                    raise self._foreign(response)
+                yield None if is_empty else response.aiter_bytes()
         except self._httpx.TransportError as error:
             raise Lost(self._away(error).error) from None
+        except (self._httpx.RequestError, self._httpx.InvalidURL) as error:
+            raise self._impossible(error) from None
 
 
 class Lost(Exception):
@@ -292,18 +310,20 @@ class _Failure:
         self.is_unsent = is_unsent
 
 
-def _checked(url: Any) -> str:
+def _checked(url: Any, httpx: Any) -> str:
     """Return a URL without a slash at its end, if a server can have it."""
     if not isinstance(url, str):
         raise InvalidAddress(f"{shown(url)}: {a_kind_of(url)}; allowed is a URL, as http://127.0.0.1:8700")
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
         good = False
     if not good or parts.username is not None or parts.query or parts.fragment:
-        hint = "; a token is given as token=" if good and parts.username is not None else ""
-        name = "the URL" if hint else shown(url, 100)
+        # What stands before an @, or behind a ?, may be secret.
+        is_secret = any(mark in url for mark in "@?#")
+        hint = "; a token is given as token=" if is_secret else ""
+        name = "the URL" if is_secret else shown(url, 100)
         allowed = "allowed is http://HOST:PORT or https://..., with any prefix"
         raise InvalidAddress(f"{name} can be no server's: {allowed}{hint}")
     return url.rstrip("/")

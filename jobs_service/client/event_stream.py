@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\r(?!\Z)|\n")
+_MOST_BYTES: Final = 16 << 20
+"""Bytes of one event: far more than a server sends."""
 
 
 class ServerEvent(NamedTuple):
@@ -30,19 +32,34 @@ class EventParser:
     """Takes the bytes of one stream, and gives its events."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._size = 0
         self._kind = ""
         self._data: list[bytes] = []
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
-        """Yield the events that end in the next bytes."""
-        *lines, self._rest = _END_OF_LINE.split(self._rest + chunk)
+        """Yield the events that end in the next bytes.
+
+        Raises:
+            ValueError: one is larger than any that a server sends.
+        """
+        if self._rest and self._rest[-1] == b"\r":  # it may be half of an end
+            chunk = self._rest.pop() + chunk
+        *lines, rest = _END_OF_LINE.split(chunk)
         for line in lines:
-            if line:
-                self._take(line)
-            elif (event := self._event()) is not None:
+            whole, self._rest = b"".join((*self._rest, line)), []
+            self._size += len(line)
+            if whole:
+                self._take(whole)
+                continue
+            self._size = 0
+            if (event := self._event()) is not None:
                 yield event
+        self._rest += [rest[:-1], b"\r"] if rest.endswith(b"\r") else [rest]
+        self._size += len(rest)
+        if self._size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
 
     def _take(self, line: bytes) -> None:
         field, _, value = line.partition(b":")  # one that begins with a colon is a comment: it has no field

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -107,6 +108,12 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
             "answers what this version cannot",
         ),
         (b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Type: x/y\r\n\r\nx", JobsError, "answers 302 with x/y: that"),
+        (b"HTTP/1.1 301 Moved\r\nLocation: https://x/\r\n\r\n", JobsError, "answers 301 with nothing: that"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nplain",
+            JobsError,
+            "cannot be asked for this: Error -3 while",
+        ),
         (b"HTTP/1.1 502 Bad Gateway\r\n\r\n<p>", StoreUnavailable, "answers 502; it may have taken effect"),
         (b"garbage\r\n\r\n", StoreUnavailable, "does not answer: "),
         (b"", StoreUnavailable, "does not answer: Server disconnected"),
@@ -122,16 +129,100 @@ async def test_what_is_no_server_of_jobs_is_one_line(answer: bytes, kind: type[J
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:8700", "ftp://host", "http://", "http://host:99999", "http://h?x=1", "http://h#x", None, 7]
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", "answers 302 with nothing: that is no jobs-service"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>log in",
+            "answers 200 with text/html: that is no jobs-service",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\nplain",
+            "cannot be asked for this: Error -3 while",
+        ),
+    ],
+)
+async def test_who_waits_for_a_job_of_what_is_no_server_of_jobs_is_told(answer: bytes, text: str) -> None:
+    async with answering(answer) as url, JobsClient(url, timeout=SHORT) as jobs, asyncio.timeout(PATIENCE):
+        with pytest.raises(JobsError) as caught:
+            await jobs.wait(T1, J1)
+        assert type(caught.value) is JobsError
+        assert f"{url} {text}" in str(caught.value)
+
+
+async def test_an_empty_answer_that_leads_elsewhere_is_no_success() -> None:
+    async with (
+        answering(b"HTTP/1.1 307 Temporary Redirect\r\nLocation: https://x/\r\nContent-Length: 0\r\n\r\n") as url,
+        JobsClient(url, timeout=SHORT) as jobs,
+    ):
+        for call in (jobs.set_type_timeout(T1, TIMEOUT), jobs.clear_type_timeout(T1), jobs.pause(T1)):
+            with pytest.raises(JobsError, match="answers 307 with nothing: that is no jobs-service"):
+                await call
+
+
+async def test_what_is_too_long_for_an_address_is_one_line() -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        with pytest.raises(JobsError, match="cannot be asked for this: URL"):
+            await jobs.page(T1, after="x" * 70_000)
+
+
+@pytest.mark.parametrize("call", [lambda jobs: jobs.get(T1, J1), lambda jobs: jobs.set_type_timeout(T1, TIMEOUT)])
+async def test_an_answer_that_comes_too_slowly_is_waited_for_no_longer_than_allowed(
+    call: Callable[[JobsClient], Awaitable[Any]],
+) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(SHORT / 4)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, JobsClient(url, timeout=SHORT) as jobs:
+        with pytest.raises(
+            StoreUnavailable, match=r"has not sent all of its answer within .* it may have taken effect"
+        ):
+            async with asyncio.timeout(PATIENCE):
+                await call(jobs)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8700",
+        "ftp://host",
+        "http://",
+        "http://host:99999",
+        "http://h?x=1",
+        "http://h#x",
+        "http://h/\x00",
+        None,
+        7,
+    ],
 )
 def test_what_can_be_no_address_is_refused(url: Any) -> None:
     with pytest.raises(InvalidAddress, match="http://"):
         JobsClient(url)
 
 
-def test_a_token_in_an_address_is_refused_and_not_repeated() -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@host",
+        "ftp://user:secret@host",
+        "https://user:secret@host:99999",
+        "http://host?token=secret",
+        "http://host/#secret",
+        "user:secret@host",
+        "http://secret@[::1",
+    ],
+)
+def test_a_token_in_an_address_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidAddress, match="a token is given as token=") as caught:
-        JobsClient("http://user:secret@host")
+        JobsClient(url)
     assert "secret" not in str(caught.value)
 
 
