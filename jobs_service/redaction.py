@@ -290,13 +290,16 @@ def _is_secret(patterns: Iterable[_Pattern]) -> bool:
 
 
 def _below(value: Any, patterns: list[_Pattern]) -> Iterator[tuple[Any, Any, list[_Pattern]]]:
-    """Yield each key or index of a value, what is there, and what is left of the patterns."""
+    """Yield each key or index of a value, what is there, and what is left of the patterns.
+
+    Each is left once: otherwise `**` would have twice as many at each level of nested lists.
+    """
     if isinstance(value, dict):
         for key, item in value.items():
-            yield key, item, list(_after(patterns, key))
+            yield key, item, list(dict.fromkeys(_after(patterns, key)))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield index, item, [*patterns, *_after(patterns, str(index))]
+            yield index, item, list(dict.fromkeys((*patterns, *_after(patterns, str(index)))))
 
 
 def _hidden(value: Any, patterns: list[_Pattern]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import InvalidSettings, JobError, JobsService, Outcome, RecordDamaged, RunningJob
+from jobs_service.json_data import MAX_DEPTH
 from jobs_service.model import Job
 from jobs_service.redaction import NO_REDACTION, REDACTED, Redaction, checked, is_marked
 
@@ -98,6 +99,17 @@ async def test_a_secret_is_in_nothing_that_is_shown_of_a_job() -> None:
         assert needle not in text
     assert (shown.state, shown.outcome, shown.seq, shown.attempts) == (job.state, job.outcome, job.seq, job.attempts)
     assert [event.kind for event in shown.history] == [event.kind for event in job.history]
+
+
+@pytest.mark.parametrize("path", ["**.token", ".".join(["**"] * 60 + ["token"])])
+def test_a_rule_for_any_depth_costs_no_more_in_nested_data(path: str) -> None:
+    lists: Any = {"token": 1}
+    shown: Any = {"token": X}
+    for _ in range(MAX_DEPTH // 2):
+        lists, shown = [lists], [shown]
+    for _ in range(MAX_DEPTH // 2 - 1):
+        lists, shown = {"a": lists}, {"a": shown}
+    assert Redaction([path]).data(lists) == shown
 
 
 async def test_parts_of_errors_and_the_message_of_progress_can_be_hidden_altogether() -> None:
