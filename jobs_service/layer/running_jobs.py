@@ -279,8 +279,10 @@ async def _end(
         packed = run_data.expiring(packed, unit.now + keep)
     finished = record.finished(unit.new_seq(), outcome, packed)
     if keep == 0:
+        left = unit.leave(entry, finished)
+        # Not before: an end that the store refuses is none, and what was counted of it would stay.
         unit.happened(entry.keys, EXPIRED)
-        return unit.leave(entry, finished)
+        return left
     unit.replace(entry, finished)
     return entry
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from jobs_service import JobEvent, JobNotFound, JobsService, JobTransaction, Outcome, Removal, Settings
+from jobs_service import JobEvent, JobNotFound, JobsService, JobTooLarge, JobTransaction, Outcome, Removal, Settings
 from jobs_service.actors import activity_monitor
 from jobs_service.layer import changes
 from jobs_service.testing import World
@@ -76,6 +76,22 @@ async def test_a_job_that_is_not_kept_is_gone_with_its_end(quiet: JobsService) -
     counts = (await quiet.counts(T1))[T1]
     assert (counts.running, counts.succeeded, counts.totals.succeeded, counts.totals.expired) == (0, 0, 1, 1)
     assert (await quiet.add(T1, J1, if_exists="resubmit")).attempts == 0
+    await assert_sound(quiet.store)
+
+
+async def test_an_end_that_is_refused_counts_as_none(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=0)
+    worker = await running(quiet)
+    with pytest.raises(JobTooLarge):
+        await worker.finish("x" * 200_000)
+
+    async def ended_in_turn(tx: JobTransaction) -> None:
+        with pytest.raises(JobTooLarge):
+            await tx.finish(worker, "x" * 200_000)
+        await tx.finish(worker)
+
+    await quiet.transact(ended_in_turn)
+    assert (await quiet.counts(T1))[T1].totals.expired == 1
     await assert_sound(quiet.store)
 
 
