@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, log
+from jobs_service.errors import StoreDamaged
 from jobs_service.layer import activity
 from jobs_service.layer.keyspace import TypeKeys
 
@@ -48,13 +49,15 @@ class Sampled:
     Attributes:
         keys: of the type.
         quiet: set by the listener: whether it wants changes only.
+        is_damaged: whether it could not be read when its last sample was due.
     """
 
-    __slots__ = ("_listener", "keys", "next_tick", "quiet", "removed", "stamp", "timeout")
+    __slots__ = ("_listener", "is_damaged", "keys", "next_tick", "quiet", "removed", "stamp", "timeout")
 
     def __init__(self, keys: TypeKeys, listener: Callable[[Sample], None]) -> None:
         self.keys = keys
         self.quiet = False
+        self.is_damaged = False
         self.removed = False
         self.next_tick = _AT_ONCE
         self.timeout: float | None = None
@@ -63,6 +66,7 @@ class Sampled:
 
     def take(self, sample: Sample) -> None:
         """Pass a sample to the listener, unless it is quiet and nothing has changed."""
+        self.is_damaged = False
         if self.quiet and sample.timeout == self.timeout and sample.stamp == self.stamp:
             return
         self.timeout = sample.timeout
@@ -115,10 +119,23 @@ class Sampler:
                 await self._until_next(time())
 
     async def _sample(self, due: list[Sampled]) -> None:
+        """Sample types, those on a damaged page excepted, of which the next sample comes when it is due."""
         keys = [sampled.keys for sampled in due]
-        found = await self._context.retried(
-            lambda: self._context.read(lambda transaction: activity.samples(transaction, keys))
-        )
+        try:
+            found = await self._context.retried(
+                lambda: self._context.read(lambda transaction: activity.samples(transaction, keys)),
+                unless=(StoreDamaged,),
+            )
+        except StoreDamaged as error:
+            if len(due) == 1:
+                if not due[0].is_damaged:
+                    due[0].is_damaged = True
+                    log.warning("sample_damaged", type=keys[0].type, error=str(error))
+                return
+            middle = len(due) // 2
+            await self._sample(due[:middle])
+            await self._sample(due[middle:])
+            return
         now = asyncio.get_running_loop().time()
         for sampled, (timeout, stamp) in zip(due, found, strict=True):
             if sampled.removed:

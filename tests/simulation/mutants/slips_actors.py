@@ -51,8 +51,8 @@ def a_sample_is_dated_before_its_read() -> Defect:
     return changed(
         Sampler._sample,
         (
-            "        found = await self._context.retried(\n",
-            "        now = asyncio.get_running_loop().time()\n        found = await self._context.retried(\n",
+            "            found = await self._context.retried(\n",
+            "            now = asyncio.get_running_loop().time()\n            found = await self._context.retried(\n",
         ),
         ("        now = asyncio.get_running_loop().time()\n        for sampled", "        for sampled"),
     )
