@@ -134,15 +134,19 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
         cookie = _cookie(line)
         if cookie is not None and (who := await state.tokens.of_session(cookie)) is not None:
             return who
-    if state.options.is_open and _is_here(headers):
+    if state.options.is_open and _is_here(scope, headers, state.options.proxies):
         tokens = await state.tokens.known()
         if not tokens and not state.tokens.were_there:
             return Identity("", Role.ADMIN)
     return None
 
 
-def _is_here(headers: Headers) -> bool:
+def _is_here(scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> bool:
     """Whether a request was made on this machine: what a proxy beside the server lets through may be anybody's."""
+    peer = scope.get("client")
+    # nginx, unless it is told otherwise, names this server as the host, forwards no address, and speaks HTTP/1.0.
+    if (peer and peer[0] in proxies) or scope.get("http_version") == "1.0":
+        return False
     if any(headers.all(name) for name in _FORWARDED):
         return False
     name = _name_of(headers.one("host") or "")

@@ -90,7 +90,10 @@ class Tokens:
         self.were_there = False
         self._rows: Mapping[str, TokenRow] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._read = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._asked = 0
+        self._answered = 0
+        self._times_set = 0
 
     async def known(self) -> Mapping[str, TokenRow]:
         """Return the tokens by name; they are read when they are wanted first, and again whenever they change.
@@ -99,7 +102,7 @@ class Tokens:
             JobsError: the service is not open, or the store cannot be read.
         """
         if self._rows is None:
-            self._set(await self._service._remote.tokens())
+            await self._renew()
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         assert self._rows is not None
@@ -111,7 +114,7 @@ class Tokens:
         found = _with_hash(await self.known(), offered)
         if found is None:
             # It may have been added a moment ago.
-            self._set(await self._service._remote.tokens())
+            await self._renew()
             found = _with_hash(await self.known(), offered)
         return found
 
@@ -146,7 +149,20 @@ class Tokens:
             self._watching = None
         self._rows = None
 
+    async def _renew(self) -> None:
+        """Read the tokens: once for all who have asked by then, however many they are."""
+        self._asked += 1
+        number = self._asked
+        async with self._reading:
+            while self._answered < number:
+                begun, times = self._asked, self._times_set
+                rows = await self._service._remote.tokens()
+                if times == self._times_set:  # otherwise these may be older than what is known by now
+                    self._set(rows)
+                    self._answered = begun
+
     def _set(self, rows: list[TokenRow]) -> None:
+        self._times_set += 1
         before, self._rows = self._rows, {row.name: row for row in rows if row.role in TOKEN_ROLES}
         self.were_there = self.were_there or bool(rows)
         if before:

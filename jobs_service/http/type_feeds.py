@@ -96,7 +96,9 @@ class TypeFeed:
         # First it is there, so that nothing is missed between the two.
         self._streams[stream] = None
         if self._position is None:
-            self._position = await self._begin()
+            begun = await self._begin()
+            # Another client may have come meanwhile, and is not to miss what has changed since.
+            self._position = self._position or begun
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow())
         if not stream.last_id:

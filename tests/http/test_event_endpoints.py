@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack, aclosing
 
 import httpx
@@ -12,7 +13,10 @@ from jobs_service.http import streams
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound
-from jobs_service.http.state import Options
+from jobs_service.http.state import Options, State
+from jobs_service.http.streams import Stream
+from jobs_service.http.type_feeds import TypeFeed
+from jobs_service.layer.changes import Position
 from jobs_service.layer.key_parts import STAMP_CODE
 from jobs_service.store import Transaction
 from tests.http.support import also_on_a_cluster, events, listening, problem
@@ -218,3 +222,38 @@ async def test_rows_that_name_no_job_end_no_stream(section: str) -> None:
             await jobs.store.transact(damage)
             await jobs.add("email", "b")
             assert (await anext(told))[2]["id"] == "b"
+
+
+async def test_two_clients_that_come_at_the_same_time_miss_no_change_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with JobsService("memory:") as jobs, asyncio.timeout(20):
+        await jobs.set_type_timeout("email", 30)
+        feeds = State(jobs).type_feeds
+        begin, begun, goes_on = TypeFeed._begin, asyncio.Event(), asyncio.Event()
+
+        async def late(feed: TypeFeed) -> Position:
+            if begun.is_set():
+                await goes_on.wait()
+            begun.set()
+            return await begin(feed)
+
+        monkeypatch.setattr(TypeFeed, "_begin", late)
+        first, second = Stream("first"), Stream("second")
+        joining = [asyncio.create_task(feeds.join("email", each)) for each in (first, second)]
+        await joining[0]
+        look, looked = TypeFeed._look, asyncio.Event()
+
+        async def never(feed: TypeFeed) -> None:
+            await goes_on.wait()
+            await joining[1]
+            await look(feed)
+            looked.set()
+
+        monkeypatch.setattr(TypeFeed, "_look", never)
+        await jobs.add("email", "a")
+        goes_on.set()
+        await looked.wait()
+        for stream in (first, second):
+            assert b'"id":"a"' in (await stream.next(0) or b"")
+        await feeds.close()

@@ -269,3 +269,24 @@ async def test_only_an_admin_ends_a_process() -> None:
     async with served(options=Options(authenticate=lambda scope: ("ada", "write"))) as (_, client):
         for action in ("quiet", "stop"):
             assert (await client.post("/processes/act", data={"action": action, "id": "0" * 12})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "",
+        "//[",
+        "http://[",
+        "//x\u2100y/",
+        "//evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "https://evil.example/",
+    ],
+)
+async def test_after_a_form_nobody_is_led_elsewhere(back: str) -> None:
+    async with served() as (_, client):
+        answer = await client.post("/preferences", data={"theme": "dark", "back": back})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        answer = await client.post("/preferences", data={"theme": "dark", "back": "/type?type=email"})
+        assert answer.headers["location"] == "/type?type=email"
