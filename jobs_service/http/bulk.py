@@ -27,6 +27,7 @@ Action = Literal["resubmit", "cancel", "remove"]
 
 _PAGE: Final = 200
 """Jobs that are read at once, and changed in one transaction."""
+_FOUND_BY_THE_STORE: Final = frozenset({"state", "prefix"})
 _LONGEST: Final = 5.0
 """Seconds after which a request says how far it has come."""
 
@@ -75,12 +76,19 @@ async def act_on_all(
     began = time.monotonic()
     matched = changed = too_large = 0
     while True:
-        size = min(_PAGE, limit - matched)
-        page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
-        # Nobody finds jobs by what they must not see.
-        rules = await service.get_redaction(type)
-        is_meant = partial(_is_meant, filter, rules, service._context.sources.wall_time)
-        found = [job.id for job in page.jobs if is_meant(job)]
+        left = limit - matched
+        # Where the store finds those that match, no more are read than are wanted.
+        size = min(_PAGE, left) if filter.model_fields_set <= _FOUND_BY_THE_STORE else _PAGE
+        while True:
+            page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
+            # Nobody finds jobs by what they must not see.
+            rules = await service.get_redaction(type)
+            is_meant = partial(_is_meant, filter, rules, service._context.sources.wall_time)
+            places = [place for place, job in enumerate(page.jobs) if is_meant(job)]
+            if len(places) <= left:
+                break
+            size = places[left - 1] + 1  # the next request goes on right behind the last of them
+        found = [page.jobs[place].id for place in places]
         matched += len(found)
         if found and not dry_run:
             done = await change_all(service, type, action, found, is_meant)
@@ -162,7 +170,7 @@ def _is_so(job: Job, filter: Filter, now: float) -> bool:
         return False
     if status_of(job, now) is Status.UNREADABLE:
         # Nothing else can be said of it.
-        return filter.model_fields_set <= {"state", "prefix"}
+        return filter.model_fields_set <= _FOUND_BY_THE_STORE
     if filter.attempts is not None and job.attempts < filter.attempts:
         return False
     error = job.error

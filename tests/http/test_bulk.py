@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 from structlog.testing import capture_logs
@@ -48,6 +50,34 @@ async def test_over_http_a_transaction_is_halved_until_it_fits(monkeypatch: pyte
         [said] = [event for event in events if event["event"] == "bulk_job_too_large"]
         assert (said["action"], said["type"], said["id"]) == ("resubmit", "email", LARGE)
         await is_left_alone(jobs)
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize("every", [1, 3, 50])
+async def test_rare_jobs_are_read_in_whole_pages_and_each_is_met_once(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add_many("email", [NewJob(f"{n:04}", {"rare": n % every == 0}) for n in range(300)])
+        page, sizes = jobs.page, []
+
+        async def counted(*names: Any, **terms: Any) -> Any:
+            sizes.append(terms["limit"])
+            return await page(*names, **terms)
+
+        monkeypatch.setattr(jobs, "page", counted)
+        body = {"action": "remove", "filter": {"data": {"rare": True}}, "limit": 5}
+        done = (await client.post("/v1/types/email/bulk", json=body)).json()
+        rare = [f"{n:04}" for n in range(0, 300, every)]
+        assert (done["matched"], done["changed"]) == (5, 5)
+        assert len(sizes) <= 3
+        gone = set(rare) - {job.id async for job in jobs.list("email")}
+        assert gone == set(rare[:5])
+        while done["more"]:
+            done = (await client.post("/v1/types/email/bulk", json={**body, "after": done["next"]})).json()
+            assert done["matched"] <= 5
+        assert {job.id async for job in jobs.list("email")} == {f"{n:04}" for n in range(300)} - set(rare)
 
 
 @also_on_a_cluster
