@@ -43,6 +43,8 @@ PROGRESS: Final = 4
 LIMITS: Final = 8
 _PARTS: Final = (RESULT, ERROR, PROGRESS, LIMITS)
 _ALL_PARTS: Final = RESULT | ERROR | PROGRESS | LIMITS
+_OF_ERROR: Final = ((str,),) * 3
+_OF_PROGRESS: Final = ((int, float), (int, float, type(None)), (str,), (int, type(None)))
 _CRASHES_SHIFT: Final = 4
 _MOST_CRASHES: Final = 15
 
@@ -239,13 +241,13 @@ def result_of(run_data: bytes) -> Any:
 def error_of(run_data: bytes) -> JobError | None:
     """Return how the last failed run ended. Raises like `history_of`."""
     json = _parts(run_data).get(ERROR)
-    return None if json is None else JobError(*_values(json, 3))
+    return None if json is None else JobError(*_values(json, _OF_ERROR))
 
 
 def progress_of(run_data: bytes) -> Progress | None:
     """Return how far the job has come, as its worker last reported. Raises like `history_of`."""
     json = _parts(run_data).get(PROGRESS)
-    return None if json is None else Progress(*_values(json, 4))
+    return None if json is None else Progress(*_values(json, _OF_PROGRESS))
 
 
 def limits_of(run_data: bytes) -> tuple[int | None, float | None]:
@@ -315,24 +317,17 @@ def check_sizes(run_data: bytes) -> None:
     _parts(run_data)
 
 
-def _values(json: bytes, most: int) -> list[Any]:
-    """Return the three values of an error or of progress, and of the latter perhaps a fourth."""
+def _values(json: bytes, classes: Sequence[tuple[type, ...]]) -> list[Any]:
+    """Return the three values of an error or of progress, and of the latter perhaps a fourth, each of its classes."""
     values = json_data.decode(json)
-    if type(values) is not list or not 3 <= len(values) <= most:
-        raise RecordDamaged(f"a job's run data are damaged: {most} values are packed as {shown(values)}")
-    return values
+    is_list = type(values) is list and 3 <= len(values) <= len(classes)
+    if not is_list or any(type(value) not in allowed for value, allowed in zip(values, classes, strict=False)):
+        raise RecordDamaged(f"a job's run data are damaged: {len(classes)} values are packed as {shown(values)}")
+    return [*values]
 
 
 def _packed(
-    bits: int,
-    attempts: int,
-    count: int,
-    size: int,
-    rest: bytes,
-    kind: HistoryKind,
-    now: float,
-    detail: str,
-    most: int,
+    bits: int, attempts: int, count: int, size: int, rest: bytes, kind: HistoryKind, now: float, detail: str, most: int
 ) -> bytes:
     """Pack one more event before the rest: a history of so many events and bytes, and what follows it."""
     if count >= most:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
+from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, in_one_line, shown
 
 _MOST_OF_A_MESSAGE: Final = 200
 
@@ -47,8 +47,15 @@ class HistoryEvent:
 
     @property
     def time(self) -> datetime:
-        """When, as an aware datetime (UTC)."""
-        return datetime.fromtimestamp(self.at, UTC)
+        """When, as an aware datetime (UTC).
+
+        Raises:
+            RecordDamaged: `at` is what no date can say.
+        """
+        try:
+            return datetime.fromtimestamp(self.at, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise RecordDamaged(f"a job's history is damaged: an event at {self.at} s since the epoch") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import InvalidJob, StoreError, json_data, run_data
+from jobs_service import InvalidJob, RecordDamaged, StoreError, json_data, run_data
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_format import READY, ZERO_PRIORITY
+from jobs_service.model import Job
 from jobs_service.run_data import ERROR, HEAD_BYTES, PROGRESS, RESULT
 from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress, progress_of_values
 
@@ -210,6 +213,17 @@ def test_an_event_tells_its_time_as_a_datetime() -> None:
     assert HistoryEvent(HistoryKind.LOST, 1.5).time == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("at", [1e300, math.inf, math.nan, 1e12])
+def test_a_time_that_no_date_can_say_is_damage_of_that_job(at: float) -> None:
+    event = HistoryEvent(HistoryKind.LOST, at)
+    with pytest.raises(RecordDamaged, match="history is damaged: an event at"):
+        _ = event.time
+    packed = run_data.of_values(0, 0, [event], None)
+    record = Record(None, READY, bytes(12), ZERO_PRIORITY, None, None, False, None, b"", packed)
+    with pytest.raises(RecordDamaged, match=r"^job 'email'/'welcome': a job's history is damaged"):
+        Job("email", "welcome", record).to_dict()
+
+
 # What an application says of progress
 
 
@@ -294,9 +308,12 @@ DAMAGES: dict[str, bytes] = {
     "a part more than there is": damaged(lambda raw: raw.__setitem__(0, 3)),
     "an error that is no list": run_data.with_part(NEW, ERROR, b"7"),
     "an error of two": run_data.with_part(NEW, ERROR, b'["a","b"]'),
+    "an error that is no text": run_data.with_part(NEW, ERROR, b'["a",1,""]'),
     "progress that is no JSON": run_data.with_part(NEW, PROGRESS, b"["),
     "progress of two": run_data.with_part(NEW, PROGRESS, b"[1,2]"),
     "progress of five": run_data.with_part(NEW, PROGRESS, b'[1,2,"",4,5]'),
+    "progress that is no number": run_data.with_part(NEW, PROGRESS, b'["1",2,""]'),
+    "progress of an attempt that is no number": run_data.with_part(NEW, PROGRESS, b'[1,2,"",{}]'),
     "a result that is no JSON": run_data.with_part(NEW, RESULT, b"{"),
 }
 

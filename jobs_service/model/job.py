@@ -189,7 +189,11 @@ class Job:
             "error": json_forms.error(self.error),
             "progress": json_forms.progress(self._readable(run_data.progress_of, self._record.run_data)),
             "history": [
-                {"kind": event.kind.value, "at": json_forms.time(event.time), "detail": event.detail}
+                {
+                    "kind": event.kind.value,
+                    "at": json_forms.time(self._readable(lambda event: event.time, event)),
+                    "detail": event.detail,
+                }
                 for event in self.history
             ],
         }
