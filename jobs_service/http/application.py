@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import nullcontext
 from dataclasses import fields
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ from jobs_service.http.endpoint import Call, Endpoint
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Identity
 from jobs_service.http.routing import Routes, path_of, query_of
-from jobs_service.http.state import Options, State
+from jobs_service.http.state import STREAM, Options, State
 from jobs_service.http.table import ENDPOINTS
 from jobs_service.log import EventLog
 
@@ -146,7 +147,8 @@ class Application:
         # As ASGI has it, the path begins with what the application is mounted at, also if a proxy took that away.
         path, root = path_of(scope), scope.get("root_path", "")
         scope["path"], scope["raw_path"] = root + unquote(path), quote(root).encode() + path
-        found = [match for route in self._pages.routes if (match := route.matches(scope)[0]) is not Match.NONE]
+        matches = [(route, route.matches(scope)[0]) for route in self._pages.routes]
+        found = [match for _, match in matches if match is not Match.NONE]
         if not found:
             raise Refusal("not-found", "there is no such address; /docs has all of them")
         if Match.FULL not in found:
@@ -159,7 +161,9 @@ class Application:
             "client": origin.client,
             "is_secure": origin.is_secure,
         }
-        with self.state.requests.one():
+        is_stream = any(match is Match.FULL and getattr(route, "name", "") == STREAM for route, match in matches)
+        # A stream has a place of its own, for as long as its page is open.
+        with nullcontext() if is_stream else self.state.requests.one():
             await self._pages(scope, receive, send)
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.http import wire
 from jobs_service.http.audit import Audit
@@ -20,6 +20,9 @@ from jobs_service.runner.stats import exact_type
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
+
+STREAM: Final = "stream"
+"""The name of a page's route whose answer lasts as long as the page is open."""
 
 
 @dataclass(frozen=True, slots=True)

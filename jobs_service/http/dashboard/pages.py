@@ -28,6 +28,7 @@ from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
 from jobs_service.http.refusals import Refusal
+from jobs_service.http.state import STREAM
 
 Handle = Callable[[Visit], Awaitable[Response]]
 
@@ -69,7 +70,7 @@ class Dashboard:
             see("/health", lambda visit: small_pages.health(visit, self._sizes)),
             see("/bulk", bulk_pages.bulk_list),
             see("/bulk/show", bulk_pages.bulk_show),
-            see("/live", lambda visit: live(visit, self._pulse)),
+            see("/live", lambda visit: live(visit, self._pulse), STREAM),
             self._route("GET", "write", "/bulk/new", bulk_pages.bulk_new),
             self._route("GET", "write", "/job/new", clone_page),
             do("/bulk", lambda visit: bulk_pages.bulk_start(visit, self._bulk)),
@@ -87,7 +88,7 @@ class Dashboard:
             self._route("GET", "nobody", "/static/{name}", _static),
         ]
 
-    def _route(self, method: str, role: str, path: str, handle: Handle) -> Route:
+    def _route(self, method: str, role: str, path: str, handle: Handle, name: str | None = None) -> Route:
         async def answer(request: Request) -> Response:
             visit = Visit(request, self._state, self._counts)
             try:
@@ -111,7 +112,7 @@ class Dashboard:
             except JobsError as error:
                 return error_page(visit, error)
 
-        return Route(path, answer, methods=[method])
+        return Route(path, answer, methods=[method], name=name)
 
 
 async def _static(visit: Visit) -> Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,9 @@ from jobs_service.http.dashboard import live
 from jobs_service.http.dashboard.live import CHANGED, Pulse
 from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.visit import Visit
+from jobs_service.http.limits import Limits
+from jobs_service.http.state import Options
+from tests.http.support import listening
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +143,13 @@ async def pulse_has_looked(pulse: Pulse) -> None:
     """Return when the store has been looked at from now on."""
     for _ in range(2):
         await pulse.looked()
+
+
+async def test_pages_that_are_open_take_no_places_of_requests() -> None:
+    options = Options(is_open=True, limits=Limits(requests=1))
+    async with listening(options=options) as (_, client), AsyncExitStack() as stack:
+        for _ in range(3):
+            response = await stack.enter_async_context(client.stream("GET", "/live"))
+            assert response.status_code == 200
+        assert (await client.get("/v1/types")).status_code == 200
+        assert (await client.get("/")).status_code == 200
