@@ -23,8 +23,8 @@ from jobs_service.http import gate
 from jobs_service.http.endpoint import ENDPOINTS
 from jobs_service.http.roles import Role
 from jobs_service.http.state import Options, State
-from jobs_service.http.tokens import Tokens, add_token
-from jobs_service.layer.http_rows import TOKENS, TokenRow
+from jobs_service.http.tokens import add_token
+from jobs_service.layer.http_rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.store import Transaction
 from tests.http.support import BASE, also_on_a_cluster, events, listening, problem, served
@@ -250,54 +250,6 @@ async def test_what_a_proxy_says_that_was_told_nothing_needs_a_token(version: st
         assert (await reader.read()).split()[1] == status
         writer.close()
         await writer.wait_closed()
-
-
-async def test_tokens_that_were_read_before_one_was_removed_do_not_bring_it_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with JobsService("memory:") as jobs:
-        token = await add_token(jobs, "ada", "admin")
-        was_removed, was_read, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        tokens = Tokens(jobs, lambda names: was_removed.set())
-        assert await tokens.of_token(token) is not None
-        read = jobs._remote.tokens
-
-        async def late() -> list[TokenRow]:
-            rows = await read()
-            was_read.set()
-            await goes_on.wait()
-            return rows
-
-        monkeypatch.setattr(jobs._remote, "tokens", late)
-        async with asyncio.timeout(20):
-            asking = asyncio.create_task(tokens.of_token("jst_nobody"))
-            await was_read.wait()
-            await jobs._remote.remove_token("ada")
-            await was_removed.wait()
-            goes_on.set()
-            assert await asking is None
-            assert "ada" not in await tokens.known()
-            assert await tokens.of_token(token) is None
-        await tokens.close()
-
-
-async def test_tokens_that_nobody_has_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with JobsService("memory:") as jobs:
-        tokens = Tokens(jobs, lambda names: None)
-        await tokens.known()
-        read, reads = jobs._remote.tokens, 0
-
-        async def counted() -> list[TokenRow]:
-            nonlocal reads
-            reads += 1
-            return await read()
-
-        monkeypatch.setattr(jobs._remote, "tokens", counted)
-        assert await asyncio.gather(*(tokens.of_token(f"jst_{n}") for n in range(500))) == [None] * 500
-        assert reads <= 3
-        token = await add_token(jobs, "ada", "read")
-        assert await tokens.of_token(token) is not None
-        await tokens.close()
 
 
 FOREIGN = [
