@@ -10,13 +10,13 @@ every duty that is due, lost jobs first. However many jobs come due or expire, l
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from jobs_service.actors.context import Context, log
+from jobs_service.actors.context import Context
+from jobs_service.actors.duties import DutifulActor
 from jobs_service.actors.sampler import Sample, Sampler
 from jobs_service.batching.staggering import Attempt, Stagger
 from jobs_service.layer import activity, changes, last_records, queue, strays
@@ -24,7 +24,6 @@ from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.supervision import Actor
 
 CHECK_TIMEOUT: Final = "check timeout"
 """The message that the type's timeout may have changed: the next sample, which reads it, is taken at once."""
@@ -61,7 +60,7 @@ class _Unread(NamedTuple):
     has_left: bool
 
 
-class ActivityMonitor(Actor):
+class ActivityMonitor(DutifulActor):
     """Watches over the running and the scheduled jobs of one type.
 
     Args:
@@ -77,14 +76,12 @@ class ActivityMonitor(Actor):
     def __init__(
         self, context: Context, keys: TypeKeys, sampler: Sampler, note_idle: Callable[[TypeKeys], None]
     ) -> None:
-        super().__init__(f"activity monitor {keys.name}")
+        super().__init__(f"activity monitor {keys.name}", context, type=keys.type)
         self.keys = keys
-        self._context = context
         self._note_idle = note_idle
         self._idle_after = context.settings.type_idle_after
         self._idle_at = 0.0
         self._sampler = sampler
-        self._log = log.bind(type=keys.type)
         # Lost jobs
         self._timeout: float | None = None
         self._history: deque[Sample] = deque()
@@ -109,18 +106,20 @@ class ActivityMonitor(Actor):
         self._unread_at = 0.0
         # Up to which versionstamp such jobs are removed, and behind which row.
         self._told: tuple[bytes, bytes] | None = None
+        # Behind which of the jobs that were set aside the others have not been tried yet; None when all were.
+        self._set_aside: bytes | None = b""
+        self._set_aside_at = 0.0
         most = _LARGEST_BATCH * context.settings.pending_batch
         self._pace = Pace(Batch.of(context.store.limits, jobs=most))
 
     async def init(self) -> None:
-        self._time = asyncio.get_running_loop().time
+        await super().init()
         self._queue_at = self._expired_at = self._expiry_at = self._time()
         self._idle_at = self._time() + self._idle_after
         self._unread_at = self._time() + _UNREAD_FOR
         self._sampled = self._sampler.add(self.keys, self._keep_sample)
 
     async def run(self) -> None:
-        await self._put_back()
         while True:
             message = await self.receive(self._wait())
             if message is not None:
@@ -132,28 +131,14 @@ class ActivityMonitor(Actor):
         if self._watch is not None:
             self._watch.cancel()
 
-    async def _put_back(self) -> None:
-        """Put jobs that were set aside as unreadable back into their indexes: this version may be able to read them."""
-        context, keys, limit = self._context, self.keys, self._context.settings.pending_batch
-        found: list[bytes] = []
-        after = b""
-
-        async def read(transaction: Transaction) -> list[bytes]:
-            return await strays.set_aside(transaction, keys, after, limit)
-
-        async def put_back(unit: UnitOfWork) -> int:
-            return await strays.put_back(unit, keys, found)
-
-        while found := await context.retried(lambda: context.read(read), type=keys.type):
-            done = await context.retried(lambda: context.transact(put_back), type=keys.type)
-            after = found[done - 1]
-
     def _wait(self) -> float:
         """Return the seconds until there is something to do."""
         if self._told is not None:
             return 0.0
         now = self._time()
         wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unread_at) - now
+        if self._set_aside is not None:
+            wait = min(wait, self._set_aside_at - now)
         if self._lost is not None:
             wait = min(wait, self._lost_at - now)
         if self._due_at is not None:
@@ -183,26 +168,43 @@ class ActivityMonitor(Actor):
             await self.handle(message)
 
     async def _take_turn(self) -> None:
-        """Do one batch of every duty that is due."""
+        """Do one batch of every duty that is due; one whose rows are damaged is put off, in the way of no other."""
         if self._lost is not None and self._lost_at <= self._time():
-            await self._re_enqueue(*self._lost)
+            await self._tried(self._re_enqueue(*self._lost), "_lost_at")
+        if self._set_aside is not None and self._set_aside_at <= self._time():
+            await self._tried(self._put_back(self._set_aside), "_set_aside_at")
         if self._due_at is None and self._next_run_at <= self._context.sources.wall_time():
             self._due_at = self._time() + self._due_stagger.pause()
         if self._due_at is not None and self._due_at <= self._time():
-            await self._make_ready()
+            await self._tried(self._make_ready(), "_due_at")
         if self._queue_at <= self._time():
-            await self._watch_queue()
+            await self._tried(self._watch_queue(), "_queue_at")
         if self._expiry_at <= self._time():
-            await self._remove_expired()
+            await self._tried(self._remove_expired(), "_expiry_at")
         if self._unread_at <= self._time():
-            await self._drop_unread()
-        if self._told is not None:
-            await self._remove_told(*self._told)
+            await self._tried(self._drop_unread(), "_unread_at")
+        if self._told is not None and not await self._tried(self._remove_told(*self._told), "_unread_at"):
+            self._told = None
         if self._idle_at <= self._time():
             # A job that runs for hours shows no activity but heartbeats: ask less and less often.
             self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
             self._idle_at = self._time() + self._idle_after
             self._note_idle(self.keys)
+
+    # Jobs that were set aside
+
+    async def _put_back(self, after: bytes) -> None:
+        """Put a batch of jobs that were set aside back into their indexes: this version may be able to read them."""
+        context, keys, limit = self._context, self.keys, self._context.settings.pending_batch
+
+        async def read(transaction: Transaction) -> list[bytes]:
+            return await strays.set_aside(transaction, keys, after, limit)
+
+        found = await self._retried(lambda: context.read(read))
+        done = 0
+        if found:
+            done = await self._retried(lambda: context.transact(lambda unit: strays.put_back(unit, keys, found)))
+        self._set_aside = found[done - 1] if found else None
 
     # Lost jobs
 
@@ -281,9 +283,7 @@ class ActivityMonitor(Actor):
             present = await activity.timeout_if_any(unit.transaction, keys)
             return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
 
-        return await self._context.retried(
-            lambda: self._context.transact(take), unless=too_much_for(size), type=keys.type
-        )
+        return await self._retried(lambda: self._context.transact(take), too_much_for(size))
 
     # Scheduled jobs
 
@@ -297,7 +297,7 @@ class ActivityMonitor(Actor):
             timeout = await activity.timeout_if_any(transaction, self.keys)
             return await queue.next_scheduled(transaction, self.keys), timeout, watch
 
-        run_at, timeout, watch = await self._context.retried(lambda: self._context.read(read), type=self.keys.type)
+        run_at, timeout, watch = await self._retried(lambda: self._context.read(read))
         if timeout != self._timeout:
             # The old timeout set the rhythm of samples; a shorter one cannot wait for the next of them.
             self._sampler.hurry(self._sampled)
@@ -329,8 +329,8 @@ class ActivityMonitor(Actor):
     async def _remove_expired(self) -> None:
         """Remove a batch of expired jobs. A read comes first: most of the time there are none, and a read is cheap."""
         keys = self.keys
-        expiry = await self._context.retried(
-            lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys)), type=keys.type
+        expiry = await self._retried(
+            lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys))
         )
         self._expired_at = self._time()
         if expiry is None:
@@ -347,7 +347,7 @@ class ActivityMonitor(Actor):
     async def _drop_unread(self) -> None:
         """Remove what all readers had time for, and what readers who have died left: see `layer/changes.py`."""
         context, keys = self._context, self.keys
-        before, now = self._unread, await context.retried(lambda: context.read(self._read_unread), type=keys.type)
+        before, now = self._unread, await self._retried(lambda: context.read(self._read_unread))
         self._unread, self._unread_at = now, self._time() + _UNREAD_FOR
         if before is None:
             return
@@ -366,7 +366,7 @@ class ActivityMonitor(Actor):
         return _Unread(oldest, followed, stamp, await last_records.are_there(transaction, keys))
 
     async def _rewrite(self, work: Callable[[UnitOfWork], Awaitable[None]]) -> None:
-        await self._context.retried(lambda: self._context.transact(work), type=self.keys.type)
+        await self._retried(lambda: self._context.transact(work))
 
     async def _remove_told(self, until: bytes, behind: bytes) -> None:
         """Remove a batch of the rows of jobs that have left."""
@@ -391,10 +391,9 @@ class ActivityMonitor(Actor):
             self._pace.size = min(self._pace.size, self._context.settings.pending_batch)
 
         def attempt(size: int) -> Awaitable[int]:
-            return self._context.retried(
+            return self._retried(
                 lambda: self._context.transact(lambda unit: work(unit, size)),
-                unless=too_much_for(size),
-                type=self.keys.type,
+                too_much_for(size),
             )
 
         return await self._pace.fitting(attempt)

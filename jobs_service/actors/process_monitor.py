@@ -11,9 +11,11 @@ from functools import partial
 from typing import Final
 
 from jobs_service.actors.context import Context, log
-from jobs_service.layer import dead_processes
+from jobs_service.errors import StoreDamaged
+from jobs_service.layer import awake_types, dead_processes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.entry import JobSnapshot
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
@@ -56,36 +58,80 @@ class ProcessMonitor(Actor):
         If this process dies half way, another one finds the same instances and does the rest.
         """
         context = self._context
-        held, after = await self._held(dead, None)
-        await self._re_enqueue(held, dead)
-        while after is not None:
-            held, after = await self._held(dead, after)
-            await self._re_enqueue(held, dead)
+        try:
+            await self._take_all(dead, None)
+        except StoreDamaged:
+            await self._take_by_types(dead)
         await context.retried(lambda: context.store.forget_instances([*dead]))
         log.debug("processes_died", count=len(dead))
 
-    async def _held(self, dead: frozenset[bytes], after: bytes | None) -> tuple[list[Place], bytes | None]:
-        """Read one page of all running jobs; return those that dead instances hold, and where the next page begins."""
+    async def _take_by_types(self, dead: frozenset[bytes]) -> None:
+        """Do so type by type: those of a damaged type wait for their timeout, but no others."""
+        context = self._context
+        after: bytes | None = None
+        more = True
+        while more:
+            types, more = await context.retried(
+                lambda after=after: context.read(  # type: ignore[misc]
+                    lambda transaction: awake_types.awake_types(transaction, context.keyspace, after, _PAGE)
+                )
+            )
+            for type in types:
+                keys = context.keyspace.found(type)
+                if keys is not None:
+                    try:
+                        await self._take_all(dead, keys)
+                    except StoreDamaged as error:
+                        log.error("running_jobs_unreadable", type=keys.type, error=str(error))
+            after = types[-1] if types else None
+
+    async def _take_all(self, dead: frozenset[bytes], keys: TypeKeys | None) -> None:
+        """Re-enqueue the jobs of one type, or of all types, that dead instances hold."""
+        held, after = await self._held(dead, keys, None)
+        await self._re_enqueue(held, dead)
+        while after is not None:
+            held, after = await self._held(dead, keys, after)
+            await self._re_enqueue(held, dead)
+
+    async def _held(
+        self, dead: frozenset[bytes], keys: TypeKeys | None, after: bytes | None
+    ) -> tuple[list[Place], bytes | None]:
+        """Read one page of running jobs; return those that dead instances hold, and where the next page begins."""
         context = self._context
 
         async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
-            return await dead_processes.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
+            return await dead_processes.held_jobs(transaction, context.keyspace, dead, keys, after, _PAGE)
 
-        return await context.retried(lambda: context.read(read))
+        return await context.retried(lambda: context.read(read), unless=(StoreDamaged,))
 
     async def _re_enqueue(self, held: list[Place], dead: frozenset[bytes]) -> None:
         """Re-enqueue jobs, as many per transaction as fit."""
         while held:
-            lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
+            try:
+                lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
+            except StoreDamaged:
+                lost, dealt_with = await self._take_sound(held, dead), len(held)
             self._log_lost(lost)
             held = held[dealt_with:]
+
+    async def _take_sound(self, held: list[Place], dead: frozenset[bytes]) -> list[JobSnapshot]:
+        """Re-enqueue jobs one by one; those whose place in the queue is damaged stay."""
+        lost: list[JobSnapshot] = []
+        for place in held:
+            try:
+                taken, _ = await self._take([place], dead, 1)
+            except StoreDamaged as error:
+                log.error("running_jobs_unreadable", type=place[0].type, error=str(error))
+            else:
+                lost += taken
+        return lost
 
     async def _take(self, held: list[Place], dead: frozenset[bytes], most: int) -> tuple[list[JobSnapshot], int]:
         async def take(unit: UnitOfWork) -> tuple[list[JobSnapshot], int]:
             lost, dealt_with = await dead_processes.take_from(unit, held[:most], dead)
             return [entry.seen() for entry in lost], dealt_with
 
-        unless = too_much_for(min(most, len(held)))
+        unless = (*too_much_for(min(most, len(held))), StoreDamaged)
         return await self._context.retried(lambda: self._context.transact(take), unless=unless)
 
     def _log_lost(self, lost: list[JobSnapshot]) -> None:

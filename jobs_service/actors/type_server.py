@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor
 from jobs_service.actors.context import Context, log
+from jobs_service.actors.duties import DAMAGED_PAUSE, DutifulActor
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
-from jobs_service.errors import JobsError
+from jobs_service.errors import JobsError, StoreDamaged
 from jobs_service.layer import awake_types
 from jobs_service.layer.keyspace import ACTIVITY, SET_ASIDE, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -43,7 +45,7 @@ _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
 
 
-class TypeServer(Actor):
+class TypeServer(DutifulActor):
     """Starts and stops what runs for types.
 
     Args:
@@ -53,8 +55,7 @@ class TypeServer(Actor):
     """
 
     def __init__(self, context: Context, hub: Hub, monitors: DynamicSupervisor, notifiers: DynamicSupervisor) -> None:
-        super().__init__("type server")
-        self._context = context
+        super().__init__("type server", context)
         self._hub = hub
         self._monitor_supervisor = monitors
         self._notifier_supervisor = notifiers
@@ -75,16 +76,16 @@ class TypeServer(Actor):
         self._is_woken = False
 
     async def init(self) -> None:
-        self._time = asyncio.get_running_loop().time
+        await super().init()
         # After a restart, actors that the earlier type server has started are still there. This one would not notice
         # their end, so it starts its own.
         await self._monitor_supervisor.stop_all()
         await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
-        await self._complete_rows()
+        await self._tried(self._complete_rows())
         # This version may be able to read jobs that an earlier one has set aside: monitors try when they start.
-        await self._wake_all_in(SET_ASIDE)
-        await self._read_awake()
+        await self._tried(self._wake_all_in(SET_ASIDE))
+        await self._tried(self._read_awake(), "_read_at")
         self._plan_check()
         self._hub.on_missing_notifier(self._note_subscribed)
         for keys in self._hub.types():
@@ -143,9 +144,9 @@ class TypeServer(Actor):
             # All services read the same alarm. A random pause lets one of them be first, the others find it done.
             self._wake_at = self._time() + self._context.sources.uniform(0.0, _AHEAD / 2)
         if self._wake_at is not None and self._wake_at <= self._time():
-            await self._wake_due()
+            await self._tried(self._wake_due(), "_wake_at")
         if self._read_at <= self._time():
-            await self._read_awake()
+            await self._tried(self._read_awake(), "_read_at")
         if self._check_at <= self._time():
             await self._check()
 
@@ -169,7 +170,7 @@ class TypeServer(Actor):
             return watch, alarm, await awake_types.awake_types(transaction, keyspace, None, _PAGE)
 
         self._read_at = _NEVER
-        watch, self._next_alarm, page = await self._context.retried(lambda: self._context.read(first))
+        watch, self._next_alarm, page = await self._retried(lambda: self._context.read(first))
         self._watch = watch
         found = dict.fromkeys(page.types)
         while page.more:
@@ -183,7 +184,7 @@ class TypeServer(Actor):
 
     async def _page(self, after: bytes) -> awake_types.Page:
         keyspace = self._context.keyspace
-        return await self._context.retried(
+        return await self._retried(
             lambda: self._context.read(lambda transaction: awake_types.awake_types(transaction, keyspace, after, _PAGE))
         )
 
@@ -230,11 +231,18 @@ class TypeServer(Actor):
         idle = list(self._idle)[:_SETTLED_TOGETHER]
         sleep_from = self._context.sources.wall_time() + self._context.settings.type_idle_after + _AHEAD
 
-        async def settle(unit: UnitOfWork) -> None:
-            for keys in idle:
+        async def settle(unit: UnitOfWork, some: Sequence[TypeKeys]) -> None:
+            for keys in some:
                 await awake_types.settle(unit.transaction, keyspace, keys, sleep_from)
 
-        await self._context.retried(lambda: self._context.transact(settle))
+        async def settle_all(some: Sequence[TypeKeys]) -> None:
+            await self._retried(lambda: self._context.transact(lambda unit: settle(unit, some)))
+
+        try:
+            await settle_all(idle)
+        except StoreDamaged:
+            for keys in idle:
+                await self._tried(settle_all([keys]))
         for keys in idle:
             self._idle.pop(keys, None)
 
@@ -246,7 +254,7 @@ class TypeServer(Actor):
         async def wake(unit: UnitOfWork) -> int:
             return await awake_types.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
 
-        await self._context.retried(lambda: self._context.transact(wake))
+        await self._retried(lambda: self._context.transact(wake))
         self._wake_at = None
         self._read_at = self._time()
 
@@ -259,16 +267,21 @@ class TypeServer(Actor):
 
     async def _check(self) -> None:
         """Wake types with running jobs that are not marked as awake: after a restore of the store, for example."""
-        if not await self._complete_rows():
-            await self._wake_all_in(ACTIVITY)
+        is_done = await self._tried(self._wake_unmarked())
         self._read_at = self._time()
         await self._stop_unused_notifiers()
         self._plan_check()
+        if not is_done:
+            self._check_at += DAMAGED_PAUSE
+
+    async def _wake_unmarked(self) -> None:
+        if not await self._complete_rows():
+            await self._wake_all_in(ACTIVITY)
 
     async def _complete_rows(self) -> bool:
         """Wake all types that need a monitor if an earlier version has written the store; return whether it was so."""
         key = awake_types.is_complete(self._context.keyspace)
-        found = await self._context.retried(lambda: self._context.read(lambda transaction: transaction.get(key)))
+        found = await self._retried(lambda: self._context.read(lambda transaction: transaction.get(key)))
         if found is not None:
             return False
         for section in awake_types.INDEXED:
@@ -277,7 +290,7 @@ class TypeServer(Actor):
         async def note(unit: UnitOfWork) -> None:
             unit.transaction.set(key, b"")
 
-        await self._context.retried(lambda: self._context.transact(note))
+        await self._retried(lambda: self._context.transact(note))
         return True
 
     async def _wake_all_in(self, section: int) -> None:
@@ -293,7 +306,7 @@ class TypeServer(Actor):
                 return page, await awake_types.not_awake(transaction, keyspace, page.types)
 
             # mypy does not know that a default binds a loop's variable.
-            page, missing = await self._context.retried(
+            page, missing = await self._retried(
                 lambda read=read: self._context.read(read)  # type: ignore[misc]
             )
 
@@ -302,7 +315,7 @@ class TypeServer(Actor):
                     await awake_types.wake(unit.transaction, keyspace, keyspace.of_packed(type), -_NEVER)
 
             if missing:
-                await self._context.retried(lambda wake=wake: self._context.transact(wake))  # type: ignore[misc]
+                await self._retried(lambda wake=wake: self._context.transact(wake))  # type: ignore[misc]
             if not page.more:
                 return
             after = page.types[-1]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, unpack_id
-from jobs_service.layer.keyspace import ACTIVITY, DATA, Keyspace, TypeFinder
+from jobs_service.layer.keyspace import ACTIVITY, DATA, Keyspace, TypeFinder, TypeKeys
 from jobs_service.layer.record_format import lock_in
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
@@ -22,14 +22,20 @@ _SEQ_BYTES = len(STAMP_CODE) + 12
 
 
 async def held_jobs(
-    transaction: Snapshot, keyspace: Keyspace, instances: Collection[bytes], after: bytes | None, limit: int
+    transaction: Snapshot,
+    keyspace: Keyspace,
+    instances: Collection[bytes],
+    keys: TypeKeys | None,
+    after: bytes | None,
+    limit: int,
 ) -> tuple[list[Place], bytes | None]:
-    """Find running jobs of any type that instances hold, in one page of all running jobs.
+    """Find running jobs that instances hold, in one page of all running jobs.
 
     Args:
         transaction: reads.
         keyspace: where the keys are.
         instances: the ids.
+        keys: of the only type to read; None for all.
         after: the last key of the page before; None to begin.
         limit: running jobs to read.
 
@@ -37,7 +43,8 @@ async def held_jobs(
         The jobs, and the last key of this page; None when there are no more.
     """
     section = keyspace.sections[ACTIVITY]
-    found = await transaction.get_range(section if after is None else after + b"\x00", section + AFTER, limit=limit)
+    begin = section if keys is None else keys.activity
+    found = await transaction.get_range(begin if after is None else after + b"\x00", begin + AFTER, limit=limit)
     data = keyspace.sections[DATA]
     # The type, packed, is what is left of the key without its section and its seq.
     data_keys = [data + key[len(section) : -_SEQ_BYTES] + id for key, id in found]

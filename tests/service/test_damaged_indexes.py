@@ -1,0 +1,116 @@
+"""A damaged page of an index or of what monitors read: lost jobs of other types, and other duties, are in time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import fdb.tuple
+import pytest
+
+from jobs_service import JobsService, JobState, JobType, NewJob, Settings
+from jobs_service.layer.keyspace import Keyspace
+from tests.service.test_damaged_pages import LEAF, PAGE, damaged, nobody_was_restarted, zeros
+
+MANY = 300
+"""Jobs of a type, so many that their entries in an index take several pages."""
+SHORT = 0.5
+"""The activity timeout of the type whose lost job must be found, seconds."""
+OFTEN = Settings(type_check_period=0.1, type_check_max_jitter=0.01)
+KEYS = Keyspace(fdb.tuple.pack(("jobs_service",)))
+
+
+@asynccontextmanager
+async def store_at(path: Path) -> AsyncIterator[JobsService]:
+    """A store without supervision; it is compact in `path / compact` when it is left."""
+    async with JobsService(f"lmdb:{path / 'made'}", supervise=False) as jobs:
+        yield jobs
+        await jobs.store.backup(str(path / "compact"))
+
+
+async def add_and_accept(jobs: JobsService, type: JobType, count: int, timeout: float) -> None:
+    await jobs.set_type_timeout(type, timeout)
+    await jobs.add_many(type, [NewJob(f"{number:04}") for number in range(count)])
+    taken = 0
+    while taken < count:
+        taken += len(await jobs.accept_many(type, 100))
+
+
+def with_damage(path: Path, section: bytes, which: Callable[[list[int]], int]) -> str:
+    """Return the address of a copy one of whose pages with keys of a section is damaged."""
+    content = (path / "compact").read_bytes()
+    return damaged(path, content, which(places_of(section, content)), zeros)
+
+
+def places_of(section: bytes, content: bytes | bytearray) -> list[int]:
+    """Return where a file has keys that begin so: not in what was on a page before, and is left in its unused part."""
+    found = [found.start() for found in re.finditer(re.escape(section), content)]
+    return [place for place in found if place % PAGE >= upper_of(content, place - place % PAGE)]
+
+
+def upper_of(content: bytes | bytearray, page: int) -> int:
+    """Return from where on a page has content."""
+    flags, _, upper = struct.unpack_from("<HHH", content, page + 10)
+    return int(upper) if flags == LEAF else PAGE
+
+
+async def until_pending(jobs: JobsService, type: JobType, id: str) -> None:
+    async with asyncio.timeout(60), jobs.subscribe(type, id) as events:
+        async for event in events:
+            if event.state is JobState.PENDING:
+                return
+
+
+async def test_lost_jobs_are_found_where_the_running_jobs_of_another_type_are_damaged(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as jobs:
+        # Before those of "a" come others: the first page of its running jobs has nothing else.
+        for type in ("0", "a"):
+            await add_and_accept(jobs, type, MANY, 600)
+        await add_and_accept(jobs, "b", 1, SHORT)
+    address = with_damage(tmp_path, KEYS.of("a").activity, lambda places: min(places, key=_key_at(tmp_path)))
+    async with JobsService(address, settings=OFTEN) as jobs:
+        await until_pending(jobs, "b", "0000")
+        # Also when it has been looked for types without a mark, which reads the damaged page.
+        await asyncio.sleep(3 * OFTEN.type_check_period)
+        await add_and_accept(jobs, "c", 1, SHORT)
+        await until_pending(jobs, "c", "0000")
+        assert nobody_was_restarted(jobs)
+
+
+async def test_lost_jobs_are_found_where_the_activity_of_another_type_is_damaged(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as jobs:
+        for number in range(MANY):
+            await add_and_accept(jobs, f"a{number:03}", 1, 600)
+        await add_and_accept(jobs, "z", 1, SHORT)
+    address = with_damage(tmp_path, KEYS.of("a150").watch_activity, lambda places: places[0])
+    async with JobsService(address, settings=OFTEN) as jobs:
+        await until_pending(jobs, "z", "0000")
+        assert nobody_was_restarted(jobs)
+
+
+@pytest.mark.parametrize("index", ["scheduled", "expiring"])
+async def test_lost_jobs_are_found_where_scheduled_or_expiring_jobs_of_their_type_are_damaged(
+    tmp_path: Path, index: str
+) -> None:
+    async with store_at(tmp_path) as jobs:
+        # Before those of "b" come those of "a": the first page of the index of "b" has nothing else.
+        for type in ("a", "b"):
+            await jobs.set_retention(type, keep=86_400)
+            await add_and_accept(jobs, type, 1, SHORT)
+            new = [NewJob(f"s{number:04}", run_at=4e9 if index == "scheduled" else None) for number in range(MANY)]
+            await jobs.add_many(type, new)
+            while index == "expiring" and (taken := await jobs.accept_many(type, 100, timeout=0)):
+                await asyncio.gather(*[job.finish() for job in taken])
+    address = with_damage(tmp_path, getattr(KEYS.of("b"), index), lambda places: min(places, key=_key_at(tmp_path)))
+    async with JobsService(address, settings=OFTEN) as jobs:
+        await until_pending(jobs, "b", "0000")
+        assert nobody_was_restarted(jobs)
+
+
+def _key_at(path: Path) -> Callable[[int], bytes]:
+    content = (path / "compact").read_bytes()
+    return lambda place: content[place : place + 40]
