@@ -15,11 +15,13 @@ class Quiet:
     Attributes:
         killed_at: when a process was killed last, on the loop's clock, seconds.
         held_up_until: until when the last other thing lasts that takes time.
+        hushed: the workers of processes that were asked to take no jobs, until they are asked to go on.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.killed_at = self.held_up_until = 0.0
+        self.hushed = set[str]()
         self._slow_until = 0.0
         self._unsteady_until = 0.0
 

@@ -58,6 +58,8 @@ class Operators(Workload):
         """Ask something of a process; it is done, unless something fails or somebody asks something else."""
         ask = {"quiet": client.jobs.quiet_process, "stop": client.jobs.stop_process}[action]
         self.run.quiet.disturb("quiet")
+        if action == "quiet":
+            self.run.quiet.hushed.add(one.worker)
         with contextlib.suppress(ProcessGone):
             await ask(one.id)
             await asyncio.sleep(self.random.choice([0.1, _SOON]))
@@ -84,4 +86,5 @@ class Operators(Workload):
     async def _resume(self, client: Client, one: ProcessInfo) -> None:
         with contextlib.suppress(ProcessGone):
             await client.jobs.resume_process(one.id)
+        self.run.quiet.hushed.discard(one.worker)
         self.run.quiet.disturb("quiet")

@@ -196,6 +196,8 @@ class RunnerChecks:
             if moved > since or process in run.leaving or not process.alive or not process.running:
                 continue
             worker = str(process).replace(".", "/")
+            if process.sources.worker in run.quiet.hushed:
+                continue
             locks = {
                 (key[0], job.lock)
                 for key, job in jobs.items()
