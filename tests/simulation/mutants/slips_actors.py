@@ -266,9 +266,8 @@ def dead_processes_are_forgotten_before_their_jobs_are_taken() -> Defect:
     return changed(
         ProcessMonitor._bury,
         (
-            "        held, after = await self._held(dead, None)\n",
-            "        await context.retried(lambda: context.store.forget_instances([*dead]))\n"
-            "        held, after = await self._held(dead, None)\n",
+            "        try:\n",
+            "        await context.retried(lambda: context.store.forget_instances([*dead]))\n        try:\n",
         ),
         (
             "        await context.retried(lambda: context.store.forget_instances([*dead]))\n        log",
