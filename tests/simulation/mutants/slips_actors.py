@@ -278,7 +278,7 @@ def dead_processes_are_forgotten_before_their_jobs_are_taken() -> Defect:
 
 def only_the_first_page_of_a_dead_processes_jobs_is_taken() -> Defect:
     """Of all running jobs only the first page is searched for those of dead processes."""
-    return changed(ProcessMonitor._bury, ("while after is not None:", "while False:"))
+    return changed(ProcessMonitor._take_all, ("while after is not None:", "while False:"))
 
 
 # Supervision
