@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import signal
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +24,7 @@ MANY = 300
 """Jobs of a type, so many that their entries in an index take several pages."""
 SHORT = 0.5
 """The activity timeout of the type whose lost job must be found, seconds."""
-OFTEN = Settings(type_check_period=0.1, type_check_max_jitter=0.01)
+OFTEN = Settings(type_check_period=0.1, type_check_max_jitter=0.01, process_check_period=0.05)
 KEYS = Keyspace(fdb.tuple.pack(("jobs_service",)))
 
 
@@ -114,3 +118,57 @@ async def test_lost_jobs_are_found_where_scheduled_or_expiring_jobs_of_their_typ
 def _key_at(path: Path) -> Callable[[int], bytes]:
     content = (path / "compact").read_bytes()
     return lambda place: content[place : place + 40]
+
+
+KILLED = """
+import asyncio, sys
+from jobs_service import JobsService, NewJob
+
+async def accept(type, count):
+    jobs = await JobsService(sys.argv[1], supervise=False).__aenter__()
+    await jobs.set_type_timeout(type, 600)
+    await jobs.add_many(type, [NewJob(f"{number:04}") for number in range(count)])
+    while count:
+        count -= len(await jobs.accept_many(type, 100))
+    return jobs
+
+async def main():
+    # Whoever held these has ended: they wait for their timeout. Those of "aa" keep the pages of "a" and "b" apart.
+    for type in ("a", "aa"):
+        await (await accept(type, 300)).__aexit__(None, None, None)
+    # Their timeouts are what comes before all running jobs.
+    async with JobsService(sys.argv[1], supervise=False) as jobs:
+        for number in range(300):
+            await jobs.set_type_timeout(f"z{number:03}", 600)
+    jobs = await accept("b", 3)
+    print("accepted", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def kill_a_worker_on(address: str) -> None:
+    """Have a process accept jobs on a store, and die."""
+    command = [sys.executable, "-c", KILLED, address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            assert child.stdout.readline() == "accepted\n"
+        finally:
+            child.send_signal(signal.SIGKILL)
+
+
+async def test_jobs_of_a_dead_process_are_found_at_once_where_those_of_another_type_are_damaged(tmp_path: Path) -> None:
+    address = f"lmdb:{tmp_path / 'made'}"
+    await asyncio.to_thread(kill_a_worker_on, address)
+    async with store_at(tmp_path):
+        pass
+    # The first page of all running jobs: LMDB finds the damage there as it is looked for, and not on its way.
+    with_damage(tmp_path, KEYS.of("a").activity, lambda places: min(places, key=_key_at(tmp_path)))
+    # Where the store was: its directory tells which processes are dead.
+    shutil.copy(tmp_path / "damaged" / "data.mdb", tmp_path / "made" / "data.mdb")
+    async with JobsService(address, settings=OFTEN) as jobs:
+        for number in range(3):
+            await until_pending(jobs, "b", f"{number:04}")
+        assert nobody_was_restarted(jobs)
