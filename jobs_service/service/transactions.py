@@ -70,12 +70,19 @@ class Transactions:
         # The function may run on another thread, which does not know what the caller does.
         trace = tracing.current()
 
+        def forget_ends() -> None:
+            for job in ending:
+                assert job._worker is not None
+                job._worker._ending(job, False)
+            ending.clear()
+
         async def work(unit: UnitOfWork) -> T:
             here = running_code()
             unit.trace = trace
             self._access.inside.add(here)
             reads.begin()
             touched.clear()
+            forget_ends()  # of a run that has not been committed
             tx = _ServiceTransaction(unit, self, worker, reads, touched, ending)
             try:
                 run = function(tx)
@@ -105,9 +112,7 @@ class Transactions:
         except (StoreUnavailable, CommitUnknown, WorkerConflict):  # a job's end may be in the store
             raise
         except Exception:
-            for job in ending:
-                assert job._worker is not None
-                job._worker._ending(job, False)
+            forget_ends()
             raise
         reads.end()
         committed()

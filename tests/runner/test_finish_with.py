@@ -156,6 +156,48 @@ async def test_effects_take_place_once_although_commits_conflict_are_lost_or_unk
         assert unsure.met > 40
 
 
+class FirstConflicts(Faults):
+    """The first commit conflicts."""
+
+    def __init__(self) -> None:
+        self.met = False
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if not self.met:
+            self.met = True
+            raise TransactionConflict("another was first")
+
+
+@in_virtual_time
+async def test_an_end_in_a_run_of_the_function_that_was_not_committed_is_none() -> None:
+    async with opened() as jobs:
+        runs: list[RunningJob] = []
+        told = asyncio.Event()
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            async def effects(tx: JobTransaction) -> None:
+                runs.append(job)
+                if len(runs) == 1:
+                    await tx.finish(job)
+                tx.kv.add(b"own/runs", ONE)
+
+            store_of(jobs).faults = FirstConflicts()
+            await jobs.transact(effects)
+            try:
+                await jobs.remove(TYPE, job.id, force=True)
+                await asyncio.sleep(SOON)
+            except asyncio.CancelledError:
+                told.set()
+                raise
+
+        async with running(jobs):
+            await add(jobs, "a")
+            async with asyncio.timeout(2 * SOON):
+                await told.wait()
+            assert len(runs) == 2
+
+
 @pytest.mark.parametrize(
     "what",
     [ValueError("no"), WorkerConflict("of another job"), KeyboardInterrupt()],
