@@ -18,6 +18,7 @@ from jobs_service.errors import JobsError
 from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.http.refusals import Refusal
+from jobs_service.http.streams import Stream
 from jobs_service.model import JobState, JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
@@ -30,7 +31,6 @@ _SHARE: Final = 20
 """Looking takes at most one part in so many of the time, however many types there are."""
 
 CHANGED: Final = b"event: changed\ndata: \n\n"
-ALIVE: Final = b": alive\n\n"
 
 
 class Pulse:
@@ -109,52 +109,45 @@ async def live(visit: Visit, pulse: Pulse) -> Response:
 
         news = _of_types(pulse, None if type is None else shown(type), more)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    told = _told(news, visit.state.closing)
-    return StreamingResponse(_counted(visit, told), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_counted(visit, news), media_type="text/event-stream", headers=headers)
 
 
-async def _counted(visit: Visit, told: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Yield what is told, as one of the streams that the server and this client may have open."""
+async def _counted(visit: Visit, news: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield news as one of the streams that the server and this client may have open, as long as its token is there."""
+    state = visit.state
+    stream = Stream(visit.role.name)
+    with contextlib.suppress(Refusal):  # too many are open: the page asks by itself
+        async with contextlib.aclosing(news):
+            with state.open_streams.one(visit.role.name or visit.request.state.client):
+                state.streams.add(stream)
+                try:
+                    async with contextlib.aclosing(_told(news, stream)) as told:
+                        # The server may have begun to end before the stream was there to be ended.
+                        while not state.closing.is_set() and (each := await anext(told, None)) is not None:
+                            yield each
+                finally:
+                    state.streams.discard(stream)
+
+
+async def _told(news: AsyncGenerator[bytes, None], stream: Stream) -> AsyncGenerator[bytes, None]:
+    """Yield news and signs of life, until the stream is ended or there are no more news."""
+
+    async def put_all() -> None:
+        try:
+            async for each in news:
+                stream.put("page", each)
+        finally:
+            stream.end()
+
+    putting = asyncio.ensure_future(put_all())
     try:
-        with visit.state.open_streams.one(visit.request.state.client):
-            async with contextlib.aclosing(told):
-                async for each in told:
-                    yield each
-    except Refusal:  # too many are open: the page asks by itself
-        return
-
-
-async def _told(news: AsyncGenerator[bytes, None], closing: asyncio.Event) -> AsyncGenerator[bytes, None]:
-    """Yield news and signs of life, until the server ends."""
-    yield b"retry: 2000\n\n"
-    ending = asyncio.ensure_future(closing.wait())
-    coming: asyncio.Task[bytes] | None = None
-    try:
-        while not ending.done():
-            coming = coming or asyncio.ensure_future(_next(news))
-            waited: list[asyncio.Task[Any]] = [coming, ending]
-            await asyncio.wait(waited, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                return
-            if not coming.done():
-                yield ALIVE
-                continue
-            told, coming = coming.result(), None
-            if not told:
-                return
-            yield told
+        yield b"retry: 2000\n\n"
+        while (part := await stream.next(HEARTBEAT)) is not None:
+            yield part
     finally:
-        for task in (ending, coming):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, JobsError):
-                    await task
-        await news.aclose()
-
-
-async def _next(news: AsyncGenerator[bytes, None]) -> bytes:
-    """Return the next news; nothing where there will be none."""
-    return await anext(news, b"")
+        putting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, JobsError):
+            await putting
 
 
 async def _of_types(pulse: Pulse, name: str | None, more: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +13,8 @@ from jobs_service.http.dashboard.live import CHANGED, Pulse
 from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.http.limits import Limits
-from jobs_service.http.state import Options
+from jobs_service.http.state import Options, State
+from jobs_service.http.tokens import add_token
 from tests.http.support import listening
 
 
@@ -24,17 +24,14 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_SHARE", 0)
 
 
-async def changes(jobs: JobsService, pulse: Pulse, **query: str) -> AsyncIterator[bytes]:
+async def changes(jobs: JobsService, pulse: Pulse, state: State | None = None, **query: str) -> AsyncIterator[bytes]:
     """Return the stream of a page."""
     from starlette.requests import Request
 
-    from jobs_service.http.state import State
-
-    state = State(jobs)
     text = "&".join(f"{name}={value}" for name, value in query.items()).encode()
     scope = {"type": "http", "method": "GET", "path": "/live", "query_string": text, "headers": []}
     scope["state"] = cast(Any, {"who": None, "client": "127.0.0.1"})
-    response = await live.live(Visit(Request(scope), state), pulse)
+    response = await live.live(Visit(Request(scope), state or State(jobs)), pulse)
     return cast(AsyncIterator[bytes], cast(Any, response).body_iterator)
 
 
@@ -125,18 +122,25 @@ async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.Monkey
 
 async def test_a_server_that_ends_ends_the_stream() -> None:
     async with JobsService("memory:") as jobs:
-        told = [each async for each in live._told(_never(), cast(Any, SimpleNamespace(wait=_at_once)))]
-        assert told == [b"retry: 2000\n\n"]
-        assert jobs.store.is_open
+        await jobs.set_type_timeout("email", 60)
+        state = State(jobs)
+        stream = await changes(jobs, Pulse(SharedCounts(jobs)), state, of="types")
+        await until_changed(stream)
+        await state.close()
+        assert [each async for each in stream if each != CHANGED] == []
+        late = await changes(jobs, Pulse(SharedCounts(jobs)), state, of="types")
+        assert [each async for each in late] == []
 
 
-async def _never() -> Any:
-    await asyncio.Event().wait()
-    yield b""
-
-
-async def _at_once() -> None:
-    return
+async def test_a_token_that_is_removed_ends_the_pages_that_were_opened_with_it() -> None:
+    async with listening(options=Options()) as (jobs, client):
+        headers = {"Authorization": f"Bearer {await add_token(jobs, 'ada', 'read')}"}
+        async with asyncio.timeout(30), client.stream("GET", "/live?of=types", headers=headers) as response:
+            assert response.status_code == 200
+            parts = response.aiter_bytes()
+            assert await anext(parts)
+            await jobs._remote.remove_token("ada")
+            assert b"".join([part async for part in parts]) in (b"", CHANGED)
 
 
 async def pulse_has_looked(pulse: Pulse) -> None:
