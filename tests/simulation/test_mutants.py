@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +17,11 @@ from tests.simulation.run import simulate
 from tests.simulation.score import BROKEN, first_failure, known_seeds
 
 HANG = 300  # seconds; only ends a run that would never end
-MORE_SEEDS = 40
-"""How many are tried when a known seed shows its mutant no longer: the service or the simulation has changed."""
+MORE_SEEDS = 40 if sys.version_info[:2] == (3, 11) else 1000
+"""How many are tried when a known seed shows its mutant no longer: the service or the simulation has changed.
+
+The seeds were found with Python 3.11. Another version may run tasks in another order; a seed is another run there.
+"""
 
 KNOWN = known_seeds()
 SHOWN = [mutant for mutant in EVERY if mutant.name in KNOWN["usual"] or mutant.name in KNOWN["focused"]]
