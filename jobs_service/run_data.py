@@ -51,12 +51,14 @@ _MOST_CRASHES: Final = 15
 _HEAD = struct.Struct(">BHBHd")
 _EVENT = struct.Struct(">BdB")
 _LENGTH = struct.Struct(">I")
-_TIME = struct.Struct(">d")
 _MOST_DETAIL: Final = 255
 _MOST_ATTEMPTS: Final = 0xFFFF
 _NAN: Final = math.nan
 
 HEAD_BYTES: Final = _HEAD.size
+_NOTHING: Final = _HEAD.pack(0, 0, 0, 0, _NAN)
+"""The head of no history."""
+
 _NEW: Final = _HEAD.pack(0, 0, 1, _EVENT.size, _NAN)
 """The head of a job that was just added: one event, without detail."""
 
@@ -66,8 +68,12 @@ _ENDS_ROW: Final = frozenset({HistoryKind.ADDED, HistoryKind.STOPPED, HistoryKin
 _CRASHED: Final = HistoryKind.CRASHED
 _KINDS: Final = tuple(HistoryKind)
 """The kinds by their packed number, which is their index here."""
-_CRASHED_CODE: Final = _KINDS.index(HistoryKind.CRASHED)
-STARTED_CODE: Final = _KINDS.index(HistoryKind.STARTED)
+_CRASHED_BYTE: Final = bytes((_KINDS.index(HistoryKind.CRASHED),))
+_NEWEST_KIND: Final = slice(HEAD_BYTES, HEAD_BYTES + 1)
+_STARTED_CODE: Final = _KINDS.index(HistoryKind.STARTED)
+
+NEWEST: Final = slice(3, HEAD_BYTES + _EVENT.size)
+"""Where run data tell of the newest event. To many jobs the same has happened at once: there they are the same."""
 
 
 # Changing the packed form
@@ -78,7 +84,7 @@ def started_anew(run_data: bytes, now: float) -> bytes:
     if not run_data:
         return _NEW + _EVENT.pack(0, now, 0)
     history, count = _history(run_data)
-    anew = _packed(0, 0, count, len(history), history, HistoryKind.ADDED, now, "", kept_by_others(run_data))
+    anew = with_event(_HEAD.pack(0, 0, count, len(history), _NAN) + history, HistoryKind.ADDED, now)
     return with_part(anew, LIMITS, _parts(run_data)[LIMITS]) if run_data[0] & LIMITS else anew
 
 
@@ -106,7 +112,10 @@ def with_event(
     Raises:
         RecordDamaged: the bytes are damaged.
     """
-    bits, before, count, size, _ = _head(run_data)
+    try:  # as `_head`, without its call: each move of a job comes here
+        bits, before, count, size, _ = _HEAD.unpack_from(run_data or _NOTHING)
+    except struct.error as error:
+        raise RecordDamaged(f"a job's run data are damaged: {error}") from None
     if kind is _CRASHED:
         in_a_row = (bits >> _CRASHES_SHIFT) + 1 if crashes is None else crashes
         bits = bits & _ALL_PARTS | min(in_a_row, _MOST_CRASHES) << _CRASHES_SHIFT
@@ -114,7 +123,17 @@ def with_event(
         bits &= _ALL_PARTS
     if most is None:
         most = kept_by_others(run_data)
-    return _packed(bits, before + attempts, count, size, run_data[HEAD_BYTES:], kind, now, detail, most)
+    rest = run_data[HEAD_BYTES:]
+    if count >= most:
+        # The history is cut here, and nowhere else: the new event takes the room of the oldest ones.
+        count = most - 1
+        end = _end_of(rest[:size], count)
+        rest = rest[:end] + rest[size:]
+        size = end
+    event = _event(kind, now, detail)
+    attempts += before
+    attempts = 0 if attempts < 0 else _MOST_ATTEMPTS if attempts > _MOST_ATTEMPTS else attempts
+    return _HEAD.pack(bits, attempts, count + 1, size + len(event), _NAN) + event + rest
 
 
 def with_no_attempts(run_data: bytes) -> bytes:
@@ -189,20 +208,21 @@ def expires_at(run_data: bytes) -> float | None:
     return None if expires != expires else expires
 
 
-def has_events(run_data: bytes) -> bool:
-    """Whether there is a newest event: its kind and time are the 9 bytes behind the head."""
-    return len(run_data) >= HEAD_BYTES + _EVENT.size and run_data[3] > 0
+def newest_event(part: bytes) -> tuple[bool, float] | None:
+    """Return whether the newest event is a start, and its time in seconds since the epoch; None if there is none.
 
-
-def time_of(event: bytes) -> float:
-    """Return the time of an event, seconds since the epoch, given the 9 bytes of its kind and time."""
-    at: float = _TIME.unpack_from(event, 1)[0]
-    return at
+    Args:
+        part: of run data, that at NEWEST.
+    """
+    if len(part) < NEWEST.stop - NEWEST.start or not part[0]:
+        return None
+    code, at, _ = _EVENT.unpack(part[-_EVENT.size :])
+    return code == _STARTED_CODE, at
 
 
 def crashed_last(run_data: bytes) -> bool:
     """Whether the newest event is that a run has crashed."""
-    return len(run_data) > HEAD_BYTES and run_data[HEAD_BYTES] == _CRASHED_CODE and run_data[3] > 0
+    return run_data[_NEWEST_KIND] == _CRASHED_BYTE and run_data[3] > 0
 
 
 def size_of_history(run_data: bytes) -> int:
@@ -326,21 +346,6 @@ def _values(json: bytes, classes: Sequence[tuple[type, ...]]) -> list[Any]:
     return [*values]
 
 
-def _packed(
-    bits: int, attempts: int, count: int, size: int, rest: bytes, kind: HistoryKind, now: float, detail: str, most: int
-) -> bytes:
-    """Pack one more event before the rest: a history of so many events and bytes, and what follows it."""
-    if count >= most:
-        # The history is cut here, and nowhere else: the new event takes the room of the oldest ones.
-        count = most - 1
-        end = _end_of(rest[:size], count)
-        rest = rest[:end] + rest[size:]
-        size = end
-    event = _event(kind, now, detail)
-    attempts = 0 if attempts < 0 else _MOST_ATTEMPTS if attempts > _MOST_ATTEMPTS else attempts
-    return _HEAD.pack(bits, attempts, count + 1, size + len(event), _NAN) + event + rest
-
-
 @functools.lru_cache(maxsize=16)  # jobs that move in one transaction get the same event
 def _event(kind: HistoryKind, now: float, detail: str) -> bytes:
     text = detail.encode(errors="replace")
@@ -361,10 +366,8 @@ def _end_of(history: bytes, count: int) -> int:
 
 
 def _head(run_data: bytes) -> tuple[int, int, int, int, float]:
-    if not run_data:
-        return 0, 0, 0, 0, _NAN
     try:
-        return _HEAD.unpack_from(run_data)
+        return _HEAD.unpack_from(run_data or _NOTHING)
     except struct.error as error:
         raise RecordDamaged(f"a job's run data are damaged: {error}") from None
 

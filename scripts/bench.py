@@ -119,6 +119,8 @@ def main() -> None:
         return
     on_a_cluster = str(arguments.store).startswith("fdb:")
     names = arguments.measurements or [name for name in MEASUREMENTS if name != "contention" or on_a_cluster]
+    if "contention" in names and not on_a_cluster:  # its processes have many services each on one store
+        parser.error("contention is measured on a cluster: --store fdb:FILE")
     if not arguments.json:
         print(f"{'figure':22} {'value':>12}     {'goal':>10}   what")
     for name in names:

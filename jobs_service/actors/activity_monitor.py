@@ -195,15 +195,15 @@ class ActivityMonitor(DutifulActor):
 
     async def _put_back(self, after: bytes) -> None:
         """Put a batch of jobs that were set aside back into their indexes: this version may be able to read them."""
-        context, keys, limit = self._context, self.keys, self._context.settings.pending_batch
+        keys, limit = self.keys, self._context.settings.pending_batch
 
         async def read(transaction: Transaction) -> list[bytes]:
             return await strays.set_aside(transaction, keys, after, limit)
 
-        found = await self._retried(lambda: context.read(read))
+        found = await self._read(read)
         done = 0
         if found:
-            done = await self._retried(lambda: context.transact(lambda unit: strays.put_back(unit, keys, found)))
+            done = await self._transact(lambda unit: strays.put_back(unit, keys, found))
         self._set_aside = found[done - 1] if found else None
 
     # Lost jobs
@@ -283,7 +283,7 @@ class ActivityMonitor(DutifulActor):
             present = await activity.timeout_if_any(unit.transaction, keys)
             return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
 
-        return await self._retried(lambda: self._context.transact(take), too_much_for(size))
+        return await self._transact(take, too_much_for(size))
 
     # Scheduled jobs
 
@@ -297,7 +297,7 @@ class ActivityMonitor(DutifulActor):
             timeout = await activity.timeout_if_any(transaction, self.keys)
             return await queue.next_scheduled(transaction, self.keys), timeout, watch
 
-        run_at, timeout, watch = await self._retried(lambda: self._context.read(read))
+        run_at, timeout, watch = await self._read(read)
         if timeout != self._timeout:
             # The old timeout set the rhythm of samples; a shorter one cannot wait for the next of them.
             self._sampler.hurry(self._sampled)
@@ -329,9 +329,7 @@ class ActivityMonitor(DutifulActor):
     async def _remove_expired(self) -> None:
         """Remove a batch of expired jobs. A read comes first: most of the time there are none, and a read is cheap."""
         keys = self.keys
-        expiry = await self._retried(
-            lambda: self._context.read(lambda transaction: activity.next_expiry(transaction, keys))
-        )
+        expiry = await self._read(lambda transaction: activity.next_expiry(transaction, keys))
         self._expired_at = self._time()
         if expiry is None:
             self._expiry_at = _NEVER
@@ -346,16 +344,16 @@ class ActivityMonitor(DutifulActor):
 
     async def _drop_unread(self) -> None:
         """Remove what all readers had time for, and what readers who have died left: see `layer/changes.py`."""
-        context, keys = self._context, self.keys
-        before, now = self._unread, await self._retried(lambda: context.read(self._read_unread))
+        keys = self.keys
+        before, now = self._unread, await self._read(self._read_unread)
         self._unread, self._unread_at = now, self._time() + _UNREAD_FOR
         if before is None:
             return
         oldest, followed = now.oldest, now.followed
         if followed is not None and followed == before.followed and changes.is_in_doubt(followed):
-            await self._rewrite(lambda unit: changes.forget(unit.transaction, keys, followed))
+            await self._transact(lambda unit: changes.forget(unit.transaction, keys, followed))
         elif oldest is not None and oldest == before.oldest:
-            await self._rewrite(lambda unit: changes.give_up(unit.transaction, keys, unit.sources, oldest))
+            await self._transact(lambda unit: changes.give_up(unit.transaction, keys, unit.sources, oldest))
         if now.has_left and before.stamp is not None:
             self._told = before.stamp, keys.last
 
@@ -364,9 +362,6 @@ class ActivityMonitor(DutifulActor):
         oldest = await changes.oldest(transaction, keys)
         followed, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
         return _Unread(oldest, followed, stamp, await last_records.are_there(transaction, keys))
-
-    async def _rewrite(self, work: Callable[[UnitOfWork], Awaitable[None]]) -> None:
-        await self._retried(lambda: self._context.transact(work))
 
     async def _remove_told(self, until: bytes, behind: bytes) -> None:
         """Remove a batch of the rows of jobs that have left."""
@@ -391,9 +386,6 @@ class ActivityMonitor(DutifulActor):
             self._pace.size = min(self._pace.size, self._context.settings.pending_batch)
 
         def attempt(size: int) -> Awaitable[int]:
-            return self._retried(
-                lambda: self._context.transact(lambda unit: work(unit, size)),
-                too_much_for(size),
-            )
+            return self._transact(lambda unit: work(unit, size), too_much_for(size))
 
         return await self._pace.fitting(attempt)

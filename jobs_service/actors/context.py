@@ -24,6 +24,17 @@ _MOST_DAMAGED: Final = 10_000
 _LONGEST_PAUSE = 60.0
 """Most seconds between two attempts where the store's file is damaged."""
 
+LONGEST_REST: Final = 3.0
+"""Most seconds between two reads that take long."""
+
+
+def rest_after(took: float) -> float:
+    """Return the seconds until what took so long is read again: such reads take a quarter of the time at most.
+
+    A read takes very long where the store was away. Who waits for news then is not to wait three times as long again.
+    """
+    return min(3 * took, LONGEST_REST)
+
 
 class OnceEach:
     """Remembers what has occurred already, so that it is logged once.

@@ -3,17 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service.actors.context import Context, log
 from jobs_service.errors import StoreDamaged, StoreError
+from jobs_service.layer import awake_types
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.store.base import Snapshot, TransactionFunction
 from jobs_service.supervision import Actor
 
 T = TypeVar("T")
 
 DAMAGED_PAUSE: Final = 60.0
 """Seconds for which a duty is put off that has met damage in the store's file, which does not pass by itself."""
+
+_TYPES_PAGE: Final = 1000
+
+PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.Page]]
+
+Raw: TypeAlias = bytes | StoreDamaged | None
+"""A value as stored: None if there is none, an error if it is on a damaged page of the file."""
+
+
+async def around_damage(
+    do: Callable[[Sequence[T]], Awaitable[object]],
+    things: Sequence[T],
+    skip: Callable[[T, StoreDamaged], object] = lambda thing, error: None,
+) -> None:
+    """Do something with several things at once; where that meets damage in the store's file, with halves of them.
+
+    Args:
+        do: may be called again for things that it has been called for.
+        things: at least one.
+        skip: called for each thing that is damaged itself.
+    """
+    try:
+        await do(things)
+    except StoreDamaged as error:
+        if len(things) == 1:
+            skip(things[0], error)
+            return
+        middle = len(things) // 2
+        await around_damage(do, things[:middle], skip)
+        await around_damage(do, things[middle:], skip)
+
+
+async def read_each(transaction: Snapshot, keys: Sequence[bytes]) -> list[Raw]:
+    """Read several values at once; where that meets damage in the store's file, one by one."""
+    try:
+        return [*await transaction.get_many(keys)]
+    except StoreDamaged:
+        return [await _read_one(transaction, key) for key in keys]
+
+
+async def _read_one(transaction: Snapshot, key: bytes) -> Raw:
+    try:
+        return await transaction.get(key)
+    except StoreDamaged as error:
+        return error
 
 
 class DutifulActor(Actor):
@@ -39,7 +88,7 @@ class DutifulActor(Actor):
         """Do a duty, and return True; False where it has met damage in the store's file.
 
         Args:
-            duty: to be done; it makes its transactions by `_retried`.
+            duty: to be done; it makes its transactions by `_read` and `_transact`.
             at: the attribute with the loop's time at which the duty is due next; None if it has none.
         """
         try:
@@ -51,6 +100,51 @@ class DutifulActor(Actor):
             return False
         return True
 
-    async def _retried(self, operation: Callable[[], Awaitable[T]], unless: tuple[type[StoreError], ...] = ()) -> T:
-        """Do an operation as Context.retried does, but raise StoreDamaged."""
-        return await self._context.retried(operation, unless=(*unless, StoreDamaged), **self._fields)
+    async def _read(self, function: TransactionFunction[T]) -> T:
+        """Run a function in a transaction that only reads, again and again as Context.retried says.
+
+        Raises:
+            StoreDamaged: the only error that may last and is not retried.
+        """
+        return await self._context.retried(lambda: self._context.read(function), unless=(StoreDamaged,), **self._fields)
+
+    async def _transact(
+        self, work: Callable[[UnitOfWork], Awaitable[T]], unless: tuple[type[StoreError], ...] = ()
+    ) -> T:
+        """Do work in a transaction of its own, again and again as Context.retried says.
+
+        Args:
+            work: on a unit of work.
+            unless: errors that the caller handles itself.
+
+        Raises:
+            StoreDamaged: the only error that may last and is not retried.
+        """
+        return await self._context.retried(
+            lambda: self._context.transact(work), unless=(*unless, StoreDamaged), **self._fields
+        )
+
+    async def _page(self, page_of: PageOfTypes, transaction: Snapshot, after: bytes | None) -> awake_types.Page:
+        return await page_of(transaction, self._context.keyspace, after, _TYPES_PAGE)
+
+    async def _types(self, page_of: PageOfTypes, after: bytes | None = None) -> AsyncIterator[list[bytes]]:
+        """Yield types, as packed, those behind one of them, by pages that are read in a transaction each."""
+
+        async def read(transaction: Snapshot) -> awake_types.Page:
+            return await self._page(page_of, transaction, after)
+
+        while True:
+            types, more = await self._read(read)
+            if types:
+                yield types
+            if not more:
+                return
+            after = types[-1]
+
+    async def _each_type(self, do: Callable[[Sequence[bytes]], Awaitable[object]]) -> None:
+        """Do something with all types that exist, those excepted that are damaged.
+
+        It is the way around damage that hides which types have something: each is asked about itself.
+        """
+        async for types in self._types(awake_types.existing_types):
+            await around_damage(do, types)

@@ -11,11 +11,12 @@ It does one read at a time, so that no subscriber gets an older event after a ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import json_data, run_data
-from jobs_service.actors.context import Context, log
+from jobs_service.actors.context import Context, log, rest_after
+from jobs_service.actors.duties import Raw, read_each
 from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreDamaged, job_name
@@ -52,8 +53,8 @@ class _Left(NamedTuple):
     """Its last record."""
 
 
-_Raw: TypeAlias = bytes | _Left | StoreDamaged | None
-"""A record as stored: None if there is none, an error if it is on a damaged page of the file."""
+_Raw: TypeAlias = Raw | _Left
+"""A record as stored."""
 
 
 class Notifier(Actor):
@@ -72,7 +73,9 @@ class Notifier(Actor):
         self._hub = hub
         self._log = log.bind(type=keys.type)
         self._asked = False
-        self._read_took = 0.0
+        # Set while no read is asked for or under way; and until when the next one had better wait.
+        self._idle = asyncio.Event()
+        self._rests_until = 0.0
         self._pace = Pace(Batch(context.settings.notifier_batch, _LARGEST_READ), first=_FIRST_BATCH)
         # Whether jobs of the type leave with their end, as far as was read; and whether it is followed.
         self._leaves = False
@@ -85,7 +88,7 @@ class Notifier(Actor):
     async def init(self) -> None:
         self._time = asyncio.get_running_loop().time
         self._hub.listen(self._keys, self._ask)
-        monitor = TypeMonitor(self._context, self._keys, self._activity)
+        monitor = TypeMonitor(self._context, self._keys, self._ask, self._rested)
         self.spawn_link(monitor.run(), "type monitor")
         # The hub keeps subscriptions when a notifier fails: this one may begin with some.
         self._ask()
@@ -119,17 +122,22 @@ class Notifier(Actor):
                 await self._report_all()
             else:
                 await self._report_jobs(fresh)
-        self._read_took = self._time() - began
+        # Reads of many subscribed jobs may take long.
+        now = self._time()
+        self._rests_until = now + rest_after(now - began)
+        if not self._asked:
+            self._idle.set()
 
     def _ask(self) -> None:
         """Request a read, unless one is requested already."""
         if not self._asked:
             self._asked = True
+            self._idle.clear()
             self.cast(_READ)
 
-    def _activity(self) -> float:
-        self._ask()
-        return self._read_took
+    async def _rested(self) -> float:
+        await self._idle.wait()
+        return self._rests_until
 
     # Reading
 
@@ -289,29 +297,15 @@ class Notifier(Actor):
 
 async def _read_all(transaction: Transaction, keys: TypeKeys, data_keys: list[bytes]) -> list[_Raw]:
     """Return how long finished jobs are kept, and the records of these jobs; an error for those on damaged pages."""
-    raws = await _read_each(transaction, [keys.retention, *data_keys])
+    raws: list[_Raw] = [*await read_each(transaction, [keys.retention, *data_keys])]
     gone = [place for place, raw in enumerate(raws) if raw is None and place]
     if gone:
         last_keys = [keys.last + data_keys[place - 1][len(keys.data) :] for place in gone]
-        for place, raw in zip(gone, await _read_each(transaction, last_keys), strict=True):
+        for place, raw in zip(gone, await read_each(transaction, last_keys), strict=True):
             raws[place] = _Left(raw) if isinstance(raw, bytes) else raw
     return raws
-
-
-async def _read_each(transaction: Transaction, keys: Sequence[bytes]) -> list[_Raw]:
-    try:
-        return [*await transaction.get_many(keys)]
-    except StoreDamaged:
-        return [await _read_one(transaction, key) for key in keys]
 
 
 def _measured(raws: list[_Raw]) -> tuple[int, int]:
     """Return how many records were read, and their bytes."""
     return len(raws) - 1, sum([len(raw) for raw in raws if type(raw) is bytes])
-
-
-async def _read_one(transaction: Transaction, key: bytes) -> _Raw:
-    try:
-        return await transaction.get(key)
-    except StoreDamaged as error:
-        return error

@@ -7,10 +7,12 @@ when the type's timeout has passed.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from jobs_service.actors.context import Context, log
+from jobs_service.actors.duties import DAMAGED_PAUSE, DutifulActor, around_damage
 from jobs_service.errors import StoreDamaged
 from jobs_service.layer import awake_types, dead_processes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
@@ -19,14 +21,13 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
-from jobs_service.supervision import Actor
 
 _PAGE: Final = 250
 """Running jobs that one transaction reads: as many of the largest records are within its limits."""
 _SHOWN_IDS: Final = 10
 
 
-class ProcessMonitor(Actor):
+class ProcessMonitor(DutifulActor):
     """Finds instances of the store whose process has died, and re-enqueues the jobs that they held.
 
     Args:
@@ -34,8 +35,7 @@ class ProcessMonitor(Actor):
     """
 
     def __init__(self, context: Context) -> None:
-        super().__init__("process monitor")
-        self._context = context
+        super().__init__("process monitor", context)
         self._pace = Pace(Batch.of(context.store.limits))
 
     async def run(self) -> None:
@@ -47,10 +47,10 @@ class ProcessMonitor(Actor):
             if message is not None:
                 await self.handle(message.body)
             dead = await context.retried(context.store.dead_instances)
+            pause = period
             if dead:
-                await self._bury(frozenset(dead))
-            # Processes are often killed together: check again at once.
-            pause = 0.0 if dead else period
+                # Processes are often killed together: check again at once.
+                pause = 0.0 if await self._tried(self._bury(frozenset(dead))) else DAMAGED_PAUSE
 
     async def _bury(self, dead: frozenset[bytes]) -> None:
         """Re-enqueue all jobs that dead instances hold, then forget the instances.
@@ -67,23 +67,14 @@ class ProcessMonitor(Actor):
 
     async def _take_by_types(self, dead: frozenset[bytes]) -> None:
         """Do so type by type: those of a damaged type wait for their timeout, but no others."""
-        context = self._context
-        after: bytes | None = None
-        more = True
-        while more:
-            types, more = await context.retried(
-                lambda after=after: context.read(  # type: ignore[misc]
-                    lambda transaction: awake_types.awake_types(transaction, context.keyspace, after, _PAGE)
-                )
-            )
+        async for types in self._types(awake_types.awake_types):
             for type in types:
-                keys = context.keyspace.found(type)
+                keys = self._context.keyspace.found(type)
                 if keys is not None:
                     try:
                         await self._take_all(dead, keys)
                     except StoreDamaged as error:
-                        log.error("running_jobs_unreadable", type=keys.type, error=str(error))
-            after = types[-1] if types else None
+                        _note_damaged(keys, error)
 
     async def _take_all(self, dead: frozenset[bytes], keys: TypeKeys | None) -> None:
         """Re-enqueue the jobs of one type, or of all types, that dead instances hold."""
@@ -102,37 +93,26 @@ class ProcessMonitor(Actor):
         async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
             return await dead_processes.held_jobs(transaction, context.keyspace, dead, keys, after, _PAGE)
 
-        return await context.retried(lambda: context.read(read), unless=(StoreDamaged,))
+        return await self._read(read)
 
-    async def _re_enqueue(self, held: list[Place], dead: frozenset[bytes]) -> None:
-        """Re-enqueue jobs, as many per transaction as fit."""
+    async def _re_enqueue(self, held: Sequence[Place], dead: frozenset[bytes]) -> None:
+        """Re-enqueue jobs; those whose place in the queue is damaged stay."""
+        await around_damage(partial(self._re_enqueue_together, dead), held, lambda place, e: _note_damaged(place[0], e))
+
+    async def _re_enqueue_together(self, dead: frozenset[bytes], held: Sequence[Place]) -> None:
+        """Re-enqueue jobs that dead instances still hold, as many per transaction as fit."""
         while held:
-            try:
-                lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
-            except StoreDamaged:
-                lost, dealt_with = await self._take_sound(held, dead), len(held)
+            lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
             self._log_lost(lost)
             held = held[dealt_with:]
 
-    async def _take_sound(self, held: list[Place], dead: frozenset[bytes]) -> list[JobSnapshot]:
-        """Re-enqueue jobs one by one; those whose place in the queue is damaged stay."""
-        lost: list[JobSnapshot] = []
-        for place in held:
-            try:
-                taken, _ = await self._take([place], dead, 1)
-            except StoreDamaged as error:
-                log.error("running_jobs_unreadable", type=place[0].type, error=str(error))
-            else:
-                lost += taken
-        return lost
-
-    async def _take(self, held: list[Place], dead: frozenset[bytes], most: int) -> tuple[list[JobSnapshot], int]:
+    async def _take(self, held: Sequence[Place], dead: frozenset[bytes], most: int) -> tuple[list[JobSnapshot], int]:
         async def take(unit: UnitOfWork) -> tuple[list[JobSnapshot], int]:
             lost, dealt_with = await dead_processes.take_from(unit, held[:most], dead)
             return [entry.seen() for entry in lost], dealt_with
 
-        unless = (*too_much_for(min(most, len(held))), StoreDamaged)
-        return await self._context.retried(lambda: self._context.transact(take), unless=unless)
+        too_much = too_much_for(min(most, len(held)))
+        return await self._transact(take, too_much)
 
     def _log_lost(self, lost: list[JobSnapshot]) -> None:
         ids: defaultdict[JobType, list[JobId]] = defaultdict(list)
@@ -140,3 +120,7 @@ class ProcessMonitor(Actor):
             ids[seen.keys.type].append(seen.id)
         for type, some in ids.items():
             log.warning("jobs_lost", type=type, count=len(some), ids=some[:_SHOWN_IDS], reason="their process died")
+
+
+def _note_damaged(keys: TypeKeys, error: StoreDamaged) -> None:
+    log.error("running_jobs_unreadable", type=keys.type, error=str(error))

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 from jobs_service.actors.context import Context
+from jobs_service.actors.duties import DutifulActor
 from jobs_service.errors import StoreError
 from jobs_service.layer import process_rows
 from jobs_service.layer.process_rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import ProcessRequest
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.supervision import Actor
 
 _HOLDOFF: Final = 0.2
 """Least seconds between two writes, however often something changes."""
@@ -52,7 +52,7 @@ async def all_rows(
     return rows, await context.store.ended_instances({row.instance for row in rows if row.instance})
 
 
-class ProcessRowWriter(Actor):
+class ProcessRowWriter(DutifulActor):
     """Writes the row of this process at each heartbeat, and whenever `changed` is called.
 
     Args:
@@ -65,8 +65,7 @@ class ProcessRowWriter(Actor):
     def __init__(
         self, context: Context, id: str, row: Callable[[], ProcessRow], obey: Callable[[ProcessRequest], None]
     ) -> None:
-        super().__init__("process row")
-        self._context = context
+        super().__init__("process row", context)
         self._id = id
         self._row = row
         self._obey = obey
@@ -80,17 +79,16 @@ class ProcessRowWriter(Actor):
         context = self._context
         period = context.settings.process_heartbeat
         self.spawn_link(self._listen(), "requests")
-        loop = asyncio.get_running_loop()
-        clean_at = loop.time()
+        self._clean_at = self._time()
         pause = context.sources.uniform(0.0, period)
         while True:
             await self._write()
-            written = loop.time()
-            if written >= clean_at:
-                clean_at = written + _CLEAN_EVERY
-                await self._clean()
+            written = self._time()
+            if written >= self._clean_at:
+                self._clean_at = written + _CLEAN_EVERY
+                await self._tried(self._clean(), "_clean_at")
             if await self.receive(pause) is not None:
-                await asyncio.sleep(written + _HOLDOFF - loop.time())
+                await asyncio.sleep(written + _HOLDOFF - self._time())
                 while await self.receive(0) is not None:
                     """One write is for all of them."""
             pause = period * context.sources.uniform(1 - _SPREAD, 1 + _SPREAD)
@@ -126,7 +124,7 @@ class ProcessRowWriter(Actor):
     async def _clean(self) -> None:
         """Remove the rows of processes that have ended long ago."""
         context = self._context
-        rows, dead = await context.retried(lambda: all_rows(context.read, context))
+        rows, dead = await all_rows(self._read, context)
         ids = process_rows.to_remove(rows, context.sources.wall_time(), dead)
 
         async def remove(unit: UnitOfWork) -> None:
@@ -134,4 +132,4 @@ class ProcessRowWriter(Actor):
 
         for start in range(0, len(ids), _REMOVED_AT_ONCE):
             some = ids[start : start + _REMOVED_AT_ONCE]
-            await context.retried(lambda: context.transact(remove))
+            await self._transact(remove)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jobs_service.actors.context import Context, log
+from jobs_service.actors.duties import around_damage
 from jobs_service.errors import StoreDamaged
 from jobs_service.layer import activity
 from jobs_service.layer.keyspace import TypeKeys
@@ -74,6 +75,12 @@ class Sampled:
         self._listener(sample)
 
 
+def _note_damaged(sampled: Sampled, error: StoreDamaged) -> None:
+    if not sampled.is_damaged:
+        sampled.is_damaged = True
+        log.warning("sample_damaged", type=sampled.keys.type, error=str(error))
+
+
 class Sampler:
     """One for all activity monitors of a service; the type server runs it in a task linked to itself."""
 
@@ -114,28 +121,16 @@ class Sampler:
             self._hurry.clear()
             due = self._take_due(time())
             for start in range(0, len(due), _MOST_TYPES):
-                await self._sample(due[start : start + _MOST_TYPES])
+                # The next sample of a type on a damaged page comes when it is due.
+                await around_damage(self._sample, due[start : start + _MOST_TYPES], _note_damaged)
             if not due:
                 await self._until_next(time())
 
-    async def _sample(self, due: list[Sampled]) -> None:
-        """Sample types, those on a damaged page excepted, of which the next sample comes when it is due."""
+    async def _sample(self, due: Sequence[Sampled]) -> None:
         keys = [sampled.keys for sampled in due]
-        try:
-            found = await self._context.retried(
-                lambda: self._context.read(lambda transaction: activity.samples(transaction, keys)),
-                unless=(StoreDamaged,),
-            )
-        except StoreDamaged as error:
-            if len(due) == 1:
-                if not due[0].is_damaged:
-                    due[0].is_damaged = True
-                    log.warning("sample_damaged", type=keys[0].type, error=str(error))
-                return
-            middle = len(due) // 2
-            await self._sample(due[:middle])
-            await self._sample(due[middle:])
-            return
+        found = await self._context.retried(
+            lambda: self._context.read(lambda transaction: activity.samples(transaction, keys)), unless=(StoreDamaged,)
+        )
         now = asyncio.get_running_loop().time()
         for sampled, (timeout, stamp) in zip(due, found, strict=True):
             if sampled.removed:

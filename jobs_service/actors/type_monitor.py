@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError
@@ -18,13 +18,17 @@ class TypeMonitor:
     Args:
         context: the service's.
         keys: of the type.
-        notify: wakes the notifier; returns the seconds that its last read took.
+        notify: wakes the notifier.
+        rested: returns, when no read of the notifier is under way, until when it rests, on the loop's clock, seconds.
     """
 
-    def __init__(self, context: Context, keys: TypeKeys, notify: Callable[[], float]) -> None:
+    def __init__(
+        self, context: Context, keys: TypeKeys, notify: Callable[[], None], rested: Callable[[], Awaitable[float]]
+    ) -> None:
         self._context = context
         self._keys = keys
         self._notify = notify
+        self._rested = rested
 
     async def run(self) -> None:
         """Watch the type's activity stamp for ever."""
@@ -37,11 +41,10 @@ class TypeMonitor:
             try:
                 if found != stamp:
                     stamp = found
-                    # Reads of many subscribed jobs may take long: they get a fifth of the time at most.
-                    holdoff = max(self._context.settings.notify_holdoff, 4 * self._notify())
-                    notified = time()
+                    self._notify()
+                    held_off_until = time() + self._context.settings.notify_holdoff
                     await _change(watch)
-                    await asyncio.sleep(notified + holdoff - time())
+                    await asyncio.sleep(max(held_off_until, await self._rested()) - time())
                 else:
                     await _change(watch)
             finally:

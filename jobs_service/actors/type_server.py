@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor
-from jobs_service.actors.context import Context, log
-from jobs_service.actors.duties import DAMAGED_PAUSE, DutifulActor
+from jobs_service.actors.context import Context, log, rest_after
+from jobs_service.actors.duties import DAMAGED_PAUSE, DutifulActor, around_damage
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
@@ -40,7 +40,10 @@ _HOLDOFF: Final = 0.02
 """Least seconds between two reads of the types that are awake."""
 
 _LOST_WATCH_PAUSE: Final = 0.25
-_PAGE: Final = 1000
+
+_DAMAGED_PERIOD: Final = 1.0
+"""Seconds between two reads of the types that are awake while damage hides some of the rows that tell it."""
+
 _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
 
@@ -70,6 +73,7 @@ class TypeServer(DutifulActor):
         self._read_at = _NEVER
         self._held_off_until = 0.0
         self._check_at = 0.0
+        self._complain_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
         # Whether a wake-up message is in the inbox already.
@@ -94,8 +98,12 @@ class TypeServer(DutifulActor):
 
     async def terminate(self) -> None:
         self._hub.on_missing_notifier(None)
+        self._cancel_watch()
+
+    def _cancel_watch(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        self._watch = None
 
     async def run(self) -> None:
         while True:
@@ -157,9 +165,26 @@ class TypeServer(DutifulActor):
 
     async def _read_awake(self) -> None:
         """Read which types are awake, and have monitors for exactly those."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._cancel_watch()
+        self._read_at = _NEVER
         began = self._time()
+        is_damaged = False
+        try:
+            found = await self._awake()
+        except StoreDamaged as error:
+            is_damaged = True
+            found = await self._awake_by_rows(error)
+        await self._serve(found)
+        took = self._time() - began
+        self._held_off_until = self._time() + max(_HOLDOFF, rest_after(took))
+        if is_damaged:
+            self._read_at = max(self._held_off_until, self._time() + _DAMAGED_PERIOD)
+        watch = self._watch
+        if watch is not None:
+            watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
+
+    async def _awake(self) -> dict[bytes, None]:
+        """Return the types that are awake; set a watch that fires when these change, and note the next alarm."""
         keyspace = self._context.keyspace
 
         async def first(transaction: Transaction) -> tuple[Watch, float, awake_types.Page]:
@@ -167,26 +192,28 @@ class TypeServer(DutifulActor):
             # watch, so that all is read again.
             watch = transaction.watch(awake_types.counter(keyspace))
             alarm = await awake_types.next_alarm(transaction, keyspace)
-            return watch, alarm, await awake_types.awake_types(transaction, keyspace, None, _PAGE)
+            return watch, alarm, await self._page(awake_types.awake_types, transaction, None)
 
-        self._read_at = _NEVER
-        watch, self._next_alarm, page = await self._retried(lambda: self._context.read(first))
-        self._watch = watch
+        self._watch, self._next_alarm, page = await self._read(first)
         found = dict.fromkeys(page.types)
-        while page.more:
-            page = await self._page(page.types[-1])
-            found |= dict.fromkeys(page.types)
-        await self._serve(found)
-        took = self._time() - began
-        # Reads of very many types take long: they get a fifth of the time at most.
-        self._held_off_until = self._time() + max(_HOLDOFF, 4 * took)
-        watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
+        if page.more:
+            async for types in self._types(awake_types.awake_types, page.types[-1]):
+                found |= dict.fromkeys(types)
+        return found
 
-    async def _page(self, after: bytes) -> awake_types.Page:
+    async def _awake_by_rows(self, error: StoreDamaged) -> dict[bytes, None]:
+        """Return the types that are awake by asking for each, and wake those whose time has come."""
+        self._next_alarm = _NEVER
+        await self._wake_by_rows(error)
         keyspace = self._context.keyspace
-        return await self._retried(
-            lambda: self._context.read(lambda transaction: awake_types.awake_types(transaction, keyspace, after, _PAGE))
-        )
+        found: dict[bytes, None] = {}
+
+        async def ask(types: Sequence[bytes]) -> None:
+            asleep = await self._read(lambda transaction: awake_types.not_awake(transaction, keyspace, types))
+            found.update(dict.fromkeys([type for type in types if type not in {*asleep}]))
+
+        await self._each_type(ask)
+        return found
 
     def _awake_changed(self, *, lost: bool) -> None:
         now = self._time()
@@ -235,28 +262,34 @@ class TypeServer(DutifulActor):
             for keys in some:
                 await awake_types.settle(unit.transaction, keyspace, keys, sleep_from)
 
-        async def settle_all(some: Sequence[TypeKeys]) -> None:
-            await self._retried(lambda: self._context.transact(lambda unit: settle(unit, some)))
-
-        try:
-            await settle_all(idle)
-        except StoreDamaged:
-            for keys in idle:
-                await self._tried(settle_all([keys]))
+        await around_damage(lambda some: self._transact(lambda unit: settle(unit, some)), idle)
         for keys in idle:
             self._idle.pop(keys, None)
 
     async def _wake_due(self) -> None:
         """Wake the types whose alarm is due: their next jobs come due, or expire, in a moment."""
-        keyspace = self._context.keyspace
-        until = self._context.sources.wall_time() + _AHEAD
-
-        async def wake(unit: UnitOfWork) -> int:
-            return await awake_types.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
-
-        await self._retried(lambda: self._context.transact(wake))
-        self._wake_at = None
+        keyspace, until = self._context.keyspace, self._context.sources.wall_time() + _AHEAD
+        try:
+            await self._transact(
+                lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
+            )
+            self._wake_at = None
+        except StoreDamaged as error:
+            await self._wake_by_rows(error)
+            self._wake_at = self._time() + _DAMAGED_PERIOD
         self._read_at = self._time()
+
+    async def _wake_by_rows(self, error: StoreDamaged) -> None:
+        """Wake the types whose time has come by asking for each: damage hides some of the alarms."""
+        if self._complain_at <= self._time():
+            self._complain_at = self._time() + DAMAGED_PAUSE
+            self._log.error("awake_types_unreadable", error=str(error))
+        keyspace, until = self._context.keyspace, self._context.sources.wall_time() + _AHEAD + _DAMAGED_PERIOD
+
+        async def wake(unit: UnitOfWork, types: Sequence[bytes]) -> None:
+            await awake_types.wake_by_rows(unit.transaction, keyspace, types, until)
+
+        await self._each_type(lambda types: self._transact(lambda unit: wake(unit, types)))
 
     # Now and then
 
@@ -281,44 +314,53 @@ class TypeServer(DutifulActor):
     async def _complete_rows(self) -> bool:
         """Wake all types that need a monitor if an earlier version has written the store; return whether it was so."""
         key = awake_types.is_complete(self._context.keyspace)
-        found = await self._retried(lambda: self._context.read(lambda transaction: transaction.get(key)))
+        found = await self._read(lambda transaction: transaction.get(key))
         if found is not None:
             return False
-        for section in awake_types.INDEXED:
-            await self._wake_all_in(section)
+        if not all([await self._tried(self._wake_all_in(section)) for section in awake_types.INDEXED]):
+            return True
 
         async def note(unit: UnitOfWork) -> None:
             unit.transaction.set(key, b"")
 
-        await self._retried(lambda: self._context.transact(note))
+        await self._transact(note)
         return True
 
     async def _wake_all_in(self, section: int) -> None:
-        """Wake the types that have rows in a section of the keyspace."""
+        """Wake the types that have rows in a section of the keyspace.
+
+        Raises:
+            StoreDamaged: for the first of those whose rows cannot be read; all others are awake.
+        """
         keyspace = self._context.keyspace
-        after: bytes | None = None
-        while True:
+        begin: bytes | None = b""
 
-            async def read(
-                transaction: Transaction, after: bytes | None = after
-            ) -> tuple[awake_types.Page, list[bytes]]:
-                page = await awake_types.types_in(transaction, keyspace, section, after, _SCANNED_TOGETHER)
-                return page, await awake_types.not_awake(transaction, keyspace, page.types)
+        async def read(transaction: Transaction) -> tuple[list[bytes], bytes | None]:
+            assert begin is not None
+            return await awake_types.unmarked_in(transaction, keyspace, section, begin, _SCANNED_TOGETHER)
 
-            # mypy does not know that a default binds a loop's variable.
-            page, missing = await self._retried(
-                lambda read=read: self._context.read(read)  # type: ignore[misc]
+        async def wake_those_of(types: Sequence[bytes]) -> None:
+            await self._wake_types(
+                await self._read(lambda transaction: awake_types.unmarked_of(transaction, keyspace, section, types))
             )
 
-            async def wake(unit: UnitOfWork, missing: list[bytes] = missing) -> None:
-                for type in missing:
-                    await awake_types.wake(unit.transaction, keyspace, keyspace.of_packed(type), -_NEVER)
+        try:
+            while begin is not None:
+                unmarked, begin = await self._read(read)
+                await self._wake_types(unmarked)
+        except StoreDamaged:
+            await self._each_type(wake_those_of)
+            raise
 
-            if missing:
-                await self._retried(lambda wake=wake: self._context.transact(wake))  # type: ignore[misc]
-            if not page.more:
-                return
-            after = page.types[-1]
+    async def _wake_types(self, types: Sequence[bytes]) -> None:
+        keyspace = self._context.keyspace
+
+        async def wake(unit: UnitOfWork) -> None:
+            for type in types:
+                await awake_types.wake(unit.transaction, keyspace, keyspace.of_packed(type), -_NEVER)
+
+        if types:
+            await self._transact(wake)
 
     # Types with subscribers
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service.batching.accept_turns import AcceptTurns, SharedTerms
 from jobs_service.batching.operations import Accepted, Call, ManyOperations, Operation, SharedAccept, SingleOperation
-from jobs_service.errors import RecordDamaged, StoreFull
+from jobs_service.errors import RecordDamaged, StoreDamaged, StoreFull
 from jobs_service.layer import queue
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.batch_bounds import TOO_MUCH
@@ -33,8 +33,8 @@ _READ_TOGETHER: Final = 250
 _PLACE_OF: Final = attrgetter("place")
 _READS_OF: Final = attrgetter("reads")
 
-_TOO_MUCH: Final = (*TOO_MUCH, StoreFull)
-"""Errors that fewer operations in one transaction may avoid."""
+_HALVED: Final = (*TOO_MUCH, StoreFull, StoreDamaged)
+"""Errors that fewer operations in one transaction may avoid: what a commit reads or writes may be damaged for one."""
 
 _ALONE: Final = 32
 """On a cluster, a caller with at least this many operations gets its own transaction, so that it commits in parallel
@@ -182,7 +182,7 @@ class GroupCommit:
         while batch:
             try:
                 batch = await self._run_front(batch)
-            except _TOO_MUCH as error:
+            except _HALVED as error:
                 if len(batch) > 1:
                     # Halve until only operations that are too much by themselves fail.
                     middle = len(batch) // 2

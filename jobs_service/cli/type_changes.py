@@ -25,6 +25,9 @@ LEAST_PAUSE: Final = 0.25
 PAUSE_PER_LIST: Final = 9.0
 """A pause takes this many times as long as the list before it: so lists take a tenth of a core."""
 
+MOST_PAUSE: Final = 30.0
+"""Seconds: a list also takes very long when whoever reads what is printed does so slowly."""
+
 
 class _JobSnapshot(NamedTuple):
     """The part of a job that shows whether it has changed."""
@@ -60,4 +63,4 @@ async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]
             if before is not None and before[id].unfinished:
                 yield JobEvent(type, id, JobState.REMOVED, data=None, outcome=None, seq=None)
         before = present
-        await asyncio.sleep(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LIST))
+        await asyncio.sleep(min(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LIST), MOST_PAUSE))

@@ -41,6 +41,8 @@ _GRACE: Final = 0.2
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
 _NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
 """Problems after which the same request may succeed, and of which nothing was done."""
+_NO_ADDRESS: Final = "/problems/not-found"
+"""The problem of a server that is asked below another prefix than its own."""
 
 
 class Again(enum.Enum):
@@ -222,6 +224,9 @@ class Connection:
         except ValueError:
             found = None
         if isinstance(found, dict) and str(found.get("type", "")).startswith(problems.PREFIX):
+            if found["type"] == _NO_ADDRESS:
+                asked = in_one_line(str(response.request.url.copy_with(query=None)), 200)
+                raise JobsError(f"{asked}: no jobs-service answers there; is the prefix of the URL right?")
             error = problems.error_of(found)
             if found["type"] in _NOTHING_BEGUN:
                 return _Failure(error, True)

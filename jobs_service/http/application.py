@@ -93,9 +93,9 @@ class Application:
             return
         except Exception as error:
             response = _failed(error, scope)
-        if started:
-            # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
-            raise RuntimeError("an answer failed after it had begun")
+            if started:
+                # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
+                raise RuntimeError("an answer failed after it had begun") from error
         await response(scope, receive, sending)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
@@ -150,7 +150,7 @@ class Application:
         matches = [(route, route.matches(scope)[0]) for route in self._pages.routes]
         found = [match for _, match in matches if match is not Match.NONE]
         if not found:
-            raise Refusal("not-found", "there is no such address; /docs has all of them")
+            raise Refusal("not-found", f"there is no such address; {quote(root).rstrip('/')}/docs has all of them")
         if Match.FULL not in found:
             raise Refusal("method-not-allowed", "a page takes GET; its buttons send POST")
         scope.setdefault("state", {})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -135,19 +135,36 @@ def checked(model: type[BaseModel], value: Any, what: str) -> Any:
     except ValidationError as error:
         complaints = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_COMPLAINTS]
         found = [{"at": [*each["loc"]], "what": _what(model, each)} for each in complaints]
-        where = ".".join(map(str, found[0]["at"])) or what
-        raise Refusal(
-            "invalid-request", f"{what}: {shown(where)[1:-1]}: {found[0]['what']}", errors=_plain(found)
-        ) from None
+        where = ".".join(map(str, found[0]["at"]))
+        within = f"{what}: {shown(where)[1:-1]}" if where else what
+        raise Refusal("invalid-request", f"{within}: {found[0]['what']}", errors=_plain(found)) from None
     except RecursionError:
         raise Refusal("invalid-request", f"{what}: nested too deeply") from None
 
 
 def _what(model: type[BaseModel], complaint: ErrorDetails) -> str:
     """Return what is wrong with a part of a request, and what is allowed there."""
-    if complaint["type"] == "extra_forbidden" and len(complaint["loc"]) == 1:
-        return f"unknown; allowed are {', '.join(model.model_fields)}"
+    if complaint["type"] == "extra_forbidden":
+        return f"unknown; allowed are {', '.join(_within(model, complaint['loc'][:-1]).model_fields)}"
+    if complaint["type"] == "model_type":
+        return "Input should be an object"  # pydantic names the class of ours that it would be
     return complaint["msg"].removeprefix("Value error, ")
+
+
+def _within(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
+    """Return the model of a part of what a model has; numbers are places in lists."""
+    for name in place:
+        if isinstance(name, str):
+            model = next(_models(model.model_fields[name].annotation))
+    return model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a type is made of, as `list[Model] | None` is."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _plain(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jobs_service.errors import JobNotFound, JobTooLarge, RecordDamaged, TransactionTooOld
+from jobs_service.errors import JobNotFound, JobsError, JobTooLarge, RecordDamaged, TransactionTooOld
 from jobs_service.json_data import same
 from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.transaction import JobTransaction
@@ -66,12 +66,12 @@ async def act_on_all(
         type: of the jobs.
         action: what is done. "cancel" asks those that run to end, and removes the others; "remove" is the same.
         filter: which jobs.
-        limit: of those that match; a request may stop before, when it has taken long.
+        limit: of those that match; a request may stop before, when it has taken long, or was stopped by an error.
         after: `next` of the call before; None to begin.
         dry_run: whether they are only counted.
 
     Raises:
-        JobsError: as the operations do, and for a filter that cannot be.
+        JobsError: as the operations do, and for a filter that cannot be, where nothing was changed before.
     """
     began = time.monotonic()
     matched = changed = too_large = 0
@@ -79,20 +79,24 @@ async def act_on_all(
         left = limit - matched
         # Where the store finds those that match, no more are read than are wanted.
         size = min(_PAGE, left) if filter.model_fields_set <= _FOUND_BY_THE_STORE else _PAGE
-        while True:
-            page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
-            # Nobody finds jobs by what they must not see.
-            rules = await service.get_redaction(type)
-            is_meant = partial(_is_meant, filter, rules, service._context.sources.wall_time)
-            places = [place for place, job in enumerate(page.jobs) if is_meant(job)]
-            if len(places) <= left:
-                break
-            size = places[left - 1] + 1  # the next request goes on right behind the last of them
-        found = [page.jobs[place].id for place in places]
-        matched += len(found)
-        if found and not dry_run:
-            done = await change_all(service, type, action, found, is_meant)
-            changed, too_large = changed + done.changed, too_large + done.too_large
+        try:
+            while True:
+                page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
+                # Nobody finds jobs by what they must not see.
+                rules = await service.get_redaction(type)
+                is_meant = partial(_is_meant, filter, rules, service._context.sources.wall_time)
+                places = [place for place, job in enumerate(page.jobs) if is_meant(job)]
+                if len(places) <= left:
+                    break
+                size = places[left - 1] + 1  # the next request goes on right behind the last of them
+            found = [page.jobs[place].id for place in places]
+            done = Changed() if dry_run or not found else await change_all(service, type, action, found, is_meant)
+        except JobsError:
+            if not changed:
+                raise
+            # What was changed is told, and who did it is noted; who goes on from here is told what is wrong.
+            return Done(matched, changed, too_large, after)
+        matched, changed, too_large = matched + len(found), changed + done.changed, too_large + done.too_large
         after = page.next
         if after is None or matched >= limit or time.monotonic() - began > _LONGEST:
             return Done(matched, changed, too_large, after)

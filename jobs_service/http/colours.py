@@ -33,5 +33,5 @@ def colour_of(given: str) -> str:
     if re.fullmatch("#[0-9a-f]{3}", colour):
         colour = "#" + "".join(digit * 2 for digit in colour[1:])
     if colour and not re.fullmatch("#[0-9a-f]{6}", colour):
-        raise InvalidSettings(f"colour {shown(given)}: allowed are {', '.join(_COLOURS)} and #RRGGBB")
+        raise InvalidSettings(f"colour {shown(given)}: allowed are {', '.join(_COLOURS)}, #RGB and #RRGGBB")
     return colour

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from starlette.requests import Request
 
@@ -110,7 +110,7 @@ async def _as_they_are(call: Call, ids: list[JobId]) -> list[Job | dict[str, Any
 
 
 async def add_together(
-    call: Call, wanted: list[forms.NewJobForm], if_exists: Any, key: str | None, raw: bytes
+    call: Call, wanted: list[forms.JobOfSeveral], if_exists: Any, key: str | None, raw: bytes
 ) -> tuple[list[Job | dict[str, Any]], bool]:
     """Add several jobs; return them, and whether the same request has added them before.
 
@@ -128,10 +128,7 @@ async def add_together(
         JobsError: as `JobsService.add_many`.
         Refusal: the same key came with another request before; with a key, more jobs than one transaction takes.
     """
-    for form in wanted:
-        if form.id is None or form.model_fields_set - {"id", "data", "priority", "run_at"}:
-            raise InvalidJob("jobs that are added together have id, data, priority and run_at, and an id at least")
-    jobs = [NewJob(cast(JobId, form.id), form.data, form.priority, form.run_at) for form in wanted]
+    jobs = [NewJob(form.id, form.data, form.priority, form.run_at) for form in wanted]
     if key is None or not jobs:
         return await call.service.add_many(call.type, jobs, if_exists=if_exists), False
     known = Known(key, hashlib.sha256(raw).digest())

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from jobs_service import names
 from jobs_service.http.values import name_of, seconds_of
@@ -44,6 +52,22 @@ _LOCK_SCHEMA: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "descripti
 
 Lock = Annotated[bytes, BeforeValidator(_lock), WithJsonSchema(_LOCK_SCHEMA)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+def _allowed(what: str) -> WrapValidator:
+    """Say in one line what is allowed, where pydantic tells of each kind by itself."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError(f"allowed are {what}") from None
+
+    return WrapValidator(check)
+
+
+Spread = Annotated[int | Literal["adaptive"], _allowed('integers from 1 up and "adaptive"')]
+Unique = Annotated[bool | str | None, _allowed("true, false and a text")]
 
 
 def _query_name(text: str) -> Any:

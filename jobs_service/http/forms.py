@@ -8,7 +8,19 @@ from pydantic import Field
 
 from jobs_service.http.answer_forms import ErrorForm
 from jobs_service.http.endpoint import Form, Query
-from jobs_service.http.fields import MOST_AT_ONCE, Json, Lock, Name, QueryName, QueryTime, Seconds, State, Time
+from jobs_service.http.fields import (
+    MOST_AT_ONCE,
+    Json,
+    Lock,
+    Name,
+    QueryName,
+    QueryTime,
+    Seconds,
+    Spread,
+    State,
+    Time,
+    Unique,
+)
 
 # Types
 
@@ -67,15 +79,24 @@ class NewJobForm(Form):
     run_at: Time | None = None
     delay: Seconds | None = None
     if_exists: Literal["error", "ignore", "resubmit"] | None = None
-    unique: bool | str | None = None
+    unique: Unique = None
     max_attempts: int | None = None
     time_limit: float | None = None
+
+
+class JobOfSeveral(Form):
+    """A job that is added together with others."""
+
+    id: Name
+    data: Json = None
+    priority: Name = 0
+    run_at: Time | None = None
 
 
 class CreateForm(NewJobForm):
     """One job; or several, as `jobs`, with one `if_exists` for all of them."""
 
-    jobs: list[NewJobForm] | None = Field(None, max_length=MOST_AT_ONCE)
+    jobs: list[JobOfSeveral] | None = Field(None, max_length=MOST_AT_ONCE)
 
 
 class Changes(Form):
@@ -122,7 +143,7 @@ class AcceptForm(Form):
     max_priority: Name | None = None
     due_by: Time | None = None
     timeout: Seconds = 0.0
-    spread: int | Literal["adaptive"] = 1
+    spread: Spread = 1
     worker: str = Field("", max_length=100)
 
 

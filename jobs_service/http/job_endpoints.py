@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from jobs_service import names
 from jobs_service.errors import InvalidJob
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.bulk import act_on_all
@@ -42,7 +41,7 @@ async def create(call: Call) -> Response:
     if form.jobs is None:
         job, was_there = await creation.add(call, form, key, call.raw)
         found = await call.state.job_form(job) if isinstance(job, Job) else job
-        call.changed("add", type=call.type, id=names.shown(wire.name_of(found["id"])), jobs=int(not was_there))
+        call.changed("add", type=call.type, id=wire.name_of(found["id"]), jobs=int(not was_there))
         return answer(found, 200 if was_there else 201, _REPLAYED if key is not None and was_there else None)
     if form.model_fields_set - {"jobs", "if_exists"}:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
@@ -66,7 +65,7 @@ async def list_jobs(call: Call) -> Response:
     if _wants_lines(call):
         if query.model_fields_set - {"state", "prefix"}:
             raise Refusal("invalid-request", "as NDJSON there are state and prefix alone: it has every job")
-        return _lines(call, call.type, query.state, query.prefix)
+        return await _lines(call, call.type, query.state, query.prefix)
     page = await call.service.page(
         call.type,
         state=query.state,
@@ -89,7 +88,7 @@ async def list_jobs(call: Call) -> Response:
 async def list_all(call: Call) -> Response:
     if not _wants_lines(call):
         raise Refusal("not-acceptable", "send Accept: application/x-ndjson; the jobs of one type are listed in pages")
-    return _lines(call, None, call.query.state, None)
+    return await _lines(call, None, call.query.state, None)
 
 
 @endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: answer_forms.JobForm})
@@ -170,22 +169,25 @@ def _wants_lines(call: Call) -> bool:
     return bodies.NDJSON in call.request.headers.get("accept", "")
 
 
-def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | None) -> Response:
+async def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | None) -> Response:
     """Answer with every job, a line each, as they are read."""
+    found: Any = call.service.list(type, state=state)
+    # A name that is none, or a store that is away, is answered as a problem, not with an answer that breaks off.
+    first: Job | None = await anext(found, None)
 
     async def lines() -> AsyncIterator[bytes]:
         page: list[Job] = []
         size = 0
-        found: Any = call.service.list(type, state=state)
-        async for job in found:
-            if prefix is not None and not (isinstance(job.id, str) and job.id.startswith(prefix)):
-                continue
-            page.append(job)
-            size += job._record.size() + _LEAST
+        job = first
+        while job is not None:
+            if prefix is None or (isinstance(job.id, str) and job.id.startswith(prefix)):
+                page.append(job)
+                size += job._record.size() + _LEAST
             if size > _CHUNK:
                 yield await packed(page)
                 page, size = [], 0
                 await asyncio.sleep(0)
+            job = await anext(found, None)
         yield await packed(page)
 
     async def packed(page: list[Job]) -> bytes:

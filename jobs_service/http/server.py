@@ -104,10 +104,15 @@ class Server:
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
+        if certificate is None and key is not None:
+            raise InvalidSettings(f"the TLS key {key} is without a certificate; --tls-certificate names it")
         try:
             config.load()
         except (OSError, ssl.SSLError) as error:
-            raise InvalidSettings(f"the TLS files {certificate} and {key}: {error}") from None
+            files = f"the TLS files {certificate} and {key}"
+            if key is None:
+                files = f"the TLS file {certificate}, which has to have the key as well where no other file is named"
+            raise InvalidSettings(f"{files}: {error}") from None
         self._server = _Quiet(config)
         self._serving: asyncio.Task[None] | None = None
 

@@ -11,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service import json_forms
+from jobs_service.actors.context import rest_after
 from jobs_service.errors import JobsError, RecordDamaged, StoreError
 from jobs_service.http import wire
 from jobs_service.http.streams import RESET, Stream
@@ -149,7 +150,7 @@ class TypeFeed:
                 finally:
                     watch.cancel()
                 # A look that takes long is not taken more often than the loop can bear.
-                await asyncio.sleep(max(holdoff, 4 * took))
+                await asyncio.sleep(max(holdoff, rest_after(took)))
         except JobsError as error:
             log.warning("type_feed_ended", type=self._keys.type, error=str(error))
             for stream in self._streams:

@@ -25,7 +25,7 @@ from jobs_service.layer.key_parts import (
     unpack_id,
     unpacked,
 )
-from jobs_service.layer.keyspace import Keyspace, TypeKeys
+from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, Keyspace, TypeKeys
 from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
@@ -114,7 +114,7 @@ async def types_page(
     Returns:
         The types, and where this page ends, None if it is the last one.
     """
-    section = keyspace.sections[6]
+    section = keyspace.sections[ACTIVITY_TIMEOUT]
     begin = section if after is None else after + b"\x00"
     found = await transaction.get_range(begin, section + AFTER, limit=_TYPES_PAGE)
     page = [type for key, _ in found if (type := type_in(key[len(section) :])) is not None]

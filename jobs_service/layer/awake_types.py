@@ -32,7 +32,17 @@ from jobs_service.layer.key_parts import (
     pack_seconds,
     unpack_seconds,
 )
-from jobs_service.layer.keyspace import ACTIVITY, ALARM, AWAKE, EXPIRING, SCHEDULED, Keyspace, TypeFinder, TypeKeys
+from jobs_service.layer.keyspace import (
+    ACTIVITY,
+    ACTIVITY_TIMEOUT,
+    ALARM,
+    AWAKE,
+    EXPIRING,
+    SCHEDULED,
+    Keyspace,
+    TypeFinder,
+    TypeKeys,
+)
 from jobs_service.store.base import Snapshot, Transaction
 
 NEVER: Final = math.inf
@@ -44,7 +54,7 @@ _TIME_BYTES: Final = 9
 
 
 class Page(NamedTuple):
-    """Some of the types that are awake, as packed, in key order.
+    """Some types, as packed, in key order.
 
     Attributes:
         types: of this page.
@@ -92,7 +102,15 @@ async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at:
 
 async def awake_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
     """Return a page of the types that are awake, those behind a packed one."""
-    section = keyspace.sections[AWAKE]
+    return await _page(transaction, keyspace.sections[AWAKE], after, limit)
+
+
+async def existing_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
+    """Return a page of the types that exist, those behind a packed one."""
+    return await _page(transaction, keyspace.sections[ACTIVITY_TIMEOUT], after, limit)
+
+
+async def _page(transaction: Snapshot, section: bytes, after: bytes | None, limit: int) -> Page:
     found = await transaction.get_range(section + (after or b"") + b"\x00", section + AFTER, limit=limit)
     return Page([key[len(section) :] for key, _ in found], len(found) == limit)
 
@@ -114,6 +132,20 @@ async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, l
         if keys is not None:
             await wake(transaction, keyspace, keys, -NEVER)
     return len(found)
+
+
+async def wake_by_rows(transaction: Transaction, keyspace: Keyspace, types: Sequence[bytes], until: float) -> None:
+    """Wake those of these packed types whose time has come, where the alarms that would tell cannot be read.
+
+    The alarms stay: they wake a type for nothing once they can be read again.
+    """
+    sleeping = [keyspace.of_packed(type) for type in types]
+    rows = await transaction.get_many([keys.asleep for keys in sleeping])
+    for keys, row in zip(sleeping, rows, strict=True):
+        if row is not None and unpack_seconds(row) <= until:
+            transaction.clear(keys.asleep)
+            transaction.set(keys.awake, b"")
+            transaction.add(counter(keyspace), _ONE)
 
 
 async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, sleep_from: float) -> bool:
@@ -141,25 +173,45 @@ async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, s
     return True
 
 
-async def types_in(transaction: Snapshot, keyspace: Keyspace, section: int, after: bytes | None, limit: int) -> Page:
-    """Return a page of the types that have rows in a section, by one short read for each."""
+async def unmarked_in(
+    transaction: Snapshot, keyspace: Keyspace, section: int, begin: bytes, limit: int
+) -> tuple[list[bytes], bytes | None]:
+    """Return the types of a page that have rows in a section and are not awake, by one short read for each.
+
+    Args:
+        transaction, keyspace: to read from.
+        section: of the keyspace.
+        begin: where in the section the page begins.
+        limit: reads at most.
+
+    Returns:
+        The types, as packed, and where the next page begins; None if this is the last one.
+    """
     prefix = keyspace.sections[section]
     finder = TypeFinder(keyspace)
     types: list[bytes] = []
-    begin = prefix if after is None else prefix + after + AFTER
-    while len(types) < limit:
-        found = await transaction.get_range(begin, prefix + AFTER, limit=1)
+    behind: bytes | None = begin
+    for _ in range(limit):
+        found = await transaction.get_range(prefix + begin, prefix + AFTER, limit=1)
         if not found:
-            return Page(types, more=False)
-        key = found[0][0]
+            behind = None
+            break
+        row = found[0][0][len(prefix) :]
         try:
-            packed = finder.keys_of(key[len(prefix) :]).packed
+            packed = finder.keys_of(row).packed
         except Exception:  # a damaged key: whoever looks after its type takes it out
-            begin = key + b"\x00"
+            behind = begin = row + b"\x00"
         else:
             types.append(packed)
-            begin = prefix + packed + AFTER
-    return Page(types, more=True)
+            behind = begin = packed + AFTER
+    return await not_awake(transaction, keyspace, types), behind
+
+
+async def unmarked_of(transaction: Snapshot, keyspace: Keyspace, section: int, types: Sequence[bytes]) -> list[bytes]:
+    """Return those of these packed types that have rows in a section and are not awake."""
+    prefix = keyspace.sections[section]
+    found = [type for type in types if await transaction.get_range(prefix + type, prefix + type + AFTER, limit=1)]
+    return await not_awake(transaction, keyspace, found)
 
 
 async def not_awake(transaction: Snapshot, keyspace: Keyspace, types: Sequence[bytes]) -> list[bytes]:

@@ -79,10 +79,13 @@ async def candidates(
 
 
 Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
-"""((packed priority, 0 ready before / 1 made ready here / 2 scheduled, place within), packed id)."""
+"""((packed priority, one of the three below, place within), packed id)."""
 
-IS_READY: Final = 0
-IS_SCHEDULED: Final = 2
+WAS_READY: Final = 0
+MADE_READY: Final = 1
+"""By this transaction."""
+FOR_LATER: Final = 2
+"""Scheduled."""
 
 
 async def _ready_in_store(
@@ -104,7 +107,7 @@ async def _ready_in_store(
             due = _parsed(unit, keys, found, due_by)
         if len(due) < len(found):
             later = [(key, value) for key, value in found if not is_due(value, due_by)]
-            early += [(key, value) for key, value in later if due_by >= unit.now or not is_due(value, unit.now)]
+            early += later if due_by >= unit.now else [row for row in later if not is_due(row[1], unit.now)]
             passed += len(later)
             size += sum([len(key) for key, _ in later])
         places += due
@@ -147,7 +150,7 @@ async def _scheduled_by(
         looked_at += len(found)
         size += sum([len(key) for key, _ in found])
         ranked = [
-            ((priority, 2, key[offset:]), key[offset + TIME_BYTES :])
+            ((priority, FOR_LATER, key[offset:]), key[offset + TIME_BYTES :])
             for key, priority in found
             if terms.max_priority is None or priority <= terms.max_priority
         ]
@@ -160,6 +163,8 @@ async def _scheduled_by(
 def _pending_here(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float) -> list[Ranked]:
     """Return the jobs that this transaction has made pending: their index entries are not written yet."""
     own: list[Ranked] = []
+    if not unit.woke(keys):  # nearly always: its jobs, perhaps thousands of other types, need not be looked at
+        return own
     for entry in unit.entries.values():
         record = entry.record
         if (
@@ -172,7 +177,7 @@ def _pending_here(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: 
         ):
             continue
         place = pack_seconds(record.run_at or 0.0) if record.place == SCHEDULED else record.seq.order
-        own.append(((record.priority, 1 if record.place == READY else 2, place), entry.packed_id))
+        own.append(((record.priority, MADE_READY if record.place == READY else FOR_LATER, place), entry.packed_id))
     return own
 
 
@@ -181,7 +186,7 @@ def _ranked(keys: TypeKeys, key: bytes) -> Ranked:
     start = len(keys.ready)
     stamp = end_of_priority(keys, key)
     after = stamp + 1 + _SEQ_BYTES
-    return (key[start:stamp], IS_READY, key[stamp:after]), key[after:]
+    return (key[start:stamp], WAS_READY, key[stamp:after]), key[after:]
 
 
 def is_due(packed_run_at: bytes, due_by: float | None) -> bool:

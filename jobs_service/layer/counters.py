@@ -21,7 +21,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import struct
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 import fdb.tuple
@@ -33,7 +34,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import READY, UNCOUNTED
 from jobs_service.model import Outcome
 from jobs_service.model.counts import BUCKETS, Histogram, Interval, Totals, TypeCounts, bucket_of
-from jobs_service.run_data import HEAD_BYTES, STARTED_CODE, crashed_last, has_events, time_of
+from jobs_service.run_data import NEWEST, crashed_last, newest_event
 from jobs_service.store.base import Snapshot, Transaction
 
 # Lanes of states: a job counts in one of them.
@@ -43,7 +44,7 @@ IS_RUNNING: Final = 2
 _AFTER_CRASH: Final = 6
 """Behind the lanes of ready and scheduled jobs, by so much, are those of jobs whose last run has crashed."""
 STATES: Final = 8
-_OF_OUTCOME: Final = {Outcome.SUCCEEDED: 3, Outcome.FAILED: 4, Outcome.CANCELED: 5}
+OF_OUTCOME: Final = {Outcome.SUCCEEDED: 3, Outcome.FAILED: 4, Outcome.CANCELED: 5}
 
 # What happens to jobs: the fields of Totals, in their order.
 ADDED: Final = 0
@@ -58,11 +59,12 @@ EXPIRED: Final = 8
 _EVENTS: Final = 9
 ENDED: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELED: CANCELED}
 
-Tally: TypeAlias = dict[int | bytes, int]
+Tally: TypeAlias = defaultdict[int | tuple[int, bytes], int]
 """What has happened to jobs of a type in one transaction.
 
 By event; by place behind the events: a bucket of the times that were waited, of those that runs took, the sums of both
-in milliseconds; and by the event, as packed, since which a job has waited, or run: it is the same one for many jobs.
+in milliseconds; and for starts and ends of runs by the event and what the run data had said of the newest event before,
+since which the job has waited, or run: it is the same for many jobs.
 """
 
 _LANE: Final = 64
@@ -82,8 +84,6 @@ HOUR: Final = 3600
 MINUTES_KEPT: Final = 25 * 60
 HOURS_KEPT: Final = 35 * 24
 _LONGEST: Final = 1e10
-_LATEST: Final = slice(HEAD_BYTES, HEAD_BYTES + 9)
-"""Where run data have kind and time of the newest event."""
 
 _PAGE: Final = 500
 _NO_TIMES: Final = Histogram()
@@ -97,7 +97,7 @@ def lane_of(record: Record) -> int:
     if record.place:
         lane = IS_READY if record.place == READY else IS_SCHEDULED
         return lane + _AFTER_CRASH if crashed_last(record.run_data) else lane
-    return _OF_OUTCOME[record.outcome]  # type: ignore[index]
+    return OF_OUTCOME[record.outcome]  # type: ignore[index]
 
 
 def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) -> int | None:
@@ -115,7 +115,7 @@ def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) 
         with contextlib.suppress(RecordDamaged, KeyError):
             lane = lane_of(Record.decode(raw))
     if index_key is None:
-        return _OF_OUTCOME[Outcome.SUCCEEDED] if lane is None else lane
+        return OF_OUTCOME[Outcome.SUCCEEDED] if lane is None else lane
     for section, lanes in (
         (keys.ready, (IS_READY, IS_READY + _AFTER_CRASH)),
         (keys.scheduled, (IS_SCHEDULED, IS_SCHEDULED + _AFTER_CRASH)),
@@ -123,52 +123,53 @@ def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) 
     ):
         if index_key.startswith(section):
             return lane if lane in lanes else lanes[0]
-    ended = tuple(_OF_OUTCOME.values())
+    ended = tuple(OF_OUTCOME.values())
     return lane if lane in ended else ended[0]
 
 
-def count_start(tally: Tally, record: Record, now: float) -> None:
-    """Count that a pending job is started, and how long it could have been before, where its record tells that."""
-    tally[STARTED] = tally.get(STARTED, 0) + 1
-    packed = record.run_data
-    if not has_events(packed) or packed[HEAD_BYTES] == STARTED_CODE:
-        return
-    event = packed[_LATEST]
-    if record.run_at is not None and record.run_at > time_of(event):
-        _count_time(tally, _WAITED, now - record.run_at, 1)
-    else:
-        tally[event] = tally.get(event, 0) + 1
+def new_tally() -> Tally:
+    """Return a tally of nothing."""
+    return defaultdict(int)
 
 
-def count_end(tally: Tally, record: Record, event: int) -> None:
-    """Count that a running job's run ends, and how long it took, where its record tells that."""
-    tally[event] = tally.get(event, 0) + 1
-    packed = record.run_data
-    if has_events(packed) and packed[HEAD_BYTES] == STARTED_CODE:
-        started = packed[_LATEST]
-        tally[started] = tally.get(started, 0) + 1
+def count_starts(tally: Tally, records: Iterable[Record], now: float) -> None:
+    """Count that pending jobs are started, and how long each could have been before, where its record tells that."""
+    for record in records:
+        newest = record.run_data[NEWEST]
+        if record.run_at is not None and (added := _since(STARTED, newest)) is not None and record.run_at > added:
+            tally[STARTED] += 1
+            _count_time(tally, _WAITED, now - record.run_at, 1)
+        else:
+            tally[STARTED, newest] += 1
 
 
-def _count_time(tally: Tally | dict[int, int], histogram: int, seconds: float, times: int) -> None:
+def _since(event: int, newest: bytes) -> float | None:
+    """Return since when a job had waited that started, or had run whose run has ended; None if nobody knows."""
+    found = newest_event(newest)
+    return None if found is None or found[0] is (event == STARTED) else found[1]
+
+
+def _count_time(tally: Tally, histogram: int, seconds: float, times: int) -> None:
     # A clock may have been set back; what a damaged record says may be no time at all.
     if not seconds <= _LONGEST:
         return
     if seconds > 0:
-        which = _WAITED_SUM if histogram == _WAITED else _RAN_SUM
-        tally[which] = tally.get(which, 0) + times * int(1000 * seconds)
-    bucket = histogram + bucket_of(seconds)
-    tally[bucket] = tally.get(bucket, 0) + times
+        tally[_WAITED_SUM if histogram == _WAITED else _RAN_SUM] += times * int(1000 * seconds)
+    tally[histogram + bucket_of(seconds)] += times
 
 
 def _places(tally: Tally, now: float) -> dict[int, int]:
-    """Return a tally in which times are in their buckets."""
-    places: dict[int, int] = {}
-    for place, count in tally.items():
-        if isinstance(place, bytes):
-            _count_time(places, _RAN if place[0] == STARTED_CODE else _WAITED, now - time_of(place), count)
-        else:
-            places[place] = places.get(place, 0) + count
-    return places
+    """Return a tally by place, in which times are in their buckets."""
+    places = new_tally()
+    for key, count in tally.items():
+        if isinstance(key, int):
+            places[key] += count
+            continue
+        event, newest = key
+        places[event] += count
+        if (since := _since(event, newest)) is not None:
+            _count_time(places, _WAITED if event == STARTED else _RAN, now - since, count)
+    return places  # type: ignore[return-value]
 
 
 def write(
@@ -189,19 +190,27 @@ def write(
         sweeps: whether old rows may be removed as well.
     """
     for keys in {**states, **tallies}:
-        total = 0
-        for lane, count in enumerate(states.get(keys, ())):
-            if count:
-                total += count << _LANE * lane
         tally = tallies.get(keys)
-        if tally:
-            short = 0
-            for place, count in _places(tally, now).items():
-                total += count << _PLACES[place]
-                short += count << _SHORT_PLACES[place]
-            _add_intervals(transaction, keys, short.to_bytes(INTERVAL_BYTES, "little"), now, sweeps)
-        if total:
-            transaction.add(keys.counts, total.to_bytes(COUNTS_BYTES, "little", signed=True))
+        places = _places(tally, now) if tally else {}
+        counts, interval = _operands(tuple(states.get(keys, ())), tuple(places.items()))
+        if places:
+            _add_intervals(transaction, keys, interval, now, sweeps)
+        if counts:
+            transaction.add(keys.counts, counts)
+
+
+@functools.lru_cache(32)  # most transactions that change one job do the same as others
+def _operands(states: tuple[int, ...], places: tuple[tuple[int, int], ...]) -> tuple[bytes, bytes]:
+    """Return what is added to a row of COUNTS, empty for nothing, and to those of MINUTES and HOURS."""
+    total = short = 0
+    for lane, count in enumerate(states):
+        if count:
+            total += count << _LANE * lane
+    for place, count in places:
+        total += count << _PLACES[place]
+        short += count << _SHORT_PLACES[place]
+    counts = total.to_bytes(COUNTS_BYTES, "little", signed=True) if total else b""
+    return counts, short.to_bytes(INTERVAL_BYTES, "little")
 
 
 _PLACES: Final = [

@@ -216,13 +216,15 @@ async def enqueue(
             raise no_type(keys)
         if not exists and await declared_settings.is_removed(unit, keys):
             raise _removed_type(keys)
-        # First the job, which may be refused: nobody makes a type for nothing.
+        # All reads come first: where one fails, no job must be left to the other operations of the transaction.
+        is_first = spec.redaction is not None and await redactions.is_undeclared(unit, keys)
+        # Then the job, which may be refused: nobody makes a type for nothing.
         _create(unit, entry, spec)
-        if spec.redaction is not None:
-            await redactions.declare_first(unit, keys, spec.redaction)
+        if is_first and spec.redaction is not None:
+            redactions.declare_first(unit, keys, spec.redaction)
         if not exists and timeout is not None:
             if unmade is None:
-                await _make_type(unit, keys, timeout)
+                _make_type(unit, keys, timeout)
             else:
                 unmade[keys] = None
         unit.existing_types.add(keys.timeout)
@@ -252,15 +254,15 @@ async def enqueue_many(
         raise
     for keys in unmade:
         assert timeout is not None
-        await _make_type(unit, keys, timeout)
+        _make_type(unit, keys, timeout)
     return entries
 
 
-async def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    # Not by a snapshot read: a timeout that somebody sets meanwhile must not be overwritten.
-    if await unit.transaction.get(keys.timeout) is None:
-        unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
-        declared_settings.note_timeout(unit, keys, timeout)
+def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
+    # It was read by a snapshot: a timeout that somebody sets meanwhile must not be overwritten.
+    unit.transaction.add_read_conflict_key(keys.timeout)
+    unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
+    declared_settings.note_timeout(unit, keys, timeout)
 
 
 async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:

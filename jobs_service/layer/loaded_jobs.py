@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -63,6 +62,7 @@ class LoadedJobs:
 
         Raises:
             RecordDamaged: its record cannot be read.
+            StoreDamaged: it cannot be read whether the type is followed.
         """
         data_key = place[0].data + place[2]
         entry = self.entries.get(data_key)
@@ -75,7 +75,11 @@ class LoadedJobs:
         return entry
 
     async def _read_one(self, data_key: bytes, place: Place) -> Entry | None:
-        """Return a job's entry as the store has it, None when its record cannot be read."""
+        """Return a job's entry as the store has it, None when its record cannot be read.
+
+        Raises:
+            StoreDamaged: it cannot be read whether the type is followed.
+        """
         keys, id, packed_id = place
         try:
             if keys.followed in self._followed:
@@ -84,11 +88,11 @@ class LoadedJobs:
                 raw, followed = await self.transaction.get_many((data_key, keys.followed))
                 self._note_followed(keys, followed)
         except StoreDamaged as error:
+            if keys.followed not in self._followed:
+                # If it is this row that is damaged, the type is concerned, not the record.
+                self._note_followed(keys, await self.transaction.get(keys.followed))
             self.damaged[data_key] = RecordDamaged(f"job {job_name(keys.type, id)}: {error}", type=keys.type, id=id)
             self.raws[data_key] = None
-            if keys.followed not in self._followed:
-                with contextlib.suppress(StoreDamaged):
-                    self._note_followed(keys, await self.transaction.get(keys.followed))
             return None
         if raw is not None:
             self._count_read(len(raw))
@@ -117,7 +121,11 @@ class LoadedJobs:
         self.damaged[data_key] = error.of(entry.keys.type, entry.id)
 
     async def prefetch(self, jobs: Sequence[Place]) -> None:
-        """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records."""
+        """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records.
+
+        Raises:
+            StoreDamaged: it cannot be read whether a type is followed.
+        """
         entries = self.entries
         if len(jobs) == 1:
             [place] = jobs

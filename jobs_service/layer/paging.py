@@ -90,7 +90,8 @@ def _decoded(after: Any, order: bytes) -> bytes:
         refused = f"after {shown(after)}: {a_kind_of(after)}; allowed is what `next` of a page has"
         raise InvalidJob(refused) from None
     if place[:1] != order:
-        raise InvalidJob(f"after {shown(after)}: `next` of a page of jobs in another state")
+        refused = "it is not `next` of a page of jobs in this state; allowed is what that has, for the same state"
+        raise InvalidJob(f"after {shown(after)}: {refused}")
     return place[1:]
 
 

@@ -9,18 +9,18 @@ from jobs_service import run_data
 from jobs_service.arguments import Spread, check_positive, check_spread, to_seconds
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.candidates import (
-    IS_READY,
-    IS_SCHEDULED,
+    FOR_LATER,
     LONG_PAGE,
     MOST_EARLY,
     MOST_TAKEN,
     TIME_BYTES,
+    WAS_READY,
     Ranked,
     candidates,
     is_due,
 )
 from jobs_service.layer.candidates import AcceptTerms as AcceptTerms
-from jobs_service.layer.counters import count_start
+from jobs_service.layer.counters import count_starts
 from jobs_service.layer.entry import Entry, ready_key, scheduled_key
 from jobs_service.layer.key_parts import AFTER, TIME_CODE, next_time, pack_priority, pack_seconds, unpack_seconds
 from jobs_service.layer.keyspace import TypeKeys
@@ -98,12 +98,11 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
         _claim(unit, taken)
     else:
         _claim_front(unit, keys, terms, taken, len(ids) < terms.limit)
-    tally = unit.tally(keys)
-    for entry, lock, run_data_after in zip(taken, unit.new_locks(len(taken), terms.is_elsewhere), packed, strict=True):
-        record = entry.record
-        assert record is not None
+    records = [entry.record for entry in taken if entry.record is not None]
+    locks = unit.new_locks(len(taken), terms.is_elsewhere)
+    for entry, record, lock, run_data_after in zip(taken, records, locks, packed, strict=True):
         unit.replace(entry, record.running(lock, unit.new_seq(), run_data_after))
-        count_start(tally, record, now)
+    count_starts(unit.tally(keys), records, now)
     if len(early) > _FEW_EARLY:
         await _schedule_again(unit, keys, early[: terms.make_ready])
     if len(taken) < len(ids) or len(early) >= MOST_EARLY:
@@ -132,7 +131,7 @@ def _takeable(
         if (
             record is not None
             and record.place
-            and (record.seq == rank[2][1:] if rank[1] == IS_READY else _is_there(keys, rank, entry, record))
+            and (record.seq == rank[2][1:] if rank[1] == WAS_READY else _is_there(keys, rank, entry, record))
         ):
             try:
                 packed.append(run_data.with_event(record.run_data, started, now, worker, attempts=1, most=most))
@@ -149,7 +148,7 @@ def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, reco
     found as well: it must not be taken twice.
     """
     _, kind, place = rank
-    if kind != IS_SCHEDULED or len(place) <= TIME_BYTES:  # an earlier operation of this transaction made it pending
+    if kind != FOR_LATER or len(place) <= TIME_BYTES:  # an earlier operation of this transaction made it pending
         return True
     return record.place == SCHEDULED and scheduled_key(entry, record) == keys.scheduled + place
 
@@ -157,7 +156,7 @@ def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, reco
 def _take_out(unit: UnitOfWork, keys: TypeKeys, stray: Ranked) -> None:
     """Remove an entry of the queue whose job does not exist, has another entry, or cannot be read."""
     (priority, kind, place), packed_id = stray
-    if kind == IS_READY:
+    if kind == WAS_READY:
         take_out(unit, keys, keys.ready + priority + place + packed_id, packed_id)
     elif len(place) > TIME_BYTES:  # else an earlier operation of this transaction made it pending: no entry yet
         take_out(unit, keys, keys.scheduled + place, packed_id)

@@ -71,10 +71,17 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> Redact
     return wanted
 
 
-async def declare_first(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
-    """Set what a program declares as it enqueues a job, if nobody has said anything before: no job is there without."""
-    if await unit.transaction.snapshot.get(keys.redaction) is None:
-        await declare(unit, keys, wanted)
+async def is_undeclared(unit: UnitOfWork, keys: TypeKeys) -> bool:
+    """Whether nobody has said yet what is secret: only then what a program declares as it enqueues a job counts."""
+    if await unit.transaction.snapshot.get(keys.redaction) is not None:
+        return False
+    unit.transaction.add_read_conflict_key(keys.redaction)
+    return True
+
+
+def declare_first(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
+    """Set what a program declares, where `is_undeclared`."""
+    _write(unit, keys, wanted.paths, wanted.paths)
 
 
 def _write(unit: UnitOfWork, keys: TypeKeys, paths: tuple[str, ...], declared: tuple[str, ...] | None) -> None:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from jobs_service import run_data
 from jobs_service.arguments import check_outcome
 from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, a_kind_of, job_name, shown
-from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED, count_end
+from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED
 from jobs_service.layer.creation import Spec, json_of
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.record import Record
+from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, Outcome
@@ -109,8 +110,10 @@ async def finish(
         again = record.with_next(None).with_run_data(run_data.with_no_attempts(packed))
         unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     else:
-        ended = await _end(unit, entry, record, packed, outcome, report.max_history)
-    count_end(unit.tally(entry.keys), record, ENDED[outcome])
+        # It is no coroutine, nor started to read what was read already: each would cost time.
+        retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
+        ended = _end(unit, entry, record, packed, outcome, report.max_history, retention)
+    unit.ran(entry.keys, record, ENDED[outcome])
     if report.reason:
         unit.happened(entry.keys, CRASHED)
     return ended
@@ -253,27 +256,28 @@ async def _give_back(
 ) -> Entry | JobSnapshot:
     ended: Entry | JobSnapshot = entry
     if record.cancel:
-        ended = await _end(unit, entry, record, packed, Outcome.CANCELED, None)
+        retention = await unit.retention(entry.keys)
+        ended = _end(unit, entry, record, packed, Outcome.CANCELED, None, retention)
         unit.happened(entry.keys, CANCELED)
     else:
         place = unit.place_for(run_at)
         unit.replace(entry, record.with_run_data(packed).pending(place, unit.new_seq(), record.priority, run_at))
-    count_end(unit.tally(entry.keys), record, event)
+    unit.ran(entry.keys, record, event)
     return ended
 
 
-async def _end(
+def _end(
     unit: UnitOfWork,
     entry: Entry,
     record: Record,
     packed: bytes,
     outcome: Outcome,
     max_history: int | None,
+    retention: Retention,
 ) -> Entry | JobSnapshot:
     """Make the job finished, and let it expire if the type has a retention: at once if that is 0."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
     packed = run_data.with_event(packed, kind, unit.now, most=max_history)
-    retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
     keep = retention.seconds(outcome)
     if keep is not None:
         packed = run_data.expiring(packed, unit.now + keep)

@@ -13,7 +13,7 @@ from typing import Final
 from jobs_service import run_data
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import awake_types, changes
-from jobs_service.layer.counters import Tally, lane_of_damaged
+from jobs_service.layer.counters import Tally, lane_of_damaged, new_tally
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import STAMP_CODE
 from jobs_service.layer.keyspace import Place, TypeKeys
@@ -21,6 +21,7 @@ from jobs_service.layer.loaded_jobs import LoadedJobs
 from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import SCHEDULED
 from jobs_service.layer.retention import FOR_EVER, Retention
+from jobs_service.run_data import NEWEST
 from jobs_service.sources import Sources
 
 _MAX_ORDER: Final = 0xFFFF
@@ -41,7 +42,9 @@ class TouchedTypes(LoadedJobs):
         "_recounted",
         "_set_aside",
         "_taken_away",
+        "_tallied",
         "_tallies",
+        "_tally",
         "_watched",
         "_woken",
         "retentions",
@@ -57,7 +60,9 @@ class TouchedTypes(LoadedJobs):
     _recounted: list[tuple[TypeKeys, int, int]]
     _set_aside: dict[tuple[TypeKeys, bytes], bytes]
     _taken_away: dict[TypeKeys, None]
+    _tallied: TypeKeys | None
     _tallies: dict[TypeKeys, Tally]
+    _tally: Tally
     _watched: dict[TypeKeys, float]
     _woken: dict[bytes, TypeKeys]
 
@@ -112,12 +117,19 @@ class TouchedTypes(LoadedJobs):
 
     def tally(self, keys: TypeKeys) -> Tally:
         """Return what is to be counted of what happens to jobs of a type."""
-        return self._tallies.setdefault(keys, {})
+        if keys is not self._tallied:  # those of one type come together
+            self._tallied = keys
+            self._tally = self._tallies.setdefault(keys, new_tally())
+        return self._tally
 
     def happened(self, keys: TypeKeys, event: int) -> None:
         """Count an event of a job."""
-        tally = self.tally(keys)
-        tally[event] = tally.get(event, 0) + 1
+        self.tally(keys)[event] += 1
+
+    def ran(self, keys: TypeKeys, record: Record, event: int) -> None:
+        """Count that a run of a job has ended, and how long it took, where its record before tells that."""
+        tally = self._tally if keys is self._tallied else self.tally(keys)
+        tally[event, record.run_data[NEWEST]] += 1
 
     def recount(self, keys: TypeKeys, lane: int, count: int) -> None:
         """Count so many more jobs in a lane, whose records are not written here."""

@@ -15,7 +15,7 @@ from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import counters
 from jobs_service.layer.batch_bounds import SHARE
-from jobs_service.layer.counters import ADDED, IS_READY, IS_RUNNING, IS_SCHEDULED, Tally, lane_of
+from jobs_service.layer.counters import ADDED, IS_READY, IS_RUNNING, OF_OUTCOME, lane_of
 from jobs_service.layer.entry import Entry, JobSnapshot, clear_index, scheduled_key, write_index
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -51,9 +51,7 @@ class UnitOfWork(TouchedTypes):
     """Whether its transaction takes the removal of ranges."""
 
     __slots__ = (
-        "_added",
         "_adds",
-        "_adds_to",
         "_ample_key",
         "_ample_value",
         "_claimed",
@@ -93,11 +91,9 @@ class UnitOfWork(TouchedTypes):
         self._orders = 0
         # The state before each change, inside of `all_or_nothing`.
         self._journal: list[tuple[Entry, Record | None, bool]] | None = None
-        # What has happened to jobs, by type.
+        # What has happened to jobs, by type; and the type to whose jobs something has happened last.
         self._tallies = {}
-        # The type to which a job was added last, and its tally.
-        self._adds_to: TypeKeys | None = None
-        self._added: Tally = {}
+        self._tallied = None
         self._adds = False
         # Bytes that may be added without asking the store.
         self._claimed = 0
@@ -166,10 +162,8 @@ class UnitOfWork(TouchedTypes):
             self.is_full = True
         if run_at is not None and place == SCHEDULED:
             self._watch_over_from(keys, run_at)
-        if keys is not self._adds_to:  # those of one type come together
-            self._adds_to = keys
-            self._added = self.tally(keys)
-        self._added[ADDED] = self._added.get(ADDED, 0) + 1
+        tally = self._tally if keys is self._tallied else self.tally(keys)
+        tally[ADDED] += 1
         data = keys.data
         self._woken[data] = keys
         self._active[data] = keys
@@ -252,7 +246,7 @@ class UnitOfWork(TouchedTypes):
             self._look_whether_full()
             self._watched, self._adds = watched, adds
             self._tallies, self._left = tallies, left
-            self._adds_to = None
+            self._tallied = None
             own.clear()
             raise
         finally:
@@ -296,15 +290,16 @@ class UnitOfWork(TouchedTypes):
         latest: TypeKeys | None = None
         new = self._new_run_data
         for data_key, entry in self.entries.items():
-            record = entry.record
             if not entry.changed:
                 continue
             keys = entry.keys
-            if record is None and self._is_followed and self._followed.get(keys.followed):
-                # Also where this unit has added it: another one of the same transaction may have had it leave before.
-                self._write_last(entry, values)
-            if record is None and not entry.stored:
-                continue
+            record = entry.record
+            if record is None:
+                if self._is_followed and self._followed.get(keys.followed):
+                    # Also where this unit has added it: another one of this transaction may have had it leave before.
+                    self._write_last(entry, values)
+                if not entry.stored:
+                    continue
             if keys is not latest:  # those of one type come together
                 latest = keys
                 lanes = states.get(keys) or states.setdefault(keys, counters.new_states())
@@ -314,12 +309,9 @@ class UnitOfWork(TouchedTypes):
             if record is None:
                 transaction.clear(data_key)
                 continue
-            if record.run_data is new and record.place:  # most of those that are new; it saves two calls
-                lanes[IS_READY if record.place == READY else IS_SCHEDULED] += 1
-            else:
-                lanes[IS_RUNNING if record.lock is not None else lane_of(record)] += 1
             seq = record.seq
             if isinstance(seq, bytes):  # only flags were changed: its place in the indexes is as before
+                lanes[lane_of(record)] += 1
                 transaction.set(data_key, record.encode())
                 if counted is None and record.outcome is Outcome.FAILED:  # an earlier version has no row for it
                     transaction.set(keys.failed_head + seq, entry.packed_id)
@@ -327,13 +319,17 @@ class UnitOfWork(TouchedTypes):
             before, after = record.around_stamp()
             values.append((data_key, before, after))
             if record.lock is not None:
+                lanes[IS_RUNNING] += 1
                 index.append((keys.activity_head, seq.order, entry.packed_id))
             elif record.place == READY:
+                lanes[IS_READY if record.run_data is new else lane_of(record)] += 1
                 run_at = b"" if record.run_at is None else pack_seconds(record.run_at)
                 index.append((keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
             elif record.place == SCHEDULED:
+                lanes[lane_of(record)] += 1
                 transaction.set(scheduled_key(entry, record), record.priority)
             else:
+                lanes[OF_OUTCOME[record.outcome]] += 1  # type: ignore[index]
                 if record.outcome is Outcome.FAILED:
                     index.append((keys.failed_head, seq.order, entry.packed_id))
                 if (expires := run_data.expires_at(record.run_data)) is not None:

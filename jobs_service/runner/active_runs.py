@@ -72,6 +72,7 @@ class ActiveRuns:
         )
         self._worker = JobWorker(service.worker, self)
         self._by_lock: dict[bytes, Run] = {}
+        self._tracer: Any = None
         self._none = asyncio.Event()
         self._none.set()
 
@@ -114,6 +115,11 @@ class ActiveRuns:
         if self.queue_watch is not None:
             self.queue_watch.fire()
 
+    async def has_room(self) -> None:
+        """Wait until a slot is free, and few ends are left that the store does not take."""
+        await self.room.wait()
+        await self._ends.room.wait()
+
     # Beginning
 
     def begin(self, jobs: list[RunningJob]) -> None:
@@ -122,6 +128,7 @@ class ActiveRuns:
             for job in jobs:
                 self.log.debug("job_started", id=job.id, attempt=job.attempts)
         at = self._loop.time()  # one for all: rotation then compares their earlier starts
+        self._tracer = tracing.tracer()
         for job in jobs:
             self._begin(job, at)
 
@@ -160,7 +167,7 @@ class ActiveRuns:
         run.begun = True
         try:
             if run.stop_reason is None:
-                tracer = tracing.tracer()
+                tracer = self._tracer
                 end = await (self._execution.run(run) if tracer is None else self._execution.traced(run, tracer))
             else:  # it was asked to end before it began
                 end = self._execution.end_of_stopped(run.job, run.stop_reason)
@@ -215,6 +222,12 @@ class ActiveRuns:
         if run is not None:
             run.size = job._record.size()
 
+    def end_awaited(self, job: RunningJob, whether: bool) -> None:
+        """A handler awaits the answer whether it has ended its job; or does so no more."""
+        run = self._by_lock.get(job.lock)
+        if run is not None:
+            run.end_awaited = whether
+
     def job_ending(self, job: RunningJob, whether: bool) -> None:
         """A handler begins to end its job in a transaction of its own, or that has not taken effect."""
         run = self._by_lock.get(job.lock)
@@ -235,6 +248,8 @@ class ActiveRuns:
     def heed(self, runs: Iterable[Run], found: Iterable[LockStatus]) -> None:
         """Ask the handlers to end whose jobs were found canceled, or taken over by another worker."""
         for run, holding in zip(runs, found, strict=True):
+            if holding is LockStatus.TAKEN and run.end_awaited:
+                continue  # by the handler itself, or by another worker: the answer tells the handler, or the next look
             if holding is LockStatus.TAKEN and run.ending:
                 run.written = True  # its handler has ended it as it wanted to, and goes on
             elif holding in _WHY and not run.written:

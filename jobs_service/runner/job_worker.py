@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from jobs_service.errors import CommitUnknown, StoreUnavailable
 from jobs_service.model import EndedJob, Ending, Job, Progress, RunningJob, Worker
 
 JobT = TypeVar("JobT", bound=Job)
@@ -15,6 +17,9 @@ class RunObserver(Protocol):
 
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
+
+    def end_awaited(self, job: RunningJob, whether: bool) -> None:
+        """A handler awaits the answer whether it has ended its job; or does so no more."""
 
     def job_ending(self, job: RunningJob, whether: bool) -> None:
         """A handler begins to end its job in a transaction of its own, or that has not taken effect.
@@ -55,19 +60,31 @@ class JobWorker:
         return self._changed(await self._service._resubmit(job, data, priority, run_at))
 
     async def _finish(self, job: RunningJob, ending: Ending) -> Job:
-        return self._ended(job, await self._service._finish(job, ending))
+        return await self._ended_by(job, self._service._finish(job, ending))
 
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:
         return self._ended(job, await self._service._finish_with(job, function))
 
     async def _release(self, job: RunningJob) -> Job:
-        return self._ended(job, await self._service._release(job))
+        return await self._ended_by(job, self._service._release(job))
 
     def _ending(self, job: RunningJob, whether: bool) -> None:
         self._observer.job_ending(job, whether)
 
     def _check_caller(self) -> None:
         self._service._check_caller()
+
+    async def _ended_by(self, job: RunningJob, work: Awaitable[Job]) -> Job:
+        """Return what ends a job. Meanwhile it may be this run's no more because of that, or because another has it."""
+        self._observer.end_awaited(job, True)
+        try:
+            ended = await work
+        except (StoreUnavailable, CommitUnknown, asyncio.CancelledError):
+            self._observer.job_ending(job, True)  # the end may be in the store, or come to be
+            raise
+        finally:
+            self._observer.end_awaited(job, False)
+        return self._ended(job, ended)
 
     def _changed(self, job: RunningJob) -> RunningJob:
         self._observer.job_changed(job)

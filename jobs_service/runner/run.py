@@ -43,6 +43,7 @@ class Run:
         begun: whether the task has made its first step.
         stop_reason: why the handler was asked to end; None as long as it was not.
         written: whether the job's end is in the store, or will never be.
+        end_awaited: whether the handler awaits the answer whether it has ended the job by `finish` or `release`.
         ending: whether the handler is ending the job in a transaction of its own, which may take effect or not.
         abandoned: whether the handler goes on after its grace: its result does not count.
         stored: whether the end was already in the store when it was written again.
@@ -57,6 +58,7 @@ class Run:
         "at",
         "begun",
         "continuous",
+        "end_awaited",
         "ending",
         "job",
         "lock",
@@ -82,6 +84,7 @@ class Run:
         self.begun = False
         self.stop_reason: StopReason | None = None
         self.written = False
+        self.end_awaited = False
         self.ending = False
         self.abandoned = False
         self.stored = False

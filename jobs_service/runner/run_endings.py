@@ -9,7 +9,7 @@ from typing import Final
 
 from jobs_service.actors.context import Context
 from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreError, WorkerConflict
+from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError, WorkerConflict
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.keyspace import TypeKeys
@@ -23,6 +23,9 @@ _MOST_BYTES: Final = 500_000
 """Bytes of the records that one transaction rewrites. It is far below what stores allow, so that the next transaction
 is prepared while this one is written."""
 
+_MOST_REWRITTEN: Final = 100
+"""Ends that the store does not take, at which no more jobs should be accepted: damage may last, and runs pile up."""
+
 
 class RunEndings:
     """Writes the ends of one handler's runs.
@@ -34,6 +37,9 @@ class RunEndings:
         execution: decides how a job ends whose result cannot be stored.
         log: of the handler.
         settled: called with each run whose end is in the store, or never will be.
+
+    Attributes:
+        room: set as long as so few ends are being written again that more jobs may be accepted.
     """
 
     def __init__(
@@ -55,6 +61,8 @@ class RunEndings:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Run, RunEnd]] = []
         self._rewriting: set[asyncio.Task[None]] = set()
+        self.room = asyncio.Event()
+        self.room.set()
         self._has_left = False
         self._unsettled = 0
         self._settled = asyncio.Event()
@@ -143,7 +151,9 @@ class RunEndings:
             end.log_to(self._log, run.job, self._execution.redaction, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
-        passes = isinstance(error, DirectoryMoved) or (isinstance(error, StoreError) and error.retryable)
+        # Damage of the file may be in the way of every end, such as that of the type's retention. If the run were given
+        # up, the job would run again after each timeout. So its end waits, and it is kept alive, until that is mended.
+        passes = isinstance(error, DirectoryMoved | StoreDamaged) or (isinstance(error, StoreError) and error.retryable)
         if passes and not self._has_left:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
             self._rewrite(run, end)
@@ -193,6 +203,7 @@ class RunEndings:
                         continue
                     break
             except asyncio.CancelledError:
+                self._log.error("end_not_written", id=run.job.id, reason="the runner has ended")
                 self._settle(run)
                 raise
             except Exception as error:
@@ -203,7 +214,14 @@ class RunEndings:
 
         task = self._loop.create_task(write(), name=f"end of {run.job.type!r}/{run.job.id!r}")
         self._rewriting.add(task)
-        task.add_done_callback(self._rewriting.discard)
+        if len(self._rewriting) >= _MOST_REWRITTEN:
+            self.room.clear()
+        task.add_done_callback(self._rewritten)
+
+    def _rewritten(self, task: asyncio.Task[None]) -> None:
+        self._rewriting.discard(task)
+        if len(self._rewriting) < _MOST_REWRITTEN:
+            self.room.set()
 
 
 def _size_of(ended: tuple[Run, RunEnd]) -> int:

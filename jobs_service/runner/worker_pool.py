@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from jobs_service.actors.duties import Raw, read_each
 from jobs_service.arguments import Spread
-from jobs_service.errors import StoreError
+from jobs_service.errors import StoreDamaged, StoreError
 from jobs_service.layer import activity, redactions, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
@@ -134,7 +135,7 @@ class WorkerPool(Actor):
         """Keep the slots taken as long as there are jobs."""
         runs = self._active_runs
         while not runs.draining:
-            await runs.room.wait()
+            await runs.has_room()
             await self._gather()
             free = min(runs.free, _MOST_ACCEPTED)
             if free <= 0:
@@ -239,20 +240,24 @@ class WorkerPool(Actor):
     async def _check_part(self, runs: Sequence[Run], *, watched: bool) -> list[Watch]:
         """Ask those of some handlers to end whose jobs were canceled or taken over.
 
+        Those go on whose records are on a damaged page.
+
         Returns:
             A watch on the type's canceled jobs, made before they were read, unless there is one already.
         """
         places = [run.place(self._keys) for run in runs]
         data_keys = [place[0].data + place[2] for place in places]
 
-        async def read(transaction: Transaction) -> tuple[list[bytes | None], list[Watch]]:
+        async def read(transaction: Transaction) -> tuple[list[Raw], list[Watch]]:
             watches = [] if watched else [transaction.watch(self._keys.watch_canceled)]
-            return await transaction.snapshot.get_many(data_keys), watches
+            return await read_each(transaction.snapshot, data_keys), watches
 
         raws, watches = await self._context.retried(
             lambda: self._context.read(read), unless=too_much_for(len(runs)), type=self._keys.type
         )
-        self._active_runs.heed(runs, [running_jobs.holding(raw, run.lock) for raw, run in zip(raws, runs, strict=True)])
+        readable = [(run, raw) for run, raw in zip(runs, raws, strict=True) if not isinstance(raw, StoreDamaged)]
+        found = [running_jobs.holding(raw, run.lock) for run, raw in readable]
+        self._active_runs.heed([run for run, _ in readable], found)
         return watches
 
     # Taking turns

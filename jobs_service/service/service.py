@@ -160,7 +160,7 @@ class JobsService(
             is_open: whether everybody has every role as long as the store has no tokens.
 
         Raises:
-            InvalidSettings: starlette is not installed.
+            InvalidSettings: starlette is not installed, or an option cannot be.
         """
         if find_spec("starlette") is None:
             raise InvalidSettings("HTTP needs starlette: pip install 'jobs-service[http]'")

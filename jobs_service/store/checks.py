@@ -41,7 +41,7 @@ class CheckedTransaction(Transaction):
             StoreError: it cannot be taken.
         """
         # Nearly always both are exactly bytes, and finding that out is cheaper than two calls.
-        if type(key) is not bytes or type(value) is not bytes:
+        if key.__class__ is not bytes or value.__class__ is not bytes:
             only_bytes(key, "key")
             only_bytes(value, "value")
         limits = self.limits

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from sys import maxsize
 from typing import Any, ClassVar, Final, Protocol
 
 from jobs_service.errors import StoreError
@@ -129,7 +131,7 @@ class BufferedTransaction(CheckedTransaction):
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         reads = self._reads
         keys = only_keys(keys)
-        if reads is None and not self.log and self._are_plain(keys):
+        if reads is None and self._are_plain(keys) and self._are_untouched(keys):
             try:
                 return list(map(self._base.get, keys))
             except self.base_errors as error:
@@ -146,6 +148,12 @@ class BufferedTransaction(CheckedTransaction):
             and min(keys) > b""
             and max(keys) < SYSTEM_KEYS
             and max(map(len, keys)) <= self.limits.key
+        )
+
+    def _are_untouched(self, keys: Sequence[bytes]) -> bool:
+        """Whether the base has what this transaction sees of these keys."""
+        return not self.log or (
+            self._cleared is None and self._stamped.unreadable() is None and self._written.keys().isdisjoint(keys)
         )
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
@@ -185,18 +193,15 @@ class BufferedTransaction(CheckedTransaction):
         if begin >= end:
             return []
         pairs = self._merged(begin, end, reverse) if self.log else self._base.scan(begin, end, reverse)
-        found: list[KeyValue] = []
         try:
-            for pair in pairs:
-                found.append(pair)
-                if len(found) == limit:
-                    if reverse:
-                        begin = pair[0]
-                    else:
-                        end = pair[0] + b"\x00"
-                    break
+            found = list(islice(pairs, min(limit, maxsize) or None))
         except self.base_errors as error:
             raise self.base_failure(error) from error
+        if limit and len(found) == limit:
+            if reverse:
+                begin = found[-1][0]
+            else:
+                end = found[-1][0] + b"\x00"
         unreadable = self._stamped.unreadable()
         if unreadable is not None and (key := unreadable.first_within(begin, end)) is not None:
             raise not_readable_yet(key)
@@ -237,14 +242,14 @@ class BufferedTransaction(CheckedTransaction):
     def add(self, key: bytes, operand: bytes) -> None:
         self._check(key, operand)
         value = self._written.get(key, _MISSING)
-        if value.__class__ is _Operands:
-            value.add(operand)
-        elif value is not _MISSING:
-            self._written[key] = added(value, operand)
-        else:
-            cleared = self._cleared is not None and key in self._cleared
-            self._written[key] = added(None, operand) if cleared else _Operands(operand)
+        if value is _MISSING:
+            is_cleared = self._cleared is not None and key in self._cleared
+            self._written[key] = operand if is_cleared else _Operands(operand)
             self._written_keys = None
+        elif value.__class__ is _Operands:
+            value.add(operand)
+        else:
+            self._written[key] = added(value, operand)
         self.log.append((ADD, key, operand, None))
 
     def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
@@ -301,13 +306,16 @@ class BufferedTransaction(CheckedTransaction):
         return value
 
     def _merged(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
-        """Yield the pairs of the base and those written here, in order; for the same key the one written here."""
+        """Return the pairs of the base and those written here, in order; for the same key the one written here."""
         if self._written_keys is None:
             self._written_keys = sorted(self._written)
         keys = self._written_keys
         own = keys[bisect_left(keys, begin) : bisect_left(keys, end)]
-        if reverse:
-            own.reverse()
+        if not own and self._cleared is None:
+            return self._base.scan(begin, end, reverse)
+        return self._mixed(own[::-1] if reverse else own, begin, end, reverse)
+
+    def _mixed(self, own: list[bytes], begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
         position = 0
         for key, value in self._uncleared(begin, end, reverse):
             while position < len(own) and ((own[position] > key) if reverse else (own[position] < key)):

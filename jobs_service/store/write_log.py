@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -19,9 +20,27 @@ Write = tuple[int, bytes, Any, Any]
 
 def added(value: bytes | None, operand: bytes) -> bytes:
     """Return the little-endian sum, as long as the operand, wrapping on overflow."""
+    if not value:
+        return operand
     size = len(operand)
-    total = int.from_bytes((value or b"")[:size], "little") + int.from_bytes(operand, "little")
+    if len(value) != size:
+        value = value[:size].ljust(size, b"\x00")
+    number, end = _number(operand)
+    total = int.from_bytes(value[:end], "little") + number
+    if total.bit_length() <= 8 * end:
+        return total.to_bytes(end, "little") + value[end:]
+    total = int.from_bytes(value, "little") + number
     return (total & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+
+
+@functools.lru_cache(64)  # of what is counted, most additions are the same as others
+def _number(operand: bytes) -> tuple[int, int]:
+    """Return an operand as a number, and behind how many bytes a value stays as it is unless something is carried over.
+
+    Mostly these are few: the rest of the operand is zero.
+    """
+    number = int.from_bytes(operand, "little")
+    return number, min((number.bit_length() + 63) // 64 * 8, len(operand))
 
 
 def outcome(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from jobs_service import InvalidJob, JobExists, StoreUnavailable
+from jobs_service import InvalidJob, JobExists, StoreDamaged, StoreUnavailable
 from jobs_service.batching.operations import Call
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
@@ -23,6 +23,17 @@ from tests.virtual_time import in_virtual_time
 class Away(Faults):
     async def before_commit(self, transaction: MemoryTransaction) -> None:
         raise StoreUnavailable("away", type="t")
+
+
+class DamagedPage(Faults):
+    """Refuses commits that write a key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if any(write[1] == self._key for write in transaction.log):
+            raise StoreDamaged("a page is damaged")
 
 
 async def explode(unit: UnitOfWork, place: Place) -> None:
@@ -244,3 +255,17 @@ async def test_an_argument_that_no_job_can_have_never_reaches_the_store() -> Non
             group.add("\ud800")
         await group.commit.drain()
         assert group.runs == 0
+
+
+@in_virtual_time
+async def test_a_commit_that_meets_damage_fails_only_whom_it_concerns() -> None:
+    async with opened() as context:
+        await set_timeout(context, "t", 60)
+        group = group_of(context)
+        place = group.place("3")
+        counted(context).faults = DamagedPage(place[0].data + place[2])
+        added = await asyncio.gather(*(group.add(str(number)) for number in range(8)), return_exceptions=True)
+        assert [number for number, found in enumerate(added) if isinstance(found, BaseException)] == [3]
+        assert isinstance(added[3], StoreDamaged)
+        assert await group.stored() == 7
+        await assert_sound(context.store, now=context.sources.wall_time())

@@ -150,6 +150,16 @@ async def test_who_waits_for_a_job_of_what_is_no_server_of_jobs_is_told(answer: 
         assert f"{url} {text}" in str(caught.value)
 
 
+async def test_a_wrong_prefix_is_told_by_the_address_that_was_asked() -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(f"{url}/inner/jobs") as jobs:
+        for call in (jobs.types(), jobs.page(T1, limit=5), jobs.wait(T1, J1)):
+            with pytest.raises(JobsError) as caught:
+                await call
+            assert type(caught.value) is JobsError
+            assert str(caught.value).startswith(f"{url}/inner/jobs/v1/")
+            assert str(caught.value).endswith(": no jobs-service answers there; is the prefix of the URL right?")
+
+
 async def test_an_empty_answer_that_leads_elsewhere_is_no_success() -> None:
     async with (
         answering(b"HTTP/1.1 307 Temporary Redirect\r\nLocation: https://x/\r\nContent-Length: 0\r\n\r\n") as url,

@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService, NewJob, Outcome
-from jobs_service.errors import TransactionTooOld
+from jobs_service.errors import StoreUnavailable, TransactionTooOld
 from jobs_service.http.bulk import Changed, change_all
 from jobs_service.http.dashboard import bulk_actions
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import also_on_a_cluster, problem, served
 
 COUNT = 40
 LARGE = "0017"
@@ -78,6 +78,30 @@ async def test_rare_jobs_are_read_in_whole_pages_and_each_is_met_once(
             done = (await client.post("/v1/types/email/bulk", json={**body, "after": done["next"]})).json()
             assert done["matched"] <= 5
         assert {job.id async for job in jobs.list("email")} == {f"{n:04}" for n in range(300)} - set(rare)
+
+
+async def test_what_was_changed_before_the_store_went_away_is_told_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add_many("email", [NewJob(f"{n:04}") for n in range(300)])
+        page, is_away = jobs.page, True
+
+        async def away_after_a_page(*names: Any, **terms: Any) -> Any:
+            if is_away and terms["after"] is not None:
+                raise StoreUnavailable("away")
+            return await page(*names, **terms)
+
+        monkeypatch.setattr(jobs, "page", away_after_a_page)
+        body = {"action": "remove", "filter": {}}
+        with capture_logs() as logged:
+            done = (await client.post("/v1/types/email/bulk", json=body)).json()
+        assert (done["matched"], done["changed"], done["more"]) == (200, 200, True)
+        assert [event["jobs"] for event in logged if event["event"] == "http_changed"] == [200]
+        rest = {**body, "after": done["next"]}
+        problem(await client.post("/v1/types/email/bulk", json=rest), 503, "store-unavailable")
+        is_away = False
+        done = (await client.post("/v1/types/email/bulk", json=rest)).json()
+        assert (done["changed"], done["more"]) == (100, False)
 
 
 @also_on_a_cluster

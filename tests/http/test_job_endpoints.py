@@ -190,6 +190,12 @@ async def test_jobs_are_listed_by_page_and_by_line(two: Two) -> None:
     problem(await client.get(f"{JOBS}?limit=0"), 422, "invalid-request")
 
 
+async def test_a_list_as_lines_of_what_cannot_be_is_a_problem_and_no_answer_that_breaks_off(two: Two) -> None:
+    _, client = two
+    path = f"/v1/types/{'x' * 12_000}/jobs"  # more than a key of any store has
+    problem(await client.get(path, headers={"Accept": "application/x-ndjson"}), 413, "job-too-large")
+
+
 async def test_jobs_are_removed_canceled_and_run_again(two: Two) -> None:
     jobs, client = two
     await jobs.add("email", "a")
@@ -240,6 +246,60 @@ async def test_a_bulk_action_without_a_filter_changes_nothing(two: Two) -> None:
 async def test_a_body_that_cannot_be_is_told_what_can(two: Two, form: dict[str, str], detail: str) -> None:
     refused = problem(await two[1].post(JOBS, json=form), 422, "invalid-request")
     assert refused["detail"].startswith(f"the body: {detail}")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        (JOBS, {"jobs": [{"id": "a"}, {"idd": "b"}]}, "jobs.1.id: Field required"),
+        (
+            JOBS,
+            {"jobs": [{"id": "a", "delay": 1}]},
+            "jobs.0.delay: unknown; allowed are id, data, priority, run_at",
+        ),
+        (
+            "/v1/types/email/bulk",
+            {"action": "cancel", "filter": {"stat": "ready"}},
+            "filter.stat: unknown; allowed are state, prefix, error, text, added_before, added_after, attempts, data",
+        ),
+        (
+            "/v1/types/email/finish",
+            {"jobs": [{"id": "a", "lock": "00", "error": {"type": "x", "message": "y", "trace": "z"}}]},
+            "jobs.0.error.trace: unknown; allowed are type, message, traceback",
+        ),
+    ],
+)
+async def test_an_unknown_field_within_a_field_is_told_what_is_allowed_there(
+    two: Two, path: str, body: Any, detail: str
+) -> None:
+    refused = problem(await two[1].post(path, json=body), 422, "invalid-request")
+    assert refused["detail"] == f"the body: {detail}"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("/v1/types/email/accept", {"spread": "wide"}, 'spread: allowed are integers from 1 up and "adaptive"'),
+        ("/v1/types/email/accept", {"spread": 1.5}, 'spread: allowed are integers from 1 up and "adaptive"'),
+        (JOBS, {"unique": 1}, "unique: allowed are true, false and a text"),
+    ],
+)
+async def test_a_field_of_several_kinds_is_told_of_in_one_line(two: Two, path: str, body: Any, detail: str) -> None:
+    refused = problem(await two[1].post(path, json=body), 422, "invalid-request")
+    assert refused["detail"] == f"the body: {detail}"
+    assert [error["at"] for error in refused["errors"]] == [[*body]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        (JOBS, [], "the body: Input should be an object"),
+        ("/v1/types/email/bulk", [1], "the body: Input should be an object"),
+        ("/v1/types/email/jobs/a/fail", {"lock": "00", "error": "x"}, "the body: error: Input should be an object"),
+    ],
+)
+async def test_a_body_of_another_kind_is_told_so_in_words_of_json(two: Two, path: str, body: Any, detail: str) -> None:
+    assert problem(await two[1].post(path, json=body), 422, "invalid-request")["detail"] == detail
 
 
 @pytest.mark.parametrize("row", [b"", b"\xff", fdb.tuple.pack((b"", 7, "soon"))])

@@ -16,7 +16,6 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from structlog.testing import capture_logs
 
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http import gate
@@ -300,26 +299,6 @@ async def test_a_server_that_only_reads_refuses_every_change() -> None:
                 problem(await client.request(each.method, path, json={}), 403, "read-only")
         assert {each.path for each in ENDPOINTS if each.method != "GET" and not each.changes} == {"/v1/events"}
         assert (await client.get("/v1/types")).status_code == 200
-
-
-async def test_who_changed_what_is_written_down(tmp_path: Path) -> None:
-    file = tmp_path / "audit.jsonl"
-    async with served(options=replace(OPEN, audit_log=str(file))) as (jobs, client):
-        token = bearer(await add_token(jobs, "ada", "write"))
-        with capture_logs() as logged:
-            await client.put("/v1/types/email", json={"timeout": 30}, headers=token)
-        [said] = [event for event in logged if event["event"] == "http_changed"]
-        assert (said["type"], "id" in said) == ("email", False)
-        await client.post("/v1/types/email/jobs", json={"jobs": [{"id": "a"}, {"id": "b"}]}, headers=token)
-        await client.get("/v1/types/email", headers=token)
-        await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": {}}, headers=token)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(row["who"], row["action"], row["type"], row["jobs"]) for row in rows] == [
-        ("ada", "set_type", "email", 0),
-        ("ada", "add", "email", 2),
-        ("ada", "bulk_remove", "email", 2),
-    ]
-    assert file.stat().st_mode & 0o777 == 0o600
 
 
 async def test_forwarded_headers_are_believed_of_named_proxies_alone(tmp_path: Path) -> None:

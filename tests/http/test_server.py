@@ -229,6 +229,12 @@ def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
         Server(Application(JobsService("memory:")), listening, str(tmp_path / "none"), str(tmp_path / "none"))
 
 
+def test_a_key_without_a_certificate_is_refused() -> None:
+    listening = bound("127.0.0.1", 0)
+    with listening, pytest.raises(InvalidSettings, match="the TLS key key is without a certificate"):
+        Server(Application(JobsService("memory:")), listening, None, "key")
+
+
 def test_an_address_that_is_taken_is_refused() -> None:
     with bound("127.0.0.1", 0) as taken, pytest.raises(InvalidSettings, match="in use"):
         bound("127.0.0.1", taken.getsockname()[1])

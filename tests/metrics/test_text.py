@@ -101,18 +101,19 @@ async def test_the_values_are_those_of_the_work_that_was_done(kind: StoreKind, t
 
 async def test_slots_are_those_of_the_handlers_that_run() -> None:
     jobs = JobsService("memory:")
-    runs = asyncio.Event()
+    runs, ends = asyncio.Event(), asyncio.Event()
 
     @jobs.handler("slow", slots=7)
     async def slow() -> None:
         runs.set()
-        await asyncio.Event().wait()
+        await ends.wait()
 
     async with jobs:
         await jobs.enqueue(slow)
         task = asyncio.create_task(jobs.run())
         await runs.wait()
         samples = await scraped(jobs)
+        ends.set()
         task.cancel()
         await asyncio.wait([task])
         assert value(samples, "jobs_service_slots", type="slow") == 7

@@ -28,7 +28,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that would tell what it told last time."""
     if item.get_closest_marker(MARKER) is None or os.environ.get("CI"):
         return
-    cache = item.config.cache
+    cache = getattr(item.config, "cache", None)  # not there with -p no:cacheprovider
     if cache is not None and cache.get(_key(item), None) == _state(item):
         pytest.skip("it has passed with these scripts; CI=true or --cache-clear has it run again")
 
@@ -39,7 +39,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember with what a test has passed."""
     report = yield
-    cache = item.config.cache
+    cache = getattr(item.config, "cache", None)  # not there with -p no:cacheprovider
     if report.when == "call" and report.passed and cache is not None and item.get_closest_marker(MARKER) is not None:
         cache.set(_key(item), _state(item))
     return report

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.project.small_project import COMMANDS, HANG, Copy
+from tests.project.small_project import COMMANDS, HANG, ROOT, Copy
 
 pytestmark = pytest.mark.timeout(300)  # some of these make environments, which takes long on a busy machine
 
@@ -75,6 +76,19 @@ def test_bench_prints_only_figures_and_stays_in_the_directory_of_its_caller(unch
     unchanged.write("scripts/bench.py", "import os, sys\nimport small\nprint(sys.argv[1:], os.getcwd())\n")
     done = unchanged.run("scripts/bench", "--json")
     assert (done.returncode, done.stdout) == (0, f"['--json'] {unchanged.elsewhere.resolve()}\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("contention", "--store fdb:FILE"), ("nonsense", "there are add_concurrent")]
+)
+def test_bench_refuses_with_one_line_what_cannot_be_measured(name: str, why: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts/bench.py"), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("scripts/bench: error: ")
+    assert name in last
+    assert why in last
 
 
 @pytest.mark.scripts

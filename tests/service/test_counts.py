@@ -176,6 +176,14 @@ async def test_a_page_that_cannot_be_is_refused(quiet: JobsService, terms: dict[
         await quiet.page(T1, **terms)
 
 
+async def test_where_a_page_went_on_is_refused_for_others_and_so_is_what_no_page_says(quiet: JobsService) -> None:
+    await quiet.add_many(T1, [NewJob("a"), NewJob("b")])
+    ready = (await quiet.page(T1, state="ready", limit=1)).next
+    for after, state in ((ready, "failed"), ("zzzz", "ready")):
+        with pytest.raises(InvalidJob, match="not `next` of a page of jobs in this state; allowed is what that has"):
+            await quiet.page(T1, after=after, state=state)
+
+
 @pytest.mark.parametrize("terms", [{"since": None}, {"since": 0, "resolution": "day"}], ids=str)
 async def test_a_throughput_that_cannot_be_is_refused(quiet: JobsService, terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob):

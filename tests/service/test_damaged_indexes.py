@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,9 +17,12 @@ from pathlib import Path
 import fdb.tuple
 import pytest
 
-from jobs_service import JobsService, JobState, JobType, NewJob, Settings
-from jobs_service.layer.keyspace import Keyspace
-from tests.service.test_damaged_pages import LEAF, PAGE, damaged, nobody_was_restarted, zeros
+from jobs_service import JobNotFound, JobsService, JobState, JobType, NewJob, RunningJob, Settings, StoreDamaged
+from jobs_service.layer import awake_types
+from jobs_service.layer.key_parts import TIME_CODE
+from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
+from jobs_service.store import Transaction
+from tests.service.test_damaged_pages import LEAF, PAGE, Damage, damaged, no_header, nobody_was_restarted, zeros
 
 MANY = 300
 """Jobs of a type, so many that their entries in an index take several pages."""
@@ -44,10 +48,32 @@ async def add_and_accept(jobs: JobsService, type: JobType, count: int, timeout: 
         taken += len(await jobs.accept_many(type, 100))
 
 
-def with_damage(path: Path, section: bytes, which: Callable[[list[int]], int]) -> str:
-    """Return the address of a copy one of whose pages with keys of a section is damaged."""
+async def forget_which_types_are_awake(jobs: JobsService) -> None:
+    """Take the marks away, as in a store that was restored in part."""
+
+    async def forget(tx: Transaction) -> None:
+        tx.clear_range(KEYS.sections[AWAKE] + b"\x00", KEYS.sections[AWAKE] + b"\xff")
+
+    await jobs.store.transact(forget)
+
+
+async def sleep_all(jobs: JobsService) -> None:
+    """Have all types that are awake settle."""
+
+    async def settle(tx: Transaction) -> None:
+        for type in (await awake_types.awake_types(tx, KEYS, None, 2 * MANY)).types:
+            assert await awake_types.settle(tx, KEYS, KEYS.of_packed(type), time.time() + 1)
+
+    await jobs.store.transact(settle)
+
+
+def with_damage(path: Path, section: bytes, which: Callable[[list[int]], int], damage: Damage = zeros) -> str:
+    """Return the address of a copy one of whose pages with keys of a section is damaged.
+
+    LMDB ends the process where it comes to a page of zeros on its way from the page before.
+    """
     content = (path / "compact").read_bytes()
-    return damaged(path, content, which(places_of(section, content)), zeros)
+    return damaged(path, content, which(places_of(section, content)), damage)
 
 
 def places_of(section: bytes, content: bytes | bytearray) -> list[int]:
@@ -85,14 +111,49 @@ async def test_lost_jobs_are_found_where_the_running_jobs_of_another_type_are_da
         assert nobody_was_restarted(jobs)
 
 
-async def test_lost_jobs_are_found_where_the_activity_of_another_type_is_damaged(tmp_path: Path) -> None:
+async def test_running_jobs_without_a_mark_are_found_behind_a_damaged_page_of_running_jobs(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as jobs:
+        for type in ("0", "a"):
+            await add_and_accept(jobs, type, MANY, 600)
+        await add_and_accept(jobs, "b", 1, SHORT)
+        await forget_which_types_are_awake(jobs)
+    running = KEYS.of("a").activity
+    address = with_damage(tmp_path, running, lambda places: min(places, key=_key_at(tmp_path)), no_header)
+    async with JobsService(address, settings=OFTEN) as jobs:
+        await until_pending(jobs, "b", "0000")
+        assert nobody_was_restarted(jobs)
+
+
+@pytest.mark.parametrize(("rows", "damage"), [("awake", no_header), ("watch_activity", zeros)])
+async def test_lost_jobs_are_found_where_the_marks_or_the_activity_of_others_are_damaged(
+    tmp_path: Path, rows: str, damage: Damage
+) -> None:
     async with store_at(tmp_path) as jobs:
         for number in range(MANY):
             await add_and_accept(jobs, f"a{number:03}", 1, 600)
         await add_and_accept(jobs, "z", 1, SHORT)
-    address = with_damage(tmp_path, KEYS.of("a150").watch_activity, lambda places: places[0])
+    address = with_damage(tmp_path, getattr(KEYS.of("a150"), rows), lambda places: places[0], damage)
     async with JobsService(address, settings=OFTEN) as jobs:
         await until_pending(jobs, "z", "0000")
+        assert nobody_was_restarted(jobs)
+
+
+async def test_lost_and_scheduled_jobs_are_found_where_the_alarms_of_other_types_are_damaged(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as jobs:
+        soon, first = time.time() + 3, "a000"
+        for number in range(MANY):
+            await jobs.set_type_timeout(f"a{number:03}", 600)
+            await jobs.add(f"a{number:03}", "later", run_at=4e9 if number else soon)
+        await sleep_all(jobs)
+        await add_and_accept(jobs, "z", 1, SHORT)
+    # The first alarms: those that are looked at first.
+    alarms = KEYS.sections[ALARM] + TIME_CODE
+    address = with_damage(tmp_path, alarms, lambda places: min(places, key=_key_at(tmp_path)), no_header)
+    async with JobsService(address, settings=OFTEN) as jobs:
+        await until_pending(jobs, "z", "0000")
+        async with asyncio.timeout(60):
+            while not (await jobs.counts(first))[first].ready:  # noqa: ASYNC110 - nothing tells it
+                await asyncio.sleep(0.05)
         assert nobody_was_restarted(jobs)
 
 
@@ -113,6 +174,26 @@ async def test_lost_jobs_are_found_where_scheduled_or_expiring_jobs_of_their_typ
     async with JobsService(address, settings=OFTEN) as jobs:
         await until_pending(jobs, "b", "0000")
         assert nobody_was_restarted(jobs)
+
+
+async def test_a_job_is_not_half_enqueued_where_it_is_not_known_what_is_secret(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as jobs:
+        for number in range(MANY):
+            await jobs.set_type_timeout(f"a{number:03}", 600)
+            await jobs.set_redaction(f"a{number:03}", ["data.password"])
+    address = with_damage(tmp_path, KEYS.of("a150").redaction, lambda places: places[0], no_header)
+    async with JobsService(address, settings=OFTEN) as jobs:
+
+        @jobs.handler("a150", redact=["data.password"])
+        async def log_in(job: RunningJob) -> None:
+            pass
+
+        beside = asyncio.create_task(jobs.add("a000", "beside"))
+        with pytest.raises(StoreDamaged):
+            await jobs.enqueue(log_in, id="mine")
+        await beside
+        with pytest.raises(JobNotFound):
+            await jobs.get("a150", "mine")
 
 
 def _key_at(path: Path) -> Callable[[int], bytes]:
@@ -164,8 +245,8 @@ async def test_jobs_of_a_dead_process_are_found_at_once_where_those_of_another_t
     await asyncio.to_thread(kill_a_worker_on, address)
     async with store_at(tmp_path):
         pass
-    # The first page of all running jobs: LMDB finds the damage there as it is looked for, and not on its way.
-    with_damage(tmp_path, KEYS.of("a").activity, lambda places: min(places, key=_key_at(tmp_path)))
+    # The first page of all running jobs.
+    with_damage(tmp_path, KEYS.of("a").activity, lambda places: min(places, key=_key_at(tmp_path)), no_header)
     # Where the store was: its directory tells which processes are dead.
     shutil.copy(tmp_path / "damaged" / "data.mdb", tmp_path / "made" / "data.mdb")
     async with JobsService(address, settings=OFTEN) as jobs:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _EVERY: Final = 16
 _MOMENT: Final = 1.0
+_RETRIES: Final = 2.0
+"""Seconds that a transaction may take that has to run again and again."""
 _NOTICED: Final = 6.0
 _LATEST: Final = 6.0
 """Seconds, beside its period, after which every process has looked at the types."""
@@ -107,7 +109,7 @@ class Bounds:
 def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> Iterator[str]:
     """Yield the jobs that a worker who waited and got nothing should have got; only where nothing took time."""
     now = run.world.loop.time()
-    if run.quiet.quick_since() > now - waited:
+    if run.quiet.quick_since() > now - waited or (waited < _RETRIES and run.quiet.retried_at > now - waited):
         return
     wall = process.clock.wall_time()
     for (type, id), job in run.history.model.jobs.items():

@@ -55,7 +55,7 @@ def check_end(run: Run) -> None:
     if not run.has_crashed:
         for error in run.world.errors:
             # Ends that the store has not taken within the grace of a service are left to the next worker.
-            is_left = error.endswith("is not open')") or " reason=the runner has ended " in error
+            is_left = error.endswith("is not open')") or " reason=the runner has ended" in error
             if error.startswith(_NO_WEATHER) and not is_left:
                 run.complain(f"logged: {error}")
     for complaint in run.calls.complaints(quick=run.quiet.is_quick()):

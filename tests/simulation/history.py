@@ -230,6 +230,10 @@ class History:
                 if job != before:
                     self._complain(f"{named(*key)} must be {shown(job)}, but was not written")
                     model.restore(key, before)
+                elif job is None and last_key(*key) in written and (left := model.left.get(key)) is not None:
+                    # It was added and has left in one transaction: only those who follow its type hear of it.
+                    self._compare_left(key, left, version, written)
+                    self._keep(key, version, None, True)
                 continue
             record = self._record(key, written[data_key])
             self._compare(key, job, record, version)

@@ -31,6 +31,10 @@ _NO_TIME: Final = 0.6
 """Of the threads that stand still so many do so for no time at all, but others go first."""
 _LONGEST: Final = 0.05
 _SLOW_POINTS: Final = 0.2
+_LOOK: Final = frozenset(
+    {"reader: looks for commits", "reader: has counted its own", "reader: has looked up watched keys"}
+)
+"""Where a reader measures how long its look takes: it rests ten times as long. The fault "look" is what draws that."""
 _STAMP: Final = 10
 _SMALL: Final = 0.3
 """The share of stores that are full sooner or later."""
@@ -140,6 +144,8 @@ class Machine:
         hard = self.world.choices.fault("slow thread" if self._slow[point] else "thread")
         if hard is None:
             return None
+        if point in _LOOK:
+            return 0.0
         return _LONGEST * ((hard - _NO_TIME) / (1 - _NO_TIME)) ** 2 if hard > _NO_TIME else 0.0
 
     def draw_rates(self) -> dict[str, float]:

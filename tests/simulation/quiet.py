@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs_service.testing import World
-from tests.simulation.weather import CATCHES_UP, CATCHES_UP_SOON, HARMLESS, LASTS, SURELY_LASTS, UNNOTICED
+from tests.simulation.weather import CATCHES_UP, CATCHES_UP_SOON, HARMLESS, LASTS, RETRIED, SURELY_LASTS, UNNOTICED
 
 
 class Quiet:
@@ -15,13 +15,16 @@ class Quiet:
     Attributes:
         killed_at: when a process was killed last, on the loop's clock, seconds.
         held_up_until: until when the last other thing lasts that takes time.
+        retried_at: when a transaction had to run again last.
         hushed: the workers of processes that were asked to take no jobs, until they are asked to go on.
+        stopping: those of processes that were asked to stop. It takes as long as their handlers' graces.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.killed_at = self.held_up_until = 0.0
+        self.killed_at = self.held_up_until = self.retried_at = 0.0
         self.hushed = set[str]()
+        self.stopping = set[str]()
         self._slow_until = 0.0
         self._unsteady_until = 0.0
 
@@ -38,8 +41,10 @@ class Quiet:
 
     def disturb(self, kind: str) -> None:
         """Note that something of this kind happens, a fault or what is like one, and takes its time."""
+        now = self._world.loop.time()
+        if kind in RETRIED:
+            self.retried_at = now
         if kind not in HARMLESS:
-            now = self._world.loop.time()
             if kind in ("kill", "heir"):
                 self.killed_at = now
             else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from jobs_service.actors import activity_monitor, notifier, process_monitor, type_server
+from jobs_service.actors import activity_monitor, duties, notifier, process_monitor, type_server
 from jobs_service.batching import group_commit, operations
 from jobs_service.layer import activity, candidates, listing, strays, transaction
 from jobs_service.model import JobType, Priority
@@ -38,7 +38,7 @@ _SMALL_PAGES: Final = 0.3
 
 _PAGES: Final = (
     (candidates, "PAGE"),
-    (type_server, "_PAGE"),
+    (duties, "_TYPES_PAGE"),
     (notifier, "_CHANGES_PAGE"),
     (group_commit, "_MOST_OPERATIONS"),
     (operations, "_MOST_JOBS"),

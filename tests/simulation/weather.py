@@ -47,6 +47,9 @@ HARMLESS: Final = frozenset(
 )
 """The faults that take no time to speak of."""
 
+RETRIED: Final = frozenset({"conflict", "commit_lost", "commit_unknown"})
+"""The faults after which a transaction runs again: several in a row outlast a call that has half a second."""
+
 LASTS: Final = {
     "request_lost": 10.0,
     "commit_timed_out": 10.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,7 +117,7 @@ def serve(
 
         options = Options(
             allowed_hosts=tuple(allow_host or ()),
-            proxies=tuple(proxy or ()),
+            proxies=tuple(map(_ip_address, proxy or ())),
             read_only=read_only,
             commands=commands,
             environment=environment,
@@ -127,6 +128,18 @@ def serve(
     elif read_only or allow_host or proxy or tls_certificate or tls_key or audit_log or environment or colour:
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
     raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs, address))
+
+
+def _ip_address(text: str) -> str:
+    """Return the address of a proxy as connections have it.
+
+    Raises:
+        typer.BadParameter: it is a name, or a network: no connection would ever come from it.
+    """
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: an IP address is needed, as in 10.0.0.5", param_hint="--proxy") from None
 
 
 def _handled(service: JobsService, names: list[str] | None) -> list[Any] | None:

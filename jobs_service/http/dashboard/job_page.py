@@ -134,7 +134,7 @@ async def job_page(visit: Visit) -> Response:
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
         "priority": job.priority if isinstance(job.priority, int) else shown(job.priority),
         "cli": command_line(job),
-        "curl": curl(job, str(visit.request.base_url).rstrip("/")),
+        "curl": curl(job, str(visit.request.base_url).rstrip("/"), with_token=visit.role.proven),
         "clonable": not is_marked(job.data),
         "now": visit.now,
     }
@@ -191,8 +191,8 @@ def command_line(job: Job) -> str:
     return shlex.join(parts)
 
 
-def curl(job: Job, base: str) -> str:
-    """Return what adds such a job over HTTP."""
+def curl(job: Job, base: str, *, with_token: bool) -> str:
+    """Return what adds such a job over HTTP; `with_token` where one is needed: an empty one is refused everywhere."""
     from jobs_service import json_forms
 
     body = {"id": json_forms.name(job.id), "data": job.data, "priority": json_forms.name(job.priority)}
@@ -206,7 +206,7 @@ def curl(job: Job, base: str) -> str:
         "-d",
         compact(body),
     ]
-    return shlex.join(parts) + ' -H "Authorization: Bearer $JOBS_SERVICE_TOKEN"'
+    return shlex.join(parts) + (' -H "Authorization: Bearer $JOBS_SERVICE_TOKEN"' if with_token else "")
 
 
 async def download(visit: Visit) -> Response:

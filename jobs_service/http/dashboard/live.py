@@ -29,6 +29,8 @@ LEAST: Final = 1.0
 """Seconds between two looks at the store, and between two news to one page."""
 _SHARE: Final = 20
 """Looking takes at most one part in so many of the time, however many types there are."""
+_MOST: Final = 10.0
+"""Most seconds between two looks: one also takes very long while the store is away."""
 
 CHANGED: Final = b"event: changed\ndata: \n\n"
 
@@ -81,7 +83,7 @@ class Pulse:
                 self._seen, self._all = await asyncio.to_thread(_marks, counts)
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
-            await asyncio.sleep(max(LEAST, (time.monotonic() - begun) * _SHARE))
+            await asyncio.sleep(min(max(LEAST, (time.monotonic() - begun) * _SHARE), _MOST))
 
 
 def _marks(counts: Mapping[JobType, TypeCounts]) -> tuple[dict[str, bytes], bytes]:

@@ -6,14 +6,14 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from jobs_service.actors.context import rest_after
+
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
     from jobs_service.model.counts import TypeCounts
 
 QUICK: Final = 0.02
-"""Seconds that a read may take to be done anew for everybody."""
-SHARE: Final = 5
-"""Reads that take longer take at most one part in so many of the time."""
+"""Seconds that a read may take to be done anew for everybody; others are shared for a while."""
 
 
 class SharedCounts:
@@ -36,8 +36,9 @@ class SharedCounts:
         async with self._reading:
             if time.monotonic() < self._good_until:  # somebody else has read them meanwhile
                 return self._found
-            begun = time.monotonic()
+            began = time.monotonic()
             self._found = await self._service.counts()
-            took = time.monotonic() - begun
-            self._good_until = 0.0 if took < QUICK else begun + took * SHARE
+            ended = time.monotonic()
+            took = ended - began
+            self._good_until = 0.0 if took < QUICK else ended + rest_after(took)
             return self._found

@@ -22,6 +22,8 @@ _QUIET: Final = 1.0
 _RARER: Final = 2
 _LOOKS_REST: Final = 10
 """After looking up all watched keys, wait at least so many times as long as that took."""
+_LONGEST_REST: Final = 3.0
+"""Most seconds of that wait: a look also takes very long where the process stands still, or its disk."""
 
 
 class Reader(Responder):
@@ -141,7 +143,7 @@ class Reader(Responder):
             return []
         # With thousands of watches this takes milliseconds. The pause keeps it rare while others commit all the time.
         ended = self._monotonic()
-        self._next_look = ended + _LOOKS_REST * (ended - now)
+        self._next_look = ended + min(_LOOKS_REST * (ended - now), _LONGEST_REST)
         return fired
 
     def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:

@@ -57,6 +57,13 @@ def test_it_answers_and_ends_what_waits_when_it_is_to_end(tmp_path: Path) -> Non
         assert daemon.wait(HANG) == 0
 
 
+@pytest.mark.parametrize("proxy", ["proxy.example.org", "10.0.0.0/8"])
+def test_a_proxy_that_is_no_address_is_refused_in_a_line(store: str, invoke: Invoke, proxy: str) -> None:
+    refused = invoke("--store", store, "serve", "--http", "127.0.0.1:0", "--colour", "tomato", "--proxy", proxy)
+    assert refused.code == 2
+    assert f"--proxy: '{proxy}': an IP address is needed" in refused.err.replace("\n", " ")
+
+
 def test_a_colour_that_is_none_is_refused_in_a_line(store: str, invoke: Invoke) -> None:
     refused = invoke(
         "--store", store, "serve", "--http", "127.0.0.1:0", "--environment", "staging", "--colour", "tomato"

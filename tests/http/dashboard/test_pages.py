@@ -6,6 +6,7 @@ import pytest
 
 from jobs_service import InvalidSettings, JobsPage, JobsService
 from jobs_service.http.state import Options
+from jobs_service.http.tokens import add_token
 from tests.http.dashboard.support import fill, text
 from tests.http.support import also_on_a_cluster, served
 
@@ -160,6 +161,15 @@ async def test_a_job_shows_everything_that_is_known_of_it() -> None:
         assert "its type is paused" in text((await client.get("/job?type=email&id=ready")).text)
 
 
+async def test_a_job_as_a_command_for_curl_has_a_token_only_where_one_is_needed() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        assert "Bearer" not in (await client.get("/job?type=email&id=ready")).text
+        token = await add_token(jobs, "ada", "read")
+        page = await client.get("/job?type=email&id=ready", headers={"Authorization": f"Bearer {token}"})
+        assert '-H "Authorization: Bearer $JOBS_SERVICE_TOKEN"' in text(page.text)
+
+
 @also_on_a_cluster
 async def test_large_data_are_folded_and_can_be_downloaded_whole() -> None:
     async with served() as (jobs, client):
@@ -277,7 +287,7 @@ async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
 
 @pytest.mark.parametrize("colour", ["tomato", "#12345", "red; } body { display: none"])
 def test_a_colour_that_is_none_is_refused(colour: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .* and #RRGGBB"):
+    with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .*, #RGB and #RRGGBB"):
         Options(colour=colour)
 
 

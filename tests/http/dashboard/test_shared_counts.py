@@ -36,6 +36,6 @@ async def test_what_is_read_quickly_is_read_anew_for_everybody(monkeypatch: pyte
 
 async def test_what_takes_long_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_counts, "QUICK", 0)
-    monkeypatch.setattr(shared_counts, "SHARE", 1e9)
+    monkeypatch.setattr(shared_counts, "rest_after", lambda took: 1e9)
     async with JobsService("memory:") as jobs:
         assert await looks(jobs, monkeypatch, 5) == 1

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import anyio
 import pytest
 
 from jobs_service.runner.commands import Command, CommandFailed, CommandResult, run_command
+from tests.left_open import Open
 
 HANG = 60.0
 """Seconds of grace where a correct command ends by itself."""
@@ -27,11 +27,11 @@ def python(code: str, *arguments: str) -> tuple[str, ...]:
 
 async def run(*argv: str, capture: int = 64_000, grace: float = HANG, **fields: Any) -> CommandResult:
     """Run a command and see that it leaves neither file descriptors nor threads, however it ends."""
-    before = open_files(), threading.active_count()
+    before = Open.now()
     try:
         return await run_command(Command(argv, **fields), capture=capture, grace=grace)
     finally:
-        assert (open_files(), threading.active_count()) == before
+        assert not Open.now().since(before)
 
 
 async def failure(*argv: str, **options: Any) -> CommandFailed:
@@ -40,11 +40,6 @@ async def failure(*argv: str, **options: Any) -> CommandFailed:
         await run(*argv, **options)
     assert "\n" not in str(failed.value)
     return failed.value
-
-
-def open_files() -> list[str]:
-    """Return this process's file descriptors; the listing's own has the same number each time."""
-    return sorted(os.listdir("/dev/fd"))
 
 
 def children() -> set[int]:

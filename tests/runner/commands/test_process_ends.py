@@ -18,7 +18,8 @@ import anyio
 import pytest
 
 from jobs_service.runner.commands import Command, run_command
-from tests.runner.commands.programs import HANG, PAUSE, Fifo, children, failure, open_files, python, run
+from tests.left_open import Open
+from tests.runner.commands.programs import HANG, PAUSE, Fifo, children, failure, python, run
 
 SHORT = 0.05
 """Seconds of grace where nobody makes use of it."""
@@ -263,14 +264,14 @@ async def stopping(
         with scope or contextlib.nullcontext():
             await run_command(Command(python(CHECKPOINT, fifo.path, str(gate), str(checkpoint))), grace=HANG)
 
-    before = open_files()
+    before = Open.now()
     task = asyncio.create_task(main())
     command = Stopping(task, checkpoint, gate, int(await fifo.line()))
     yield command
     if ends:
         assert task.done()
         assert is_gone(command.pid)
-        assert open_files() == before
+        assert not Open.now().since(before)
 
 
 @contextmanager

@@ -117,11 +117,11 @@ def activity_is_watched_after_it_was_read() -> Defect:
     return changed(
         TypeMonitor.run,
         (
-            "                    notified = time()\n",
+            "                    await _change(watch)\n                    await",
             "                    watch.cancel()\n"
-            "                    await asyncio.sleep(holdoff)\n"
+            "                    await asyncio.sleep(held_off_until - time())\n"
             "                    _, watch = await self._context.retried(lambda: self._context.read(self._read_stamp))\n"
-            "                    notified = time()\n",
+            "                    await _change(watch)\n                    await",
         ),
     )
 

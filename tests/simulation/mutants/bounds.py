@@ -60,7 +60,7 @@ def the_operations_of_a_turn_are_one_transaction() -> Defect:
             ("if first and unit.is_full:", "if False:"),
             ("if answers and unit.is_full:", "if False:"),
         ),
-        changed(GroupCommit._run, ("except _TOO_MUCH as error:", "except () as error:")),
+        changed(GroupCommit._run, ("except _HALVED as error:", "except () as error:")),
     )
 
 

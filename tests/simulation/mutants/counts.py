@@ -22,20 +22,20 @@ def new_jobs_are_not_counted() -> Defect:
     return changed(
         UnitOfWork.flush,
         (
-            "lanes[IS_READY if record.place == READY else IS_SCHEDULED] += 1",
-            "pass",
+            "lanes[IS_READY if record.run_data is new else lane_of(record)] += 1",
+            "lanes[lane_of(record)] += record.run_data is not new",
         ),
     )
 
 
 def starts_are_not_counted() -> Defect:
     """The totals know nothing of runs that begin."""
-    return changed(queue.accept, ("count_start(tally, record, now)", "pass"))
+    return changed(queue.accept, ("count_starts(unit.tally(keys), records, now)", "pass"))
 
 
 def runs_that_do_not_end_their_job_are_not_counted() -> Defect:
     """The totals know nothing of jobs that are lost, given back, or to be tried again."""
-    return changed(running_jobs._give_back, ("    count_end(unit.tally(entry.keys), record, event)\n", ""))
+    return changed(running_jobs._give_back, ("    unit.ran(entry.keys, record, event)\n", ""))
 
 
 def jobs_that_wait_for_another_attempt_count_as_others() -> Defect:
@@ -51,7 +51,8 @@ def failed_jobs_stay_in_their_index() -> Defect:
 def lanes_are_added_each_for_itself() -> Defect:
     """What is subtracted from one counter is carried over into the next."""
     return changed(
-        counters.write, ("total += count << _LANE * lane", "total += (count & 0xFFFF_FFFF_FFFF_FFFF) << _LANE * lane")
+        counters._operands.__wrapped__,
+        ("total += count << _LANE * lane", "total += (count & 0xFFFF_FFFF_FFFF_FFFF) << _LANE * lane"),
     )
 
 

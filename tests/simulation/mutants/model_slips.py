@@ -163,7 +163,7 @@ def units_go_by_whole_seconds() -> Defect:
 def time_never_goes_back_in_a_history() -> Defect:
     """An event is no earlier than the one before it, whose process's clock may have been ahead."""
     return changed(
-        run_data._packed,
+        run_data.with_event,
         (
             "    event = _event(kind, now, detail)\n",
             "    event = _event(kind, max(now, _EVENT.unpack_from(rest)[1]) if count else now, detail)\n",

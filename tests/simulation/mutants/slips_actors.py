@@ -51,8 +51,8 @@ def a_sample_is_dated_before_its_read() -> Defect:
     return changed(
         Sampler._sample,
         (
-            "            found = await self._context.retried(\n",
-            "            now = asyncio.get_running_loop().time()\n            found = await self._context.retried(\n",
+            "        found = await self._context.retried(\n",
+            "        now = asyncio.get_running_loop().time()\n        found = await self._context.retried(\n",
         ),
         ("        now = asyncio.get_running_loop().time()\n        for sampled", "        for sampled"),
     )
@@ -134,7 +134,7 @@ def types_are_woken_only_once_their_time_has_come() -> Defect:
 
 def only_the_first_page_of_types_is_woken() -> Defect:
     """Of a store whose types must be woken only the first hundred are."""
-    return changed(TypeServer._wake_all_in, ("if not page.more:", "if page.types or not page.more:"))
+    return changed(TypeServer._wake_all_in, ("while begin is not None:", 'while begin == b"":'))
 
 
 # Subscriptions
@@ -145,10 +145,7 @@ def what_is_asked_during_a_look_is_forgotten() -> Defect:
     return changed(
         Notifier.handle,
         ("        self._asked = False\n", ""),
-        (
-            "self._read_took = self._time() - began",
-            "self._read_took = self._time() - began\n        self._asked = False",
-        ),
+        ("        now = self._time()\n", "        now = self._time()\n        self._asked = False\n"),
     )
 
 
@@ -221,8 +218,8 @@ def activity_during_the_holdoff_is_not_seen() -> Defect:
     return changed(
         TypeMonitor.run,
         (
-            "                    await asyncio.sleep(notified + holdoff - time())\n",
-            "                    await asyncio.sleep(notified + holdoff - time())\n"
+            "                    await asyncio.sleep(max(held_off_until, await self._rested()) - time())\n",
+            "                    await asyncio.sleep(max(held_off_until, await self._rested()) - time())\n"
             "                    stamp, _ = await self._context.read(self._read_stamp)\n",
         ),
     )

@@ -105,7 +105,7 @@ def a_unique_job_that_waits_is_changed() -> Defect:
 
 def enqueue_overwrites_a_timeout() -> Defect:
     """A timeout that somebody sets while the first job of a type is enqueued is overwritten without a conflict."""
-    return changed(creation._make_type, ("await unit.transaction.get", "await unit.transaction.snapshot.get"))
+    return changed(creation._make_type, ("    unit.transaction.add_read_conflict_key(keys.timeout)\n", ""))
 
 
 def a_removed_type_is_made_again() -> Defect:
@@ -203,7 +203,7 @@ def canceled_jobs_are_kept_for_ever() -> Defect:
 def a_full_history_takes_the_result_with_it() -> Defect:
     """When the oldest event of a history gives way, result, error and progress behind it do as well."""
     return changed(
-        run_data._packed,
+        run_data.with_event,
         ("rest = rest[:end] + rest[size:]", "rest = rest[:end]"),
         ("    event = _event(", "        bits &= ~_ALL_PARTS\n    event = _event("),
     )
@@ -211,7 +211,7 @@ def a_full_history_takes_the_result_with_it() -> Defect:
 
 def a_history_keeps_one_event_too_many() -> Defect:
     """A history is cut when it is longer than wanted, not when it would become so."""
-    return changed(run_data._packed, ("if count >= most:", "if count > most:"))
+    return changed(run_data.with_event, ("if count >= most:", "if count > most:"))
 
 
 def no_room_is_kept_for_priorities() -> Defect:

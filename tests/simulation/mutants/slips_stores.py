@@ -23,7 +23,7 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 def the_last_key_of_a_range_that_was_cut_is_no_conflict() -> Defect:
     """A range that was read up to a limit conflicts up to its last key, but not with that."""
-    return changed(BufferedTransaction.get_range_now, ('end = pair[0] + b"\\x00"', "end = pair[0]"))
+    return changed(BufferedTransaction.get_range_now, ('end = found[-1][0] + b"\\x00"', "end = found[-1][0]"))
 
 
 def a_counter_that_is_added_to_and_read_is_no_conflict() -> Defect:

@@ -58,8 +58,8 @@ class Operators(Workload):
         """Ask something of a process; it is done, unless something fails or somebody asks something else."""
         ask = {"quiet": client.jobs.quiet_process, "stop": client.jobs.stop_process}[action]
         self.run.quiet.disturb("quiet")
-        if action == "quiet":
-            self.run.quiet.hushed.add(one.worker)
+        told = self.run.quiet.hushed if action == "quiet" else self.run.quiet.stopping
+        told.add(one.worker)
         with contextlib.suppress(ProcessGone):
             await ask(one.id)
             await asyncio.sleep(self.random.choice([0.1, _SOON]))

@@ -196,7 +196,7 @@ class RunnerChecks:
             if moved > since or process in run.leaving or not process.alive or not process.running:
                 continue
             worker = str(process).replace(".", "/")
-            if process.sources.worker in run.quiet.hushed:
+            if process.sources.worker in run.quiet.hushed | run.quiet.stopping:
                 continue
             locks = {
                 (key[0], job.lock)

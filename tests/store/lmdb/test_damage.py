@@ -193,7 +193,7 @@ def test_whatever_lmdb_leaves_is_sound(opener: Opener) -> None:
         assert what == "read"
         assert found == count
     print(f"{lacking} of 30 lack pages")
-    assert lacking >= 5
+    assert lacking  # else it would have tried nothing
 
 
 def scribble(environment: lmdb.Environment, choose: random.Random) -> None:

@@ -8,6 +8,7 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,28 @@ async def test_a_commit_within_a_pause_between_two_looks_is_found_after_it(path:
         assert await other.ask("set", "key", 1) == "done"
         async with patience():
             await watched.wait()
+
+
+async def test_a_look_that_took_very_long_puts_the_next_one_off_by_seconds(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stood_still = 0.0
+    async with opened(path) as store, process(path) as other:
+        look = store._watches.changed_in
+
+        def slow(*arguments: Any, **keywords: Any) -> list[Watch]:
+            nonlocal stood_still
+            stood_still = 3600.0  # the process was stopped meanwhile
+            return look(*arguments, **keywords)
+
+        monkeypatch.setattr(store, "_monotonic", lambda: monotonic() + stood_still)
+        monkeypatch.setattr(store._watches, "changed_in", slow)
+        watched = await watch(store, b"key")
+        assert await other.ask("set", "key", 1) == "done"
+        async with patience():
+            await watched.wait()
+        assert stood_still
+        assert store._next_look < store._monotonic() + 10
 
 
 async def test_looks_for_other_processes_do_not_wake_those_who_watch_what_they_have_just_written(path: Path) -> None:
