@@ -209,8 +209,8 @@ class TypeServer(DutifulActor):
         found: dict[bytes, None] = {}
 
         async def ask(types: Sequence[bytes]) -> None:
-            asleep = await self._read(lambda transaction: awake_types.not_awake(transaction, keyspace, types))
-            found.update(dict.fromkeys([type for type in types if type not in {*asleep}]))
+            asleep = {*await self._read(lambda transaction: awake_types.not_awake(transaction, keyspace, types))}
+            found.update(dict.fromkeys([type for type in types if type not in asleep]))
 
         await self._each_type(ask)
         return found
