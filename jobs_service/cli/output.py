@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs_service.cli.names import compact, printable, priority_json, shown
 from jobs_service.cli.tables import GAP, Column, painted, paints, table, width
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jobs_service import Job, JobError, JobEvent, Progress
+
+T = TypeVar("T")
 
 
 def line(text: str) -> None:
@@ -55,6 +57,22 @@ def rows(
         table(columns, [cells(row) for row in found])
     else:
         line(nothing)
+
+
+def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
+    """Return what `show` makes of one of many jobs; of a job with a damaged part, of one that is "unreadable".
+
+    So a single damaged job does not end a list of others.
+    """
+    from jobs_service.errors import RecordDamaged
+
+    try:
+        return show(job)
+    except RecordDamaged as error:
+        from jobs_service.layer.unreadable_record import Unreadable
+        from jobs_service.model import Job
+
+        return show(Job(job.type, job.id, Unreadable(error)))
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def list_jobs(
     """List jobs, of one type or all.
 
     Before a job's data stand its attempts, if more than one, and its progress, result or error. A column in
-    which all jobs have the usual value is left out.
+    which all jobs have the usual value is left out. A job of which a part cannot be read is unreadable; its error says
+    why.
     """
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _Printer(with_type=only is None)
@@ -93,7 +94,7 @@ async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGen
 
 
 def _print_json(page: list[Job]) -> None:
-    print("\n".join([json.dumps(output.job_json(job)) for job in page]), flush=True)
+    print("\n".join([json.dumps(output.as_far_as_readable(output.job_json, job)) for job in page]), flush=True)
 
 
 class _Printer:
@@ -109,7 +110,7 @@ class _Printer:
 
     def __call__(self, page: list[Job]) -> None:
         """Print the next page."""
-        self._table.print([self._cells(job) for job in page])
+        self._table.print([output.as_far_as_readable(self._cells, job) for job in page])
 
     def _cells(self, job: Job) -> list[str]:
         return [

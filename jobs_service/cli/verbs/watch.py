@@ -91,7 +91,7 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
         with suppress(TimeoutError):
             async with while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
-                    show(await secrets.without_in_event(jobs, job))
+                    output.as_far_as_readable(show, await secrets.without_in_event(jobs, job))
 
     try:
         session.run(context, store, body)

@@ -8,6 +8,7 @@ from jobs_service import JobsService, NewJob
 from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
+from tests.service.unreadable import damage, with_broken_notes
 
 
 def test_all_types_are_listed_with_their_states(invoke: Invoke, full: str) -> None:
@@ -90,6 +91,39 @@ def test_long_lists_are_laid_out_page_by_page_with_one_heading(invoke: Invoke, s
     heading, *lines = invoke("list", "email", "--limit", f"{limit}", "--store", store).out.splitlines()
     assert heading.split() == ["ID", "STATE"]
     assert [line.split()[0] for line in lines] == [f"{number:04}" for number in range(shown)]
+
+
+def with_damaged_parts(store: str) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("t1", 60)
+        await jobs.add_many("t1", [NewJob(id, {"n": id}, 3) for id in "abcd"])
+        await damage(jobs, "b", how=lambda raw: raw[:-2] + b"??")
+        await damage(jobs, "c", how=with_broken_notes)
+
+    arrange(store, fill)
+
+
+@pytest.mark.parametrize("paths", [(), ("data.secret",)])
+def test_jobs_of_which_a_part_cannot_be_read_end_no_list(invoke: Invoke, store: str, paths: tuple[str, ...]) -> None:
+    with_damaged_parts(store)
+    if paths:
+        invoke("redact", "t1", *paths, "--store", store)
+    jobs = invoke("list", "t1", "--json", "--store", store).json_lines
+    assert [(job["id"], job["status"], job["priority"]) for job in jobs] == [
+        ("a", "ready", 3),
+        ("b", "unreadable", 0),
+        ("c", "unreadable", 0),
+        ("d", "ready", 3),
+    ]
+    assert [job["error"]["type"] for job in jobs[1:3]] == ["RecordDamaged", "RecordDamaged"]
+    assert jobs[1].keys() == jobs[0].keys()
+    _, *lines = rows(invoke("list", "t1", "--store", store).out)
+    assert [line[:3] for line in lines] == [
+        ["a", "ready", "3"],
+        ["b", "unreadable", "0"],
+        ["c", "unreadable", "0"],
+        ["d", "ready", "3"],
+    ]
 
 
 def test_nothing_to_list_is_said_to_people_only(invoke: Invoke, email: str) -> None:

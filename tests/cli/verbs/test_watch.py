@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobError, JobsService, Outcome, RunningJob
+from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
 from jobs_service.cli import type_changes
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, started
+from tests.service.unreadable import damage
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
@@ -210,6 +211,20 @@ def test_people_read_which_job_of_a_type_it_is(email: str, tmp_path: Path) -> No
     arrange(email, run)
     watched = first_line("email", "--store", email, cwd=tmp_path)
     assert re.fullmatch(rf'{TIME}  running    first  \{{"n":1\}}\n', watched)
+
+
+def test_a_job_of_which_a_part_cannot_be_read_ends_no_watch_of_its_type(store: str, tmp_path: Path) -> None:
+    async def run(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("t1", 60)
+        await jobs.add_many("t1", [NewJob("a", {"n": 1}), NewJob("b", {"n": 2})])
+        await jobs.accept_many("t1", 2)
+        await damage(jobs, "a", how=lambda raw: raw[:-2] + b"??")
+
+    arrange(store, run)
+    with started("watch", "t1", "--json", "--store", store, cwd=tmp_path) as watching:
+        first, second = next_event(watching), next_event(watching)
+        watching.kill()
+    assert [(event["id"], event["status"]) for event in (first, second)] == [("a", "unreadable"), ("b", "running")]
 
 
 def test_a_type_of_very_many_jobs_and_one_that_is_not_there_are_refused(
