@@ -12,7 +12,7 @@ from jobs_service.cli.names import shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, QueueState
+    from jobs_service import JobsService, JobType, QueueState, StoreDamaged
 
 TOLERATED = 15.0
 """Seconds that a scheduled job may be late. After more, no activity monitor can be running."""
@@ -41,6 +41,7 @@ class _StoreState(NamedTuple):
         late: seconds by which the first scheduled job is late.
         alive, dead: the number of other processes that have the store open, and of those that died with it open; None
             if the store cannot tell.
+        damaged: types whose queues or running jobs cannot be read, each with the error.
     """
 
     types: int
@@ -50,6 +51,7 @@ class _StoreState(NamedTuple):
     late: float
     alive: int | None
     dead: int | None
+    damaged: list[tuple[Any, StoreDamaged]]
 
 
 def health(
@@ -58,8 +60,8 @@ def health(
     """Say in one line whether jobs are run and watched over.
 
     The exit code is 0 when all is well; 1 when scheduled jobs are not made ready, dead processes' jobs are not taken
-    back, nobody else has the embedded store open, or a job has been ready for longer than --max-wait; 3 when the store
-    cannot be reached.
+    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, or a type's queue
+    cannot be read; 3 when the store cannot be reached.
     """
     most = None if max_wait is None else values.duration(max_wait, "--max-wait")
     state, location = session.run(context, store, _read_state)
@@ -78,30 +80,46 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     from jobs_service.sources import Sources
 
     types = await jobs.types()
-    states: list[QueueState] = []
+    states: list[tuple[JobType, QueueState]] = []
+    damaged: list[tuple[JobType, StoreDamaged]] = []
     running = 0
     for at in range(0, len(types), AT_ONCE):
         some = types[at : at + AT_ONCE]
-        states += await asyncio.gather(*map(jobs.queue_state, some))
-        running += sum(map(len, await asyncio.gather(*map(jobs.active_ids, some))))
+        for type, look in zip(some, await asyncio.gather(*(_look(jobs, type) for type in some)), strict=True):
+            if isinstance(look, tuple):
+                states.append((type, look[0]))
+                running += look[1]
+            else:
+                damaged.append((type, look))
     now = Sources().wall_time()
     oldest = max(
         (
             (None if state.ready_since is None else now - state.ready_since, type, state.id)
-            for type, state in zip(types, states, strict=True)
+            for type, state in states
             if state.id is not None and not state.paused
         ),
         key=lambda job: -math.inf if job[0] is None else job[0],
         default=None,
     )
-    due = min((state.next_scheduled for state in states if state.next_scheduled is not None), default=now)
+    due = min((state.next_scheduled for _, state in states if state.next_scheduled is not None), default=now)
     others = await jobs.store.other_processes()
     if others is not None and others[1]:
         await asyncio.sleep(RECOVERY_TIME)
         others = await jobs.store.other_processes()
     alive, dead = others or (None, None)
-    paused = sum(state.paused for state in states)
-    return _StoreState(len(types), paused, running, oldest, max(now - due, 0.0), alive, dead), jobs.store.location
+    paused = sum(state.paused for _, state in states)
+    late = max(now - due, 0.0)
+    return _StoreState(len(types), paused, running, oldest, late, alive, dead, damaged), jobs.store.location
+
+
+async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, int] | StoreDamaged:
+    """Return the state of a type's queue and how many of its jobs run; the error where a damaged page hides it."""
+    from jobs_service.errors import StoreDamaged
+
+    try:
+        return await jobs.queue_state(type), len(await jobs.active_ids(type))
+    except StoreDamaged as error:  # concerns no other type
+        return error
 
 
 def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
@@ -115,6 +133,10 @@ def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
     waited = None if state.oldest is None else state.oldest[0]
     if max_wait is not None and waited is not None and waited > max_wait:
         problems.append(f"a job has been ready for {output.duration_text(waited)}")
+    if state.damaged:
+        type, error = state.damaged[0]
+        others = f", and of {output.many(len(state.damaged) - 1, 'other type')}" if len(state.damaged) > 1 else ""
+        problems.append(f"the queue of type {shown(type)}{others} cannot be read: {error}")
     return problems
 
 

@@ -124,11 +124,13 @@ def complaints(type: str, row: dict[str, Any], span: str) -> list[tuple[str, str
 
     Args:
         type: its name.
-        row: of the overview: paused, ready, waiting, oldest_age, lately.
+        row: of the overview: damage, paused, ready, waiting, oldest_age, lately.
         span: of `lately`, in words.
     """
     found: list[tuple[str, str, str, dict[str, str]]] = []
     happened: Lately = row["lately"]
+    if row["damage"]:
+        found.append(("failed", "damaged", f"has a part that cannot be read: {texts.brief(row['damage'], 400)}", {}))
     if row["paused"] and row["ready"]:
         found.append(("plain", "paused", f"is paused, and {texts.many(row['ready'], 'job')} wait.", {}))
     if happened.totals.failed:

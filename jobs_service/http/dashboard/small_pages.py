@@ -8,17 +8,21 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.errors import JobsError
+from jobs_service.errors import JobsError, StoreDamaged
 from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.errors import error_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.visit import Visit
+from jobs_service.layer.inspection import QueueState
+from jobs_service.model import JobType
 from jobs_service.names import shown
 from jobs_service.runner.schedule import in_words
 
 MOST_QUEUES: Final = 100
 """Types with jobs that wait whose queues the page of health looks at."""
+_MOST_DAMAGED: Final = 3
+"""Queues that cannot be read of which the page of health tells one by one."""
 LATE: Final = 15.0
 """Seconds that a scheduled job may be late. After more, nobody looks after them."""
 
@@ -73,13 +77,17 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
     try:
         counts = await visit.counts()
         waiting_types = [type for type, each in counts.items() if each.ready or each.scheduled][:MOST_QUEUES]
-        queues = await asyncio.gather(*map(service.queue_state, waiting_types))
+        looks = await asyncio.gather(*(_queue_or_damage(visit, type) for type in waiting_types))
         others = await service.store.other_processes()
     except JobsError as error:
         return error_page(visit, error)
-    due = [queue.next_scheduled for queue in queues if queue.next_scheduled is not None]
+    queues = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, QueueState)]
+    due = [queue.next_scheduled for _, queue in queues if queue.next_scheduled is not None]
     late = max(visit.now - min(due), 0.0) if due else 0.0
-    problems = []
+    hidden = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, StoreDamaged)]
+    problems = [f"The queue of {shown(type)} cannot be read: {error}" for type, error in hidden[:_MOST_DAMAGED]]
+    if len(hidden) > _MOST_DAMAGED:
+        problems.append(f"The queues of {len(hidden)} types, all in all, cannot be read.")
     if late > LATE:
         problems.append(f"Scheduled jobs are late by {texts.duration(late)}: nobody looks after them.")
     if others is not None and others[1]:
@@ -89,7 +97,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         problems.append("This server has no supervisor tree: it does not notice lost jobs.")
     waiting = [
         (visit.now - queue.ready_since, type, queue.id)
-        for type, queue in zip(waiting_types, queues, strict=True)
+        for type, queue in queues
         if queue.ready_since is not None and not queue.paused
     ]
     oldest = max(waiting, key=lambda item: item[0], default=None)
@@ -98,7 +106,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         "problems": problems,
         "types": len(counts),
         "jobs": sum(each.jobs for each in counts.values()),
-        "paused": sum(queue.paused for queue in queues),
+        "paused": sum(queue.paused for _, queue in queues),
         "running": sum(each.running for each in counts.values()),
         "oldest": oldest,
         "late": late,
@@ -110,6 +118,14 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         "now": visit.now,
     }
     return page(visit, "health.html", context, live={"of": "types"})
+
+
+async def _queue_or_damage(visit: Visit, type: JobType) -> QueueState | StoreDamaged:
+    """Return the state of a type's queue; the error where a damaged page hides it, which concerns no other type."""
+    try:
+        return await visit.service.queue_state(type)
+    except StoreDamaged as error:
+        return error
 
 
 def _words(name: str) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
 import time
 from pathlib import Path
 
+import fdb.tuple
 import pytest
 
 from jobs_service import JobsService
 from jobs_service.cli.verbs import health
 from jobs_service.errors import JobTooLarge
+from jobs_service.layer.keyspace import Keyspace
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, serving
+from tests.service.test_damaged_pages import A, damaged, first_place, made, no_header
 
 
 def test_a_served_store_is_healthy_until_nobody_serves_it(invoke: Invoke, application: str, tmp_path: Path) -> None:
@@ -86,3 +90,13 @@ def test_a_dead_process_whose_jobs_nobody_takes_back_is_bad_health(invoke: Invok
 
 def test_a_store_that_cannot_be_reached_is_code_3(invoke: Invoke, tmp_path: Path) -> None:
     assert invoke("health", "--store", "lmdb:nowhere").code == 3
+
+
+def test_a_queue_that_cannot_be_read_is_bad_health_and_hides_no_other(invoke: Invoke, tmp_path: Path) -> None:
+    content = asyncio.run(made(tmp_path, 10))
+    front = first_place(content, Keyspace(fdb.tuple.pack(("jobs_service",))).of(A).ready)
+    store = damaged(tmp_path, content, front, no_header)
+    bad = invoke("health", "--json", "--store", store)
+    assert bad.code == 1
+    assert any(problem.startswith(f"the queue of type {A} cannot be read: ") for problem in bad.json["problems"])
+    assert (bad.json["types"], bad.json["oldest_ready"]["type"]) == (2, "b")

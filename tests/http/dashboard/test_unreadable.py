@@ -1,14 +1,18 @@
 """Jobs that cannot be read are shown as such, and are in the way of nothing else."""
 
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote
 
+import fdb.tuple
 import pytest
 
+from jobs_service.layer.keyspace import Keyspace
 from jobs_service.names import shown
 from tests.http.dashboard.support import fill, text
 from tests.http.support import also_on_a_cluster, served
 from tests.service.support import J1, T1
+from tests.service.test_damaged_pages import JOBS, A, B, damaged, first_place, made, no_header
 from tests.service.unreadable import DAMAGE, damage, with_broken_notes
 
 
@@ -39,3 +43,19 @@ async def test_every_page_is_there_while_a_job_cannot_be_read(how: Callable[[byt
         page = await client.get(f"/job?type={type}&id={id}")
         assert page.status_code == 500
         assert "--force" in text(page.text)
+
+
+async def test_the_pages_of_all_types_are_there_while_the_queue_of_one_cannot_be_read(tmp_path: Path) -> None:
+    content = await made(tmp_path, 10)
+    front = first_place(content, Keyspace(fdb.tuple.pack(("jobs_service",))).of(A).ready)
+    async with served(damaged(tmp_path, content, front, no_header)) as (_, client):
+        overview = await client.get("/")
+        assert overview.status_code == 200
+        said = text(overview.text)
+        assert f"damaged {A} has a part that cannot be read: " in said
+        assert f"damaged {B}" not in said
+        assert all(f" {type} {JOBS} " in said for type in (A, B))
+        health = await client.get("/health")
+        assert health.status_code == 200
+        assert f"The queue of {A} cannot be read: " in text(health.text)
+        assert f"The queue of {B}" not in text(health.text)
