@@ -22,12 +22,15 @@ from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
 from tests.simulation.report import Report
 from tests.simulation.run import simulate
-from tests.simulation.score import Score, keep, score, summary
+from tests.simulation.score import Score, keep, recorded, score, summary
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.workloads import ALL, OF_LISTED, OF_RUNNERS
 
 SEEDS = 300
 """How many seeds are run when nothing says how many."""
+
+MANY_SEEDS = 3_000
+"""How many seeds the score of the deliberate defects is told for, beside these."""
 
 DETAILED = 3
 """How many failing seeds, of violations of different kinds, are shrunk and printed with their events."""
@@ -133,7 +136,7 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
 
 
 def _score(options: argparse.Namespace) -> int:
-    """Score mutants in the usual mix; the scores of all of them are kept for the tests."""
+    """Score mutants in the usual mix; the seeds that show them are kept for the tests."""
     names = options.mutants or [mutant.name for mutant in EVERY]
     first, seeds = _first_seed(options), options.seeds or SEEDS
 
@@ -142,13 +145,13 @@ def _score(options: argparse.Namespace) -> int:
         shown += f", is shown by seed {one.focused} in its own runs" if one.focused is not None else ""
         shown += f": {one.violation}" if one.violation else ""
         print(f"{one.name}: {shown}"[:200], flush=True)
+        # At once: all of them take hours, and may be interrupted.
+        keep([one], first=first, seeds=seeds)
 
     scores = score(names, first=first, seeds=seeds, jobs=options.jobs, seen=tell)
     print()
-    for line in summary(scores, first, sorted({min(SEEDS, seeds), seeds})):
+    for line in (*summary(scores, first, sorted({min(SEEDS, seeds), seeds})), *recorded((SEEDS, MANY_SEEDS))):
         print(line)
-    if not first:
-        keep(scores)
     return 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from jobs_service.testing import Plan
-from tests.simulation.mutants import EVERY, Mutant
+from tests.simulation.mutants import ALL, EVERY, SLIPS, Mutant
 from tests.simulation.report import Report
 from tests.simulation.run import Run, simulate
 
@@ -109,18 +109,41 @@ def summary(scores: Sequence[Score], first: int, limits: Sequence[int]) -> Itera
         yield f"{limit} seeds show {caught} of {len(scores)} mutants, {caught / len(scores):.0%}"
 
 
-def known_seeds() -> dict[str, dict[str, int]]:
+def recorded(limits: Sequence[int], file: Path = FILE) -> Iterator[str]:
+    """Yield a line for each number of seeds: how many of all mutants they show, by what the file says."""
+    usual = known_seeds(file)["usual"]
+    for limit in limits:
+        ours, others = (sum(usual.get(each.name, limit) < limit for each in kind) for kind in (ALL, SLIPS))
+        share = (ours + others) / len(EVERY)
+        yield (
+            f"as recorded, {limit} seeds show {ours + others} of all {len(EVERY)} mutants, {share:.0%}: {ours} of "
+            f"{len(ALL)} by those who wrote the checks, {others} of {len(SLIPS)} by somebody who had not read them"
+        )
+
+
+def known_seeds(file: Path = FILE) -> dict[str, dict[str, int]]:
     """Return the seeds that showed mutants when they were measured last, by name: "usual" and "focused" ones."""
-    seeds: dict[str, dict[str, int]] = json.loads(FILE.read_text())
+    seeds: dict[str, dict[str, int]] = json.loads(file.read_text())
     return seeds
 
 
-def keep(scores: Sequence[Score]) -> None:
-    """Write the seeds to the file, in place of what it says of these mutants."""
-    known = known_seeds()
-    for seeds in known.values():
-        for each in scores:
-            seeds.pop(each.name, None)
-    known["usual"] |= {each.name: each.seed for each in scores if each.seed is not None}
-    known["focused"] |= {each.name: each.focused for each in scores if each.focused is not None}
-    FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+def keep(scores: Sequence[Score], *, first: int, seeds: int, file: Path = FILE) -> None:
+    """Write the seeds to the file; what it says of a mutant stays where these seeds say nothing against it.
+
+    Args:
+        scores: of some mutants.
+        first, seeds: the seeds that were tried.
+        file: the file.
+    """
+    known = known_seeds(file)
+    for each in scores:
+        for kind, seed in (("usual", each.seed), ("focused", each.focused)):
+            before = known[kind].get(each.name)
+            is_refuted = before is not None and first <= before < first + seeds
+            if seed is not None and (before is None or is_refuted or seed < before):
+                known[kind][each.name] = seed
+            elif is_refuted and (kind == "usual" or each.seed is None):
+                del known[kind][each.name]
+        if each.name in known["usual"]:
+            known["focused"].pop(each.name, None)
+    file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
