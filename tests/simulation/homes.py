@@ -11,6 +11,7 @@ from jobs_service import JobsError, JobsService, Settings, SupervisorFailed
 from jobs_service.testing import Process
 from tests.simulation.checks import held_after
 from tests.simulation.client import Client
+from tests.simulation.refusals import unfounded_end
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.subscribers import Subscribers
 
@@ -154,20 +155,26 @@ class Home:
                 run.end_storm()
             if run.budget < 0 or not run.world.choices.operation():
                 continue
+            began = run.world.loop.time()
             lane.step = asyncio.create_task(workload.step(client), name=f"{client.process} lane {number}")
             try:
                 await asyncio.wait([lane.step])
             except asyncio.CancelledError:
                 lane.step.cancel()
                 await asyncio.wait([lane.step])
-                self._look_at(lane.step)
+                self._look_at(lane.step, client.process, workload.name, began)
                 raise
-            self._look_at(lane.step)
+            self._look_at(lane.step, client.process, workload.name, began)
             lane.step = None
 
-    def _look_at(self, step: asyncio.Task[None]) -> None:
+    def _look_at(self, step: asyncio.Task[None], process: Process, name: str, began: float) -> None:
         error = None if step.cancelled() else step.exception()
-        if error is None or isinstance(error, JobsError | TimeoutError):
+        if error is None or isinstance(error, TimeoutError):
+            return
+        if isinstance(error, JobsError):
+            complaint = unfounded_end(self._run, process, name, error, began)
+            if complaint is not None:
+                self._run.complain(complaint)
             return
         where = "".join(traceback.format_tb(error.__traceback__)[-2:])
         self._run.complain(f"exception: {error!r} in {where}")

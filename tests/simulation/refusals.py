@@ -8,19 +8,23 @@ from jobs_service import (
     JobCanceled,
     JobExists,
     JobNotFound,
+    JobsError,
     JobState,
     JobTooLarge,
     NoTypeTimeout,
+    RecordDamaged,
     ServiceClosed,
     StoreError,
     StoreFull,
+    SupervisorFailed,
     WorkerConflict,
 )
-from jobs_service.errors import TransactionTooLarge
+from jobs_service.errors import ProcessGone, TransactionTooLarge
 from tests.simulation.calls import Call
 from tests.simulation.job_states import meanwhile
 
 if TYPE_CHECKING:
+    from jobs_service.testing import Process
     from tests.simulation.run import Run
 
 _WORKER: Final = (WorkerConflict, JobTooLarge)
@@ -41,6 +45,47 @@ TABLE: Final[dict[str, tuple[type[Exception], ...]]] = {
 
 ADDS: Final = ("add", "enqueue")
 """What a full store refuses; all else goes on."""
+
+
+_OF_JOBS: Final = (JobExists, JobNotFound, NoTypeTimeout, WorkerConflict, JobCanceled)
+"""What says something of a job or a type, not of the service."""
+
+
+def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began: float) -> str | None:
+    """Return what is wrong with an error that somebody's step has ended with; None when it may be so.
+
+    This is for whatever is asked without being noted as a call, such as reading, counting and changing types: what
+    refuses it must be true of jobs or types, or of the store just then.
+
+    Args:
+        process: in which the step was taken.
+        step: whose it was.
+        began: when it did, on the loop's clock, seconds.
+    """
+    machine = run.machine
+    if isinstance(error, (*_OF_JOBS, ProcessGone)):
+        may_be = True
+    elif isinstance(error, JobTooLarge):
+        may_be = run.sizes.large
+    elif isinstance(error, StoreFull):
+        may_be = machine is not None and machine.map_size is not None
+    elif isinstance(error, RecordDamaged):
+        may_be = run.is_damaged
+    elif isinstance(error, TransactionTooLarge):
+        may_be = True  # of the user's own keys: that of the service's is noticed where it is made
+    elif isinstance(error, StoreError) and not error.retryable:
+        may_be = machine is not None and "within()" in str(error)  # it is for clusters
+    elif isinstance(error, StoreError):
+        may_be = run.quiet.quick_since() > began or run.is_over or not process.running
+    elif isinstance(error, SupervisorFailed):
+        may_be = run.has_crashed
+    else:
+        # Who is told of changes needs the supervisor tree, which some services do without, or lose.
+        jobs = run.services.get(process)
+        may_be = type(error) is JobsError and (jobs is None or jobs._tree.root is None)
+    return (
+        None if may_be else f"error: the step of {step} in {process} ended with {error!r}, which began at {began:.3f}"
+    )
 
 
 def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | None:
@@ -76,7 +121,7 @@ def call_is_of_the_living(run: Run, call: Call) -> bool:
 
 def _is_of_jobs(error: Exception) -> bool:
     """Whether an error says something of a job, not of the service."""
-    return isinstance(error, (JobExists, JobNotFound, NoTypeTimeout, WorkerConflict, JobCanceled))
+    return isinstance(error, _OF_JOBS)
 
 
 def _has_reason(run: Run, call: Call, error: Exception) -> bool:
