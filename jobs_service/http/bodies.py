@@ -65,7 +65,7 @@ class _deadline:
     """Ends a body that takes very long as a whole."""
 
     def __init__(self, limits: Limits) -> None:
-        self._seconds = 6 * limits.body_time
+        self._seconds = limits.whole_body_time
         self._timeout = asyncio.timeout(self._seconds)
 
     async def __aenter__(self) -> None:

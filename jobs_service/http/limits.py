@@ -42,6 +42,11 @@ class Limits:
     jobs_of_stream: int = 1000
     heartbeat: float = 15.0
 
+    @property
+    def whole_body_time(self) -> float:
+        """Within which a body must have come that is read as a whole, or that nobody wants any more."""
+        return 6 * self.body_time
+
 
 class Places:
     """Counts what is open at the same time.

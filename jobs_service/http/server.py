@@ -8,6 +8,7 @@ import ipaddress
 import json
 import socket
 import ssl
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -164,15 +165,19 @@ class _Protocol(HttpToolsProtocol):
         """Begin to wait for the first request."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_WRITE_BUFFER)
-        self._head = self._head_before = 0
+        self._head = self._head_before = self._beside = 0
         self._in_head = True
         self._is_refused = self._has_asked = False
+        self._unanswered: deque[Any] = deque()
         self._stalled: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = self.loop.call_later(self.limits.head_time, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection, and tell all who answer on it: uvicorn tells the one for the last request only."""
         self._wait_no_more()
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         if self._stalled is not None:
             self._stalled.cancel()
         super().connection_lost(exc)
@@ -184,11 +189,15 @@ class _Protocol(HttpToolsProtocol):
         if self._in_head and self._patience is None:
             self._patience = self.loop.call_later(self.limits.head_time, self._too_slow)
         self._head_before = self._head
-        self._has_ended = False
+        self._has_ended = self._has_brought = False
         super().data_received(data)
         # What is no complete header yet was not counted.
         if self._in_head and not self._has_ended:
             self._head = max(self._head, self._head_before + len(data))
+            self._check_head()
+        elif not self._in_head:
+            # The parser keeps a header behind a body, however long, until it is complete.
+            self._beside = 0 if self._has_brought else self._beside + len(data)
             self._check_head()
 
     def on_message_begin(self) -> None:
@@ -203,20 +212,24 @@ class _Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header."""
+        """Count a header. One behind the body is none of the request's: whoever has checked them has not seen it."""
         self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Have the request answered."""
         self._in_head = False
+        self._has_brought = True
         self._wait_no_more()
         if not self._is_refused:
             super().on_headers_complete()
             self._has_asked = True
+            self._unanswered.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
+        self._has_brought = True
         if not self._is_refused:
             super().on_body(body)
 
@@ -225,7 +238,15 @@ class _Protocol(HttpToolsProtocol):
         if not self._is_refused:
             super().on_message_complete()
         self._in_head = self._has_ended = True
-        self._head = 0
+        self._head = self._beside = 0
+        self._wait_no_more()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; one whose body nobody wants any more has to end soon."""
+        self._unanswered.popleft()
+        super().on_response_complete()
+        if not self._in_head and self.cycle.response_complete and not self.transport.is_closing():
+            self._patience = self.loop.call_later(self.limits.whole_body_time, self.transport.close)
 
     def pause_writing(self) -> None:
         """Wait for a client that takes nothing, but not for ever."""
@@ -249,7 +270,7 @@ class _Protocol(HttpToolsProtocol):
         self._check_head()
 
     def _check_head(self) -> None:
-        if self._head > self.limits.head and not self._is_refused:
+        if max(self._head, self._beside) > self.limits.head and not self._is_refused:
             self._refuse(
                 Refusal("headers-too-large", f"request line and headers of more than {self.limits.head} bytes")
             )
