@@ -9,12 +9,14 @@ the tuple layer (a UUID, a number that is not finite) are `{"packed":"…"}`, th
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
 from urllib.parse import quote
 
 from jobs_service import json_forms
 
 PREFIX = "json:"
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def shown(value: Any) -> str:
@@ -38,6 +40,30 @@ def parsed(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{brief(text)} is not JSON behind json: ({error.msg}); quote it for the shell") from None
+
+
+def priority_text(priority: Any) -> str:
+    """Return a priority as text; `parsed_priority` is the inverse."""
+    if isinstance(priority, int):
+        return str(priority)
+    return compact(priority) if isinstance(priority, str) else shown(priority)
+
+
+def parsed_priority(text: str) -> Any:
+    """Return the priority that a text stands for: an integer, a string in JSON's quotes, or `json:` and a value.
+
+    Strings come before all integers. They need quotes, so that a mistyped number does not jump the queue.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if text.startswith('"'):
+        return parsed(PREFIX + text)
+    if text.startswith(PREFIX):
+        return parsed(text)
+    raise ValueError(f"""{brief(text)} is no integer; a string is written in JSON's quotes: '"text"'""")
 
 
 def segment(value: Any) -> str:

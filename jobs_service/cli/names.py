@@ -5,19 +5,17 @@ How they look is told in `jobs_service/names.py`.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import typer
 
 from jobs_service.names import PREFIX as PREFIX
-from jobs_service.names import brief
 from jobs_service.names import compact as compact
 from jobs_service.names import parsed as parsed
+from jobs_service.names import parsed_priority
 from jobs_service.names import printable as printable
+from jobs_service.names import priority_text as priority_text
 from jobs_service.names import shown as shown
-
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def parse_type(text: str) -> Any:
@@ -39,30 +37,15 @@ def parse_id(text: str) -> Any:
 
 
 def parse_priority(text: str) -> Any:
-    """Return the priority that an option stands for: an integer, a string in JSON's quotes, or `json:` and a value.
-
-    Strings come before all integers. They need quotes, so that a mistyped number does not jump the queue.
+    """Return the priority that an option stands for, as `parsed_priority` does.
 
     Raises:
         typer.BadParameter: it is not a priority.
     """
     try:
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        if text.startswith('"'):
-            return parsed(PREFIX + text)
-        if text.startswith(PREFIX):
-            return parsed(text)
-        raise ValueError(f"""{brief(text)} is no integer; a string is written in JSON's quotes: '"text"'""")
+        return parsed_priority(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--priority") from None
-
-
-def priority_text(priority: Any) -> str:
-    """Return a priority as text; `parse_priority` is the inverse."""
-    if isinstance(priority, int):
-        return str(priority)
-    return compact(priority) if isinstance(priority, str) else shown(priority)
 
 
 def priority_json(priority: Any) -> int | str:

@@ -21,7 +21,7 @@ from jobs_service.http.dashboard.job_page import clone_page
 from jobs_service.http.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
 from jobs_service.http.refusals import Refusal
 from jobs_service.model import ProcessAction, Removal
-from jobs_service.names import PREFIX, parsed, shown
+from jobs_service.names import parsed, parsed_priority, shown
 from jobs_service.redaction import is_marked
 
 YEAR: Final = 366 * 86_400
@@ -160,9 +160,9 @@ def _new_job(form: Mapping[str, str]) -> tuple[Any, Any, Any, float | None]:
     json_data.encode(data)
     priority = form.get("priority", "").strip() or "0"
     try:
-        chosen = parsed(priority) if priority.startswith(PREFIX) else int(priority)
-    except ValueError:
-        raise ValueError(f"priority {texts.brief(priority, 40)} is no integer") from None
+        chosen = parsed_priority(priority)
+    except ValueError as error:
+        raise ValueError(f"priority: {error}") from None
     return id, data, chosen, _seconds(form.get("delay", ""))
 
 

@@ -17,7 +17,7 @@ from jobs_service.http.dashboard.filters import worker_of
 from jobs_service.http.dashboard.rendering import SECURITY, page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import HistoryEvent, HistoryKind, Job
-from jobs_service.names import compact, shown
+from jobs_service.names import compact, priority_text, shown
 from jobs_service.redaction import is_marked
 from jobs_service.replication.status import ReplicationStatus
 from jobs_service.status import Status, status_of
@@ -132,9 +132,10 @@ async def job_page(visit: Visit) -> Response:
         "share": None if progress is None else texts.share(progress),
         "steps": steps(job.history, state),
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
-        "priority": job.priority if isinstance(job.priority, int) else shown(job.priority),
+        "priority": priority_text(job.priority),
         "cli": command_line(job),
         "curl": curl(job, str(visit.request.base_url).rstrip("/"), with_token=visit.role.proven),
+        "folded_from": FOLDED,
         "clonable": not is_marked(job.data),
         "now": visit.now,
     }
@@ -187,7 +188,7 @@ def command_line(job: Job) -> str:
     if job.data is not None:
         parts += ["--data", compact(job.data)]
     if job.priority != 0:
-        parts += ["--priority", str(job.priority) if isinstance(job.priority, int) else shown(job.priority)]
+        parts += ["--priority", priority_text(job.priority)]
     return shlex.join(parts)
 
 
@@ -235,7 +236,7 @@ async def clone_page(visit: Visit, problem: str = "", given: Any = None) -> Resp
         if is_marked(job.data):
             problem = "Parts of this job's data are secret and not shown: put them in where it says [redacted]."
         source["data"] = json.dumps(job.data, ensure_ascii=False, indent=2)
-        source["priority"] = str(job.priority) if isinstance(job.priority, int) else shown(job.priority)
+        source["priority"] = priority_text(job.priority)
         id = ""
     context = {"type": type, "source": {**source, "id": id}, "from_id": from_id, "problem": problem}
     return page(visit, "clone.html", context, status=422 if given is not None else 200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -55,6 +56,7 @@ async def type_page(visit: Visit) -> Response:
     context = {
         "type": type,
         "name": name,
+        "shell_name": shlex.quote(name),
         "timeout": timeout,
         "paused": queue.paused,
         "retention": retention,

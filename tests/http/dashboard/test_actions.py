@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import re
+import shlex
+from html import unescape
 from pathlib import Path
 
 import httpx
 import pytest
 
 from jobs_service import JobNotFound, JobsService, JobState
+from jobs_service.cli.names import parse_priority
 from jobs_service.http.application import Application
 from jobs_service.http.state import Options
 from jobs_service.runner.commands import COMMAND_TYPE
@@ -79,13 +83,29 @@ async def test_a_job_is_cloned_with_other_data() -> None:
         assert (await jobs.get("email", "later")).run_at is not None
 
 
+async def test_a_job_whose_priority_is_no_number_is_copied_and_cloned() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for id, priority in (("text", "urgent"), ("bytes", b"\x01"), ("number", -3)):
+            await jobs.add("email", id, {"n": 1}, priority=priority)
+            page = unescape((await client.get(f"/job?type=email&id={id}")).text)
+            words = shlex.split(page.split('<pre id="cli">')[1].partition("</pre>")[0])
+            assert parse_priority(words[words.index("--priority") + 1]) == priority
+            form = unescape((await client.get(f"/job/new?type=email&from={id}")).text)
+            shown = re.search(r'name="priority" value="(.*)"></div>', form)
+            assert shown is not None
+            new = {"type": "email", "from": id, "id": f"{id}-again", "data": "1", "priority": shown[1]}
+            assert (await client.post("/job/new", data=new)).status_code == 303
+            assert (await jobs.get("email", f"{id}-again")).priority == priority
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"data": "{"}, "data is not JSON: Expecting property name"),
         ({"data": "NaN"}, "NaN is no number of JSON"),
         ({"data": "[" * 5000}, "data"),
-        ({"priority": "soon"}, "priority soon is no integer"),
+        ({"priority": "soon"}, "priority: 'soon' is no integer; a string is written in JSON's quotes"),
         ({"delay": "soon"}, "soon is no duration"),
         ({"id": "ready"}, "ready"),
         ({"type": "nothing"}, "nothing"),

@@ -189,6 +189,8 @@ async def test_what_a_browser_cannot_or_is_not_to_do(server: tuple[JobsService, 
     await reads_without_javascript(jobs, url)
     await shows_the_zone_one_has_chosen(jobs, url)
     await goes_by_keyboard(url)
+    await scrolls_by_keyboard(jobs, url)
+    await breaks_no_word_on_a_phone(url)
 
 
 async def polls(jobs: JobsService, url: str) -> None:
@@ -246,3 +248,23 @@ async def goes_by_keyboard(url: str) -> None:
         assert await watched.page.evaluate("document.activeElement.textContent") == "To the page's content"
         await watched.page.keyboard.press("Enter")
         assert await watched.page.evaluate("document.activeElement.id") == "main"
+
+
+async def scrolls_by_keyboard(jobs: JobsService, url: str) -> None:
+    """Whatever is longer than its place can be reached by keyboard."""
+    await jobs.add("late", "long", {"rows": [{"n": number} for number in range(80)]})
+    await jobs.add("late", "very-long", {"rows": [{"n": number} for number in range(800)]})
+    async with browser(url, viewport={"width": 1280, "height": 800}) as watched:
+        for id in ("long", "very-long"):
+            await watched.go(f"/job?type=late&id={id}")
+            await watched.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+            assert await watched.violations() == []
+
+
+async def breaks_no_word_on_a_phone(url: str) -> None:
+    """Several links in a row of a table stand beside each other, not each in a column of single letters."""
+    async with browser(url, viewport={"width": 390, "height": 844}) as watched:
+        await watched.go("/processes")
+        await watched.says('[data-label="Runs"]', "thumbnail")
+        heights = "[...document.querySelectorAll('td a')].map((each) => each.getBoundingClientRect().height)"
+        assert max(await watched.page.evaluate(heights)) < 40  # of one line
