@@ -20,6 +20,10 @@ TABLES = {"tests/simulation/mutants/slips_layer.py"}
 STEPS = re.findall(r"^\d+\. (.*?)(?=^\d+\. |^#|^$)", section("docs/architecture.md", "Seven flows"), re.M | re.S)
 
 
+def test_the_glossary_has_at_most_twenty_terms() -> None:
+    assert 1 < len(rows(PAGE, "term")) <= 20
+
+
 def test_there_are_seven_flows() -> None:
     assert len(re.findall(r"^### \d\. ", PAGE, re.MULTILINE)) == 7
 
