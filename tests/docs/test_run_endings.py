@@ -115,7 +115,8 @@ async def _() -> None:
 
 
 @row(
-    "raises `Discard(reason)`; gets data that does not decode, which it never sees; returns what is not JSON",
+    "raises `Discard(reason)`; returns a value that JSON cannot hold; or is not called at all, "
+    "because the data cannot be decoded",
 )
 async def _() -> None:
     called: list[object] = []
@@ -139,7 +140,7 @@ async def _() -> None:
     assert called == ["discards", "no json"]
 
 
-@row("raises a group of exceptions, as task groups do")
+@row("raises an exception group, as task groups do")
 async def _() -> None:
     async with opened() as jobs:
         handle(jobs, failing(ExceptionGroup("several", [Discard("for good"), OSError()])))
@@ -266,7 +267,7 @@ async def _() -> None:
     assert 10 <= heard[0] <= 10.2
 
 
-@row("is canceled because another worker has the job, which was silent for too long")
+@row("was silent for too long, so that another worker has the job")
 async def _() -> None:
     way: list[str] = []
 
@@ -344,7 +345,7 @@ async def _() -> None:
             assert (await ended(jobs, "b")).outcome is Outcome.SUCCEEDED
 
 
-@row("blocks the loop, with a step of 1 s or more")
+@row("blocks the event loop for 1 s or more")
 async def _() -> None:
     def block(job: RunningJob) -> str:
         virtual_loop()._now += 1.5
