@@ -19,7 +19,7 @@ from jobs_service import (
     SupervisorFailed,
     WorkerConflict,
 )
-from jobs_service.errors import ProcessGone, TransactionTooLarge
+from jobs_service.errors import ProcessGone, StoreUnavailable, TransactionTooLarge
 from tests.simulation.calls import Call
 from tests.simulation.job_states import meanwhile
 
@@ -77,6 +77,8 @@ def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began
         may_be = machine is not None and "within()" in str(error)  # it is for clusters
     elif isinstance(error, StoreError):
         may_be = run.quiet.quick_since() > began or run.is_over or not process.running
+        # Whether a commit has happened may be known to nobody any more, however little time that took.
+        may_be |= isinstance(error, StoreUnavailable) and run.quiet.retried_at >= began
     elif isinstance(error, SupervisorFailed):
         may_be = run.has_crashed
     else:
