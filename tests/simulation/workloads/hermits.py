@@ -289,11 +289,11 @@ class Hermits(Workload):
         if not finished:
             return
         id, began = self.random.choice(finished), client.version
-        quick = self.run.quiet.is_quick()
+        since = self.run.world.loop.time()
         try:
             event = await client.jobs.wait(type, id, timeout=4.0)
         except (TimeoutError, JobsError) as error:
-            if quick and self.run.quiet.is_quick() and not self._changed(type, began):
+            if self.run.quiet.quick_since() <= since and not self._changed(type, began):
                 self.run.complain(f"wait: {client.process} waited for {type!r}/{id!r}, which is finished: {error!r}")
             return
         if not self._changed(type, began) and event.state is not JobState.FINISHED:

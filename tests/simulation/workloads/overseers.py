@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobType, NoTypeTimeout
-from jobs_service.testing import SimulatedTransaction
+from jobs_service.testing import Process, SimulatedTransaction
 from tests.simulation.calls import STOP_AND_REMOVE
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
@@ -100,11 +100,21 @@ class Inspectors(Workload):
 
     name = "inspectors"
 
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        # Of every part of every process: how often it had been restarted, and when that was looked at.
+        self._seen: dict[tuple[Process, str], tuple[int, float]] = {}
+
     async def step(self, client: Client) -> None:
+        run, process = self.run, client.process
         tree = client.jobs.supervision()
-        for name, restarts in _restarts(tree):
-            if restarts and self.run.quiet.is_quick():
-                self.run.complain(f"tree: in {client.process}, {name} was restarted {restarts} times for no reason")
+        for name, restarts, is_patient in _restarts(tree):
+            before, since = self._seen.get((process, name), (0, run.opened[process]))
+            if is_patient:  # After a fault it may be as long as its pause before something is started again.
+                before, since = 0, 0.0
+            self._seen[process, name] = restarts, run.world.loop.time()
+            if restarts > before and run.quiet.quick_since() <= since:
+                run.complain(f"tree: in {process}, {name} was restarted for no reason since {since:.3f}")
         if tree.get("name") == "runner":
             return  # Its lanes have nothing to do with each other.
         # The runner is a tree of its own, which is begun when the service asks for it.
@@ -241,9 +251,10 @@ class Measurers(Workload):
             )
 
 
-def _restarts(tree: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield how often each node of a tree was restarted."""
+def _restarts(tree: dict[str, Any], is_patient: bool = False) -> Iterator[tuple[str, int, bool]]:
+    """Yield how often each node of a tree was restarted, and whether that may wait for a pause, as in a runner's."""
     if tree:
-        yield tree["name"], tree["restarts"]
+        is_patient = is_patient or tree["name"] == "runner"
+        yield tree["name"], tree["restarts"], is_patient
     for child in tree.get("children", []):
-        yield from _restarts(child)
+        yield from _restarts(child, is_patient)
