@@ -2,10 +2,15 @@
 
 The library configures nothing. If the application has configured nothing either, only warnings and errors are logged:
 structlog's default would print every detail to the application's standard output.
+
+An event that cannot be logged (the disk is full, a renderer of the application's does not know what to make of a field)
+is dropped, and named in a line of the standard library's logging: whoever logs goes on. An actor would end otherwise,
+and what restarts it, which logs as well, could not.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
 from typing import Any, Final
@@ -41,24 +46,26 @@ class EventLog:
         """Whether details are logged at present. Asked once before many events, whose fields cost time to collect."""
         if not structlog.is_configured() or not _is_heard("debug"):
             return False
-        logger = self._logger().bind()
-        enabled = getattr(logger, "is_enabled_for", None)
-        return enabled is None or bool(enabled(_DEBUG))
+        try:
+            enabled = getattr(self._logger().bind(), "is_enabled_for", None)
+            return enabled is None or bool(enabled(_DEBUG))
+        except Exception:  # each event tells of it
+            return True
 
     def debug(self, event: str, **fields: Any) -> None:
         """Log a detail."""
         if structlog.is_configured() and _is_heard("debug"):
-            self._logger().debug(event, **fields)
+            self._log("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
         """Log what happens as it should."""
         if structlog.is_configured() and _is_heard("info"):
-            self._logger().info(event, **fields)
+            self._log("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         """Log what somebody should know of."""
         if _is_heard("warning"):
-            self._logger().warning(event, **fields)
+            self._log("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
         """Log what somebody should look after.
@@ -70,11 +77,18 @@ class EventLog:
         if "exc_info" in fields and not structlog.is_configured():
             # Structlog's default shows local variables beside a traceback, among them jobs' data.
             fields["stack"] = _plain(fields.pop("exc_info"))
-        self._logger().error(event, **fields)
+        self._log("error", event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
         """Log an error with the traceback of the exception that is being handled."""
         self.error(event, exc_info=True, **fields)
+
+    def _log(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        try:
+            getattr(self._logger(), method)(event, **fields)
+        except Exception as error:
+            # It raises nothing, whatever is wrong.
+            logging.getLogger(self._name).error("the event %s could not be logged: %r", event, error)
 
     def _logger(self) -> Any:
         return structlog.get_logger(self._name, **self._fields)

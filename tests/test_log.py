@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from jobs_service import JobFailed, JobsService, RunningJob, Settings
 from jobs_service.log import EventLog
 
 SCENARIO = """
@@ -188,6 +193,70 @@ def test_no_logger_is_made_for_an_event_below_the_level_that_the_program_has_set
         structlog.reset_defaults()
         if before:
             structlog.configure(**before)
+
+
+def test_an_event_that_cannot_be_logged_fails_nobody_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog("tests")
+    with failing():
+        for method in (log.debug, log.info, log.warning, log.error):
+            method("event", id="a")
+        try:
+            raise ValueError("inner")
+        except ValueError:
+            log.exception("event")
+    line = "the event event could not be logged: OSError(28, 'No space left on device')"
+    assert [(record.name, record.getMessage()) for record in caplog.records] == [("tests", line)] * 5
+
+
+def test_the_logger_of_an_application_that_cannot_be_made_fails_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog("tests")
+    with failing(logger_factory=no_space):
+        if log.wants_details():
+            log.debug("event")
+    assert [record.getMessage()[:36] for record in caplog.records] == ["the event event could not be logged:"]
+
+
+async def test_a_service_goes_on_and_ends_when_nothing_can_be_logged() -> None:
+    settings = Settings(type_check_period=0.05, type_check_max_jitter=0.01)
+    async with asyncio.timeout(60), JobsService("memory:", settings=settings) as jobs:
+
+        @jobs.handler("failing", max_attempts=1)
+        async def fail(job: RunningJob) -> None:
+            raise ValueError
+
+        @jobs.handler("lost", timeout=0.2)
+        async def succeed(job: RunningJob) -> int:
+            return 1
+
+        with failing():
+            await jobs.set_type_timeout("lost", 0.2)
+            lost = await jobs.add("lost", "1")
+            await jobs.accept("lost")
+            running = asyncio.create_task(jobs.run())
+            failed = await jobs.enqueue(fail)
+            with pytest.raises(JobFailed):
+                await jobs.result(fail, failed.id)
+            assert await jobs.result(succeed, lost.id) == 1
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+@contextmanager
+def failing(**options: Any) -> Iterator[None]:
+    """Have whatever is logged fail, as it does on a full disk."""
+    before = structlog.get_config() if structlog.is_configured() else {}
+    structlog.configure(processors=[no_space], cache_logger_on_first_use=False, **options)
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if before:
+            structlog.configure(**before)
+
+
+def no_space(*_: object) -> Any:
+    raise OSError(28, "No space left on device")
 
 
 def dropped(*_: object) -> dict[str, object]:

@@ -323,7 +323,10 @@ class World:
         shown = " ".join(f"{name}={value}" for name, value in fields.items())
         if method == "error":
             self.errors.append(f"{event['event']} {shown}")
-        self.on_log(event["event"], fields)
+        try:
+            self.on_log(event["event"], fields)
+        except Exception as error:  # whoever logs goes on
+            self.unhandled.append(f"on_log: {error!r}")
         self.note(f"{event['event']} {shown}", OWNER.get())
         raise structlog.DropEvent
 
