@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs_service.cli import exits, output, values
+from jobs_service.cli import exits, output, secrets, values
 from jobs_service.cli.options import DURATION_HELP
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
     from jobs_service.errors import JobNotFound
 
     try:
-        found = await jobs.get(job.type, job.id)
+        found = await secrets.without(jobs, await jobs.get(job.type, job.id))
     except JobNotFound:
         return ""
     status = output.status_text(found)

@@ -81,7 +81,7 @@ class State:
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
-        self.bulk = BulkActions(service)
+        self.bulk = BulkActions(service, self.audit)
         self.closing = asyncio.Event()
         self._is_closed = False
         self.requests = Places("requests", limits.requests)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobError, JobsService, Outcome
+from jobs_service.http.dashboard.bulk_actions import TYPE, BulkActions
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, process, serving
 from tests.docs.pages import ROOT, examples, read, rows
@@ -19,6 +20,7 @@ from tests.docs.pages import ROOT, examples, read, rows
 TOUR, PROCESSES = examples("docs/command-line.md", "sh")
 _, SCREEN, MOVE = examples("README.md", "sh")
 [BACKUP] = examples("docs/stores.md", "sh")
+[BULK] = examples("docs/dashboard.md", "sh")
 [SUBMIT] = examples("docs/handlers.md", "sh")
 [BENCH] = examples("docs/performance.md", "sh")
 CLUSTER, _, COPY = examples("docs/foundationdb.md", "sh")
@@ -55,6 +57,28 @@ def test_a_backup_is_restored_as_the_page_says(invoke: Invoke, email: str, tmp_p
     (tmp_path / "restored").mkdir()
     (tmp_path / command[-1]).rename(tmp_path / "restored" / "data.mdb")
     assert "email" in invoke("types", "--store", f"lmdb:{tmp_path / 'restored'}").out
+
+
+async def test_a_bulk_action_is_added_as_the_page_says(invoke: Invoke, tmp_path: Path) -> None:
+    store = f"lmdb:{tmp_path}/jobs"
+    async with JobsService(store) as jobs:
+        await jobs.set_type_timeout("email", 30)
+        for to in ("ada@example.org", "bob@example.com"):
+            await jobs.add("email", to, {"to": to})
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "no answer"))
+    program, *words = shlex.split(BULK)
+    added = await asyncio.to_thread(invoke, *words, "--store", store)
+    assert (program, added.code, added.err) == ("jobs-service", 0, "")
+    id = added.out.strip()
+    async with JobsService(store) as jobs:
+        bulk = BulkActions(jobs)
+        bulk.start()
+        await jobs.wait(TYPE, id, "finished", timeout=HANG)
+        await bulk.close()
+        assert (await jobs.get(TYPE, id)).result == {"read": 2, "matched": 1, "changed": 1, "too_large": 0}
+        assert (await jobs.get("email", "ada@example.org")).state == "pending"
 
 
 def test_a_command_is_submitted_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

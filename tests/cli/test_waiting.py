@@ -12,10 +12,15 @@ from jobs_service.cli.waiting import waiting_for
 from tests.cli.support import HANG
 
 
-async def test_whose_time_is_over_is_told_why_the_job_failed_last() -> None:
+@pytest.mark.parametrize(
+    ("secret", "said"), [([], "the server is away"), (["error:message"], r"\[redacted\]")], ids=["told", "secret"]
+)
+async def test_whose_time_is_over_is_told_why_the_job_failed_last_but_nothing_secret(
+    secret: list[str], said: str
+) -> None:
     jobs = JobsService("memory:")
 
-    @jobs.handler("email", backoff=1000)
+    @jobs.handler("email", backoff=1000, redact=secret)
     async def send() -> None:
         raise ValueError("the server is away")
 
@@ -26,7 +31,7 @@ async def test_whose_time_is_over_is_told_why_the_job_failed_last() -> None:
             async for event in events:
                 if event.error is not None and event.state == "pending":
                     break
-        with pytest.raises(AnswerIsNo, match=r"it is tried again, and failed last by ValueError: the server is away"):
+        with pytest.raises(AnswerIsNo, match=rf"it is tried again, and failed last by ValueError: {said}$"):
             async with waiting_for(jobs, job, 0, "serve"):
                 await asyncio.get_running_loop().create_future()
         runner.cancel()

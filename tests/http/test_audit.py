@@ -7,14 +7,16 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import InvalidSettings, JobsService
+from jobs_service import InvalidSettings, JobsService, NewJob
 from jobs_service.http.audit import Audit
 from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
 from tests.http.support import served
+from tests.service.support import eventually
 
 OPEN = Options(is_open=True)
 
@@ -41,6 +43,26 @@ async def test_who_changed_what_is_written_down(tmp_path: Path) -> None:
         ("ada", "bulk_remove", "email", 2),
     ]
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_how_many_jobs_a_bulk_action_changed_is_written_down_at_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    async with served(options=replace(OPEN, audit_log=str(file))) as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add_many("email", [NewJob(str(number)) for number in range(3)])
+        answer = await client.post("/bulk", data={"type": "email", "action": "remove", "state": "ready"})
+        id = httpx.URL(answer.headers["location"]).params["id"]
+        await jobs.wait("bulk-actions", id, "finished", timeout=20)
+
+        async def is_noted() -> bool:
+            return "ended" in file.read_text()
+
+        await eventually(is_noted)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["action"], row["type"], row["id"], row["jobs"]) for row in rows] == [
+        ("bulk remove", "email", id, 0),
+        ("bulk remove ended", "bulk-actions", id, 3),
+    ]
 
 
 async def test_a_change_that_cannot_be_written_down_is_answered_as_done(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEven
     async with waiting, while_read(), jobs.subscribe(job.type, job.id) as events:
         with _Bar() as bar:
             async for event in events:
-                bar.show(event)
+                bar.show(await secrets.without_in_event(jobs, event))
     if event.state == "removed":
         raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
     return event
@@ -207,7 +207,7 @@ class _Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def show(self, event: JobEvent) -> None:
+    def show(self, event: Job | JobEvent) -> None:
         """Show what a job does."""
         if self._progress is None:
             return

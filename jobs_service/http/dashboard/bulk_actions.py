@@ -24,6 +24,7 @@ from jobs_service.errors import (
     ServiceClosed,
     WorkerConflict,
 )
+from jobs_service.http.audit import Audit
 from jobs_service.http.bulk import change_all
 from jobs_service.http.dashboard.filters import Filter
 from jobs_service.layer.transaction import JobTransaction
@@ -109,10 +110,12 @@ class BulkActions:
 
     Args:
         service: of the store.
+        audit: where it is noted how many jobs each of them has changed; None for log events alone.
     """
 
-    def __init__(self, service: JobsService) -> None:
+    def __init__(self, service: JobsService, audit: Audit | None = None) -> None:
         self._service = service
+        self._audit = Audit(None) if audit is None else audit
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, action: str, type: JobType, wanted: Filter, who: str) -> JobId:
@@ -174,7 +177,7 @@ class BulkActions:
             run = _Run(self._service, job)
             await run.go()
         except JobCanceled:
-            await job.finish(outcome=Outcome.CANCELED, result=run and run.result())
+            await self._end(job, run, Outcome.CANCELED)
         except WorkerConflict:
             return
         except asyncio.CancelledError:
@@ -186,23 +189,39 @@ class BulkActions:
         except Exception as error:  # whatever somebody has written there ends this action, and no other
             log.warning("bulk_action_failed", id=job.id, error=str(error))
             failed = JobError(type(error).__name__, str(error)[:2000])
-            await job.finish(outcome=Outcome.FAILED, result=run and run.result(), error=failed)
+            await self._end(job, run, Outcome.FAILED, failed)
         else:
-            await job.finish(result=run.result())
+            await self._end(job, run, Outcome.SUCCEEDED)
+
+    async def _end(self, job: RunningJob, run: _Run | None, outcome: Outcome, error: JobError | None = None) -> None:
+        """End an action, and note with how many jobs it was done; who asked for it was noted when they did."""
+        await job.finish(outcome=outcome, result=run and run.result(), error=error)
+        if run is not None and run.action != "count":
+            self._audit.changed("", "", f"bulk {run.action} ended", TYPE, job.id, run.result()["changed"])
+
+
+def _added(job: RunningJob) -> float:
+    """Return when a job was added, as far as its history says so."""
+    return job.history[-1].at if job.history else time.time()
 
 
 class _Run:
-    """One run of an action, which may go on where another one has ended."""
+    """One run of an action, which may go on where another one has ended.
+
+    Attributes:
+        action: of ACTIONS.
+    """
 
     def __init__(self, service: JobsService, job: RunningJob) -> None:
         self._service = service
         self._job = job
         self._data: dict[str, Any] = {"after": None, **dict.fromkeys(FIGURES, 0), **job.data}
-        self._action: str = self._data["action"]
+        self.action: str = self._data["action"]
         self._type: JobType = parsed(self._data["type"])
-        check_action(self._action, self._type)  # whoever may add jobs may have added this one
+        check_action(self.action, self._type)  # whoever may add jobs may have added this one
         self._wanted = Filter.from_dict(self._data["filter"])
-        self._asked = float(self._data["asked"])
+        # One that somebody has added by hand was asked for when it was added.
+        self._asked = float(self._data.setdefault("asked", _added(job)))
         self._hidden = Redaction()
 
     def result(self) -> dict[str, Any]:
@@ -226,11 +245,11 @@ class _Run:
             matching = [job.id for job in page.jobs if self._matches(self._hidden, job)]
             self._data["read"] += len(page.jobs)
             self._data["matched"] += len(matching)
-            if self._action != "count":
+            if self.action != "count":
                 is_meant = partial(self._matches, self._hidden)
                 for at in range(0, len(matching), _CHANGED_AT_ONCE):
                     part = matching[at : at + _CHANGED_AT_ONCE]
-                    done = await change_all(self._service, self._type, self._action, part, is_meant)
+                    done = await change_all(self._service, self._type, self.action, part, is_meant)
                     self._data["changed"] += done.changed
                     self._data["too_large"] += done.too_large
             self._data["after"] = page.next
@@ -247,8 +266,8 @@ class _Run:
                 return False
         except RecordDamaged:
             return False
-        if self._action == "resubmit" and job.state is not JobState.FINISHED:
+        if self.action == "resubmit" and job.state is not JobState.FINISHED:
             return False
-        if self._action == "cancel" and job.state is JobState.FINISHED:
+        if self.action == "cancel" and job.state is JobState.FINISHED:
             return False
         return self._wanted.holds(hidden.job(job), self._asked)

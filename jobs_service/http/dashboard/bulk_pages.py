@@ -90,7 +90,7 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
     wanted = Filter.of(form, [value for name, value in fields if name == "data"])
     id = await bulk.add(action, type, wanted, visit.role.name)
-    note(visit, f"bulk {action}", type, id)
+    note(visit, f"bulk {action}", type, id, jobs=0)  # how many they are is noted at its end
     return go(visit, visit.url("/bulk/show", id_=id))
 
 

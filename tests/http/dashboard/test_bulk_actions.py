@@ -243,6 +243,20 @@ async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: d
             assert (await client.get(path)).status_code == 200
 
 
+@also_on_a_cluster
+async def test_an_action_that_was_added_by_hand_is_about_what_was_there_then() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 3)
+        data = {"action": "remove", "type": "email", "filter": {"state": "failed", "data": ["n=1"]}}
+        bulk = BulkActions(jobs)
+        await ended(jobs, await bulk.add("count", "email", Filter(), ""))
+        await client.post("/v1/types/bulk-actions/jobs", json={"id": "mine", "data": data})
+        assert (await ended(jobs, "mine")).result == {"read": 3, "matched": 1, "changed": 1, "too_large": 0}
+        await bulk.close()
+        assert {job.id async for job in jobs.list("email")} == {"0000", "0002"}
+        assert (await client.get("/bulk/show?id=mine")).status_code == 200
+
+
 async def test_what_others_have_added_does_only_what_pages_do(address: str) -> None:
     async with JobsService(address) as jobs:
         await fail(jobs, 1)
