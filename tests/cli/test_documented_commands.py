@@ -68,7 +68,7 @@ async def test_a_bulk_action_is_added_as_the_page_says(invoke: Invoke, tmp_path:
             job = await jobs.accept("email")
             assert job is not None
             await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "no answer"))
-    program, *words = shlex.split(BULK)
+    program, *words = shlex.split(BULK.replace("\\\n", ""))
     added = await asyncio.to_thread(invoke, *words, "--store", store)
     assert (program, added.code, added.err) == ("jobs-service", 0, "")
     id = added.out.strip()
