@@ -3,6 +3,9 @@
 This needs the extra `tracing`, and an application that sets a tracer provider. As long as nobody has imported
 OpenTelemetry there is none, so this module does not import it either: it looks whether somebody has.
 
+Traces are for those who look on: where the application's tracing fails (a span processor or a sampler that raises), a
+span is missing and the log says so, but jobs are added, run and ended as ever.
+
 The context (W3C's traceparent and tracestate) is kept with the job, outside of its data, beside its limits.
 """
 
@@ -12,15 +15,19 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from sys import modules
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from jobs_service import json_data, names, run_data
 from jobs_service.errors import RecordDamaged, kind_of
+from jobs_service.log import EventLog
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from jobs_service.model import Job, JobError, JobId, JobType
+
+log = EventLog("jobs_service.tracing")
 
 Trace: TypeAlias = tuple[str, str]
 """A traceparent and a tracestate; the latter may be empty."""
@@ -47,6 +54,35 @@ class _Nothing(AbstractContextManager[None]):
 
 
 _NOTHING: Final = _Nothing()
+
+
+class _Guarded(AbstractContextManager["Span | None"]):
+    """A span whose failures are logged: None where it cannot be begun."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: AbstractContextManager[Span]) -> None:
+        self._span: AbstractContextManager[Span] | None = span
+
+    def __enter__(self) -> Span | None:
+        assert self._span is not None
+        try:
+            return self._span.__enter__()
+        except Exception as error:
+            self._span = None
+            log.error("tracing_failed", exc_info=error)
+            return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._span is None:
+            return
+        try:
+            self._span.__exit__(kind, error, trace)
+        except Exception as failed:
+            log.error("tracing_failed", exc_info=failed)
+
 
 _known: tuple[Any, Any] = (None, None)
 """The provider that was found last, and its tracer."""
@@ -154,24 +190,26 @@ def sending(operation: str, type: JobType, id: JobId | None = None) -> AbstractC
 
 
 @contextlib.contextmanager
-def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> Iterator[Span]:
+def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> Iterator[Span | None]:
     from opentelemetry.trace import SpanKind, Status, StatusCode
 
     attributes = _attributes(operation, "send", type)
     if id is not None:
         attributes["messaging.message.id"] = _name(id)
-    with found.start_as_current_span(
+    begun = found.start_as_current_span(
         f"{operation} {_name(type)}",
         kind=SpanKind.PRODUCER,
         attributes=attributes,
         record_exception=False,  # what is secret of a job may be in its message
         set_status_on_exception=False,
-    ) as span:
+    )
+    with _Guarded(begun) as span:
         try:
             yield span
         except BaseException as error:
-            span.set_attribute("error.type", kind_of(error))
-            span.set_status(Status(StatusCode.ERROR))
+            if span is not None:
+                span.set_attribute("error.type", kind_of(error))
+                span.set_status(Status(StatusCode.ERROR))
             raise
 
 
@@ -185,9 +223,8 @@ def sent(span: Span | None, jobs: Job | list[Job]) -> None:
         span.set_attribute("messaging.message.id", _name(jobs.id))
 
 
-@contextlib.contextmanager
-def processing(found: Tracer, job: Job) -> Iterator[Span]:
-    """Have a job's run in a span, whose parent is that in which the job was added."""
+def processing(found: Tracer, job: Job) -> AbstractContextManager[Span | None]:
+    """Return what a job's run is in: a span, whose parent is that in which the job was added."""
     from opentelemetry.trace import SpanKind
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -195,28 +232,30 @@ def processing(found: Tracer, job: Job) -> Iterator[Span]:
     attributes["messaging.message.id"] = _name(job.id)
     attributes["jobs_service.job.attempt"] = job.attempts
     carrier = job.trace_context
-    with found.start_as_current_span(
+    begun = found.start_as_current_span(
         f"process {_name(job.type)}",
         TraceContextTextMapPropagator().extract(carrier) if carrier else None,
         kind=SpanKind.CONSUMER,
         attributes=attributes,
         record_exception=False,
         set_status_on_exception=False,
-    ) as span:
-        yield span
+    )
+    return _Guarded(begun)
 
 
-def ended(span: Span, outcome: str, error: JobError | None, *, failed: bool) -> None:
+def ended(span: Span | None, outcome: str, error: JobError | None, *, failed: bool) -> None:
     """Say in a span how a run ended.
 
     Args:
-        span: of the run.
+        span: of the run; None if there is none.
         outcome: what became of the job.
         error: without what is secret; None for none.
         failed: whether the error is a failure, and not what the handler wanted.
     """
     from opentelemetry.trace import Status, StatusCode
 
+    if span is None:
+        return
     span.set_attribute("jobs_service.job.outcome", outcome)
     if error is None:
         return

@@ -12,9 +12,11 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.context import attach, detach
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from structlog.testing import capture_logs
 
 from jobs_service import (
     Discard,
@@ -240,6 +242,34 @@ async def test_an_addition_that_is_refused_is_an_error_without_words(spans: InMe
     assert span.status.description is None
     assert (span.attributes or {})["error.type"] == "JobExists"
     assert not span.events
+
+
+@pytest.mark.parametrize("moment", ["on_start", "on_end"])
+async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    jobs = JobsService("memory:")
+    runs: list[int] = []
+
+    @jobs.handler("email", timeout=1)
+    async def email(job: RunningJob) -> int:
+        runs.append(job.attempts)
+        return 7
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a processor of the application's has a bug")
+
+    async with jobs:
+        monkeypatch.setattr(SimpleSpanProcessor, moment, broken)
+        with capture_logs() as events:
+            await jobs.enqueue(email, id="a")
+            with pytest.raises(JobExists):
+                await jobs.add("email", "a")
+            async with running(jobs):
+                assert await jobs.result(email, "a", timeout=30) == 7
+    assert runs == [1]
+    assert [event["event"] for event in events if event["log_level"] == "error"] == ["tracing_failed"] * 3
+    assert spans.get_finished_spans() == ()
 
 
 async def test_attempts_are_siblings(spans: InMemorySpanExporter) -> None:
