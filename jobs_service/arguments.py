@@ -187,7 +187,9 @@ def check_page_size(page_size: Any) -> int:
 
 def check_limit(limit: Any) -> int | None:
     """Return the limit of a count: None for none, or an integer from 0 up."""
-    return exact_int(limit) if limit is None or exact_int(limit) == 0 else check_positive("limit", limit)
+    if limit is None:
+        return None
+    return 0 if exact_int(limit) == 0 else check_positive("limit", limit)
 
 
 def check_outcome(outcome: Any, job: Job) -> Outcome:

@@ -125,7 +125,8 @@ def with_event(
         most = kept_by_others(run_data)
     rest = run_data[HEAD_BYTES:]
     if count >= most:
-        # The history is cut here, and nowhere else: the new event takes the room of the oldest ones.
+        # The history is cut here: the new event takes the room of the oldest ones. (`Record.fit` drops a whole history
+        # if the record is too large for the store.)
         count = most - 1
         end = _end_of(rest[:size], count)
         rest = rest[:end] + rest[size:]

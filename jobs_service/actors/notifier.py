@@ -2,9 +2,10 @@
 
 Two messages make it read: the type had activity (from its type monitor), and there are new subscriptions (from the
 hub). It reads which jobs have changed since its last read (see `layer/changes.py`), and the records of those that have
-subscribers. At first, when it is too far behind, and while they are few, it reads the records of all subscribed jobs.
-Jobs that leave with their end have no record then: it follows their types, however few they are, and finds their last
-records (see `layer/last_records.py`).
+subscribers. At first, when it is too far behind, and while few jobs are subscribed, it reads all their records.
+A job that is not kept has no record any more when it has ended. So where a type has such jobs the notifier follows the
+changes of the type, however few are subscribed, and reads their last records (see `layer/last_records.py`).
+
 It does one read at a time, so that no subscriber gets an older event after a newer one.
 """
 

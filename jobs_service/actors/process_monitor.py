@@ -66,7 +66,7 @@ class ProcessMonitor(DutifulActor):
         log.debug("processes_died", count=len(dead))
 
     async def _take_by_types(self, dead: frozenset[bytes]) -> None:
-        """Do so type by type: those of a damaged type wait for their timeout, but no others."""
+        """Do the same type by type, so that only the jobs of damaged types have to wait for their timeout."""
         async for types in self._types(awake_types.awake_types):
             for type in types:
                 keys = self._context.keyspace.found(type)

@@ -149,13 +149,13 @@ class SharedAccept:
         terms: queue.AcceptTerms,
         watch: bool,
         give_back: Callable[[Entry], None],
-        looks: QueueReads,
+        queue_reads: QueueReads,
     ) -> None:
         self.size = 0
         self.place: Place | None = None
         self.reads: bytes | None = None
         self.keys = keys
-        self._looks = looks
+        self._queue_reads = queue_reads
         self._terms = terms
         self._watch = watch
         self._give_back = give_back
@@ -173,16 +173,16 @@ class SharedAccept:
 
     async def run(self, unit: UnitOfWork) -> tuple[list[Entry], Accepted]:
         """Return the jobs for all callers, and the result for those callers who get none."""
-        keys, looks = self.keys, self._looks
+        keys, queue_reads = self.keys, self._queue_reads
         limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
-        looks.begin()
+        queue_reads.begin()
         if spread == ADAPTIVE:
-            spread = looks.spread(keys, limit)
+            spread = queue_reads.spread(keys, limit)
         # An open end: a job that is added meanwhile behind the last one taken is no conflict. It counts as added just
         # after this transaction, whose callers cannot tell the difference.
         terms = self._terms._replace(limit=limit, spread=spread, open_end=True)
         taken, more = await queue.accept(unit, keys, terms)
-        looks.took(keys, spread, [entry.id for entry in taken])
+        queue_reads.took(keys, spread, [entry.id for entry in taken])
         if len(taken) == terms.limit:
             # If the transaction could not hold more, there may be more in the queue: the others accept again at once.
             return taken, EmptyQueue(None, None) if limit == self._most else []
@@ -200,7 +200,7 @@ class SharedAccept:
         return most > 1
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
-        self._looks.end()
+        self._queue_reads.end()
         if failure is not None:
             for future in self._callers:
                 if not future.done():

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 Advance: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes that have been read since the last call, and the jobs that are added by now."""
+"""Called with the bytes that have been read since the last call, and how many jobs have been added so far."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def progress(source: os.stat_result) -> Iterator[Advance]:
 
 @contextmanager
 def conversion_shown() -> Iterator[None]:
-    """Show how far the conversion of a store is that is opened within the block."""
+    """If the block opens a store that is converted, show how far the conversion is."""
     if not sys.stderr.isatty():
         yield
         return

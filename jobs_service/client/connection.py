@@ -1,4 +1,4 @@
-"""Requests to a server, asked again where that is exact, and what can go wrong with them as errors of this package."""
+"""Sends requests to a server, again where that does no harm, and turns what goes wrong into errors of this package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _NDJSON: Final = "application/x-ndjson"
 _SILENCE: Final = 45.0
 """Seconds without any byte after which a stream counts as lost: three signs of life of the server are missing."""
 _GRACE: Final = 0.2
-"""Seconds that an answer may take longer than its parts: a connection that is not made in time is told of as that."""
+"""Seconds by which the limit of a whole answer is above that of its parts. So when a connection cannot be made in time,
+that is the error, and not just that there was no answer."""
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
 _NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
 """Problems after which the same request may succeed, and of which nothing was done."""
@@ -151,8 +152,8 @@ class Connection:
             body: JSON, lines of JSON, or None.
             key: its idempotency key.
             again: when it is sent again.
-            wait: seconds that the server takes its time, beside those that are allowed for an answer.
-            tries: notes what became of them.
+            wait: seconds that the server may wait before it answers, in addition to the timeout.
+            tries: gets to know whether one of the tries may have taken effect.
 
         Raises:
             StoreUnavailable: the server cannot be reached, or has not answered in time.
@@ -218,7 +219,7 @@ class Connection:
         return self._refused(response)
 
     def _refused(self, response: httpx.Response) -> _Failure:
-        """Return the failure that an answer is after which the request may be sent again; raise any other."""
+        """Return a failure if the request may be sent again after this answer; raise an error if not."""
         try:
             found = wire.loads(response.content)
         except ValueError:
@@ -231,13 +232,13 @@ class Connection:
             if found["type"] in _NOTHING_BEGUN:
                 return _Failure(error, True)
             raise error
-        if response.status_code in _BAD_GATEWAYS:  # what stands between has no answer
+        if response.status_code in _BAD_GATEWAYS:  # a proxy on the way got no answer
             error = StoreUnavailable(f"{self.url} answers {response.status_code}; it may have taken effect")
             return _Failure(error, False)
         raise self._foreign(response)
 
     def _away(self, error: httpx.TransportError) -> _Failure:
-        """Return what a request without an answer is."""
+        """Return the failure of a request that got no answer."""
         httpx = self._httpx
         is_unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
         what = in_one_line(str(error), 100) or type(error).__name__
@@ -245,7 +246,7 @@ class Connection:
         return _Failure(StoreUnavailable(f"{self.url} does not answer: {what}; {effect}"), is_unsent)
 
     def _impossible(self, error: Exception) -> JobsError:
-        """Return why a request cannot be sent, or its answer not be read, however often it is tried."""
+        """Return the error of a request that cannot be sent, or whose answer cannot be read, at any try."""
         what = in_one_line(str(error), 100) or type(error).__name__
         return JobsError(f"{self.url} cannot be asked for this: {what}")
 
@@ -259,7 +260,7 @@ class Connection:
     async def stream(
         self, method: str, path: str, body: bytes | None = None, *, headers: Mapping[str, str], params: Any = None
     ) -> AsyncIterator[AsyncIterator[bytes] | None]:
-        """Have a request whose answer comes bit by bit: its bytes, or None for an answer without any.
+        """Send a request whose answer comes bit by bit, and give the block its bytes; None if the answer is empty.
 
         Raises:
             Lost: the connection could not be made, or has ended; asking again may succeed.
@@ -304,8 +305,8 @@ class _Failure:
     """Why a request has no answer.
 
     Attributes:
-        error: for who asked.
-        is_unsent: whether the server has certainly done nothing.
+        error: raised to the caller if the request is not sent again.
+        is_unsent: whether it is certain that the server has done nothing.
     """
 
     __slots__ = ("error", "is_unsent")

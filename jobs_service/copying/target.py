@@ -20,7 +20,7 @@ from jobs_service.layer.key_parts import AFTER, type_in, unpack_id
 from jobs_service.layer.keyspace import COPYING, DATA, PERIODIC, Keyspace, TypeKeys
 from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY as IS_READY
+from jobs_service.layer.record_format import READY
 from jobs_service.layer.record_limits import refuse_too_large
 from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import remove_damaged
@@ -397,4 +397,4 @@ def not_empty(name: str) -> CopyRefused:
 
 def _copied_before_rest(record: Record) -> bool:
     """Return whether the copy has written the job in an earlier phase, unless the job has changed since."""
-    return record.state is JobState.RUNNING or record.place == IS_READY
+    return record.state is JobState.RUNNING or record.place == READY

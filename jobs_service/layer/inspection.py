@@ -24,6 +24,10 @@ _MOST_LOOKS: Final = 32
 """Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
 
 
+LATE: Final = 15.0
+"""Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
+
+
 class QueueState(NamedTuple):
     """The state of a type's queue; times in seconds since the epoch.
 

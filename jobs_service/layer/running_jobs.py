@@ -316,7 +316,7 @@ def _held(entry: Entry, lock: bytes) -> Record:
 def _refuse_canceled(entry: Entry, record: Record) -> None:
     if record.cancel:
         raise JobCanceled(
-            f"job {entry.keys.type!r}/{entry.id!r} was canceled: finish it now", type=entry.keys.type, id=entry.id
+            f"job {job_name(entry.keys.type, entry.id)} was canceled: finish it now", type=entry.keys.type, id=entry.id
         )
 
 

@@ -250,6 +250,17 @@ def parse_every(value: str | float | timedelta) -> float:
     return seconds
 
 
+def last_tick(schedule: Schedule, noted: float | None) -> float | None:
+    """Return the last tick of a periodic handler, None before its first one.
+
+    Args:
+        schedule: of the handler.
+        noted: what the store has as its last tick. Before the first one that is the time when the handler was first
+            run, which is no tick.
+    """
+    return noted if noted is not None and schedule.previous_at(noted) == noted else None
+
+
 def in_words(schedule: Schedule) -> str:
     """Return when a schedule ticks: `every 1h30m`, or a cron expression and its time zone."""
     if isinstance(schedule, Every):

@@ -1,4 +1,4 @@
-"""What workers and the activity monitor leave in a job's notes, and whom they tell: operation by operation."""
+"""What workers and the activity monitor leave in a job's history, and whom they tell: operation by operation."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs_service import InvalidJob
-from jobs_service.runner.schedule import END, LONGEST, Cron, Every, parse_every
+from jobs_service.runner.schedule import END, LONGEST, Cron, Every, last_tick, parse_every
 from tests.runner.schedules import CHANGES, DAY, at, crons, ticks
 
 FEW = settings(max_examples=40, deadline=None)
@@ -95,6 +95,13 @@ def test_a_schedule_of_a_fixed_period_takes_numbers_only() -> None:
     with pytest.raises(InvalidJob, match=r"^period '5m' is not allowed"):
         Every(text)
     assert Every(300) == Every(300.0)
+
+
+def test_the_time_when_a_handler_was_first_run_is_no_tick() -> None:
+    hourly = Cron("0 * * * *")
+    assert last_tick(hourly, None) is None
+    assert last_tick(hourly, 7201.5) is None
+    assert last_tick(hourly, 7200.0) == 7200.0
 
 
 def test_a_fixed_period_is_counted_from_the_epoch() -> None:

@@ -186,6 +186,16 @@ async def test_progress_of_a_canceled_or_lost_job_says_so(quiet: JobsService) ->
         await worker.progress(1)
 
 
+async def test_the_message_of_a_canceled_job_is_short_whatever_its_id(quiet: JobsService) -> None:
+    await quiet.add(T1, "x" * 400)
+    worker = await quiet.accept(T1)
+    assert worker is not None
+    await quiet.remove(T1, worker.id)
+    with pytest.raises(JobsError, match="was canceled: finish it now") as refused:
+        await worker.update()
+    assert len(str(refused.value)) < 250
+
+
 # finish_with
 
 

@@ -14,8 +14,6 @@ from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType, QueueState, StoreDamaged
 
-TOLERATED = 15.0
-"""Seconds that a scheduled job may be late. After more, no activity monitor can be running."""
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
 AT_ONCE = 100
@@ -123,12 +121,14 @@ async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, int] | St
 
 
 def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
+    from jobs_service.layer.inspection import LATE
+
     problems = []
     if state.alive == 0:
         problems.append("nobody runs jobs or watches over them: no other process has the store open")
     elif state.dead:
         problems.append(f"nobody watches over jobs: the jobs of dead processes ({state.dead}) are not taken back")
-    if state.late > TOLERATED:
+    if state.late > LATE:
         problems.append(f"nobody watches over jobs: scheduled ones are late by {output.duration_text(state.late)}")
     waited = None if state.oldest is None else state.oldest[0]
     if max_wait is not None and waited is not None and waited > max_wait:

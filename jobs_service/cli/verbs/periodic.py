@@ -67,7 +67,7 @@ async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the periodic types of an application, with their last ticks from the store."""
-    from jobs_service.runner.schedule import in_words
+    from jobs_service.runner.schedule import in_words, last_tick
     from jobs_service.sources import Sources
 
     now = Sources().wall_time()
@@ -75,14 +75,12 @@ def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]])
     for type, periodic in registered.items():
         schedule = periodic.schedule
         row = seen.get(shown(type), {"last": None, "paused": False})
-        last = None if row["last"] is None else datetime.fromisoformat(row["last"]).timestamp()
-        # Until the first tick, the store has the time when a process first looked for one.
-        ticked = last is not None and schedule.previous_at(last) == last
+        noted = None if row["last"] is None else datetime.fromisoformat(row["last"]).timestamp()
         rows.append(
             {
                 "type": shown(type),
                 "comes": in_words(schedule),
-                "last": row["last"] if ticked else None,
+                "last": None if last_tick(schedule, noted) is None else row["last"],
                 "next": output.timestamp(_time(schedule.next_after(now))),
                 "missed": periodic.missed.value,
                 "paused": row["paused"],

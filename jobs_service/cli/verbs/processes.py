@@ -45,11 +45,10 @@ def processes_app() -> typer.Typer:
 def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show the processes that run handlers, and daemons.
 
-    Shown are what each does, its version where one has another than this command, how long it is up, how long ago it
-    was heard of (by its own clock; --json has the times), how many of its slots were taken then, and what it runs.
-    Programs that only add jobs are not listed. One that was killed is
-    shown for a day: as dead at once where all processes are on one machine, else as silent, once it was not heard of
-    for five heartbeats.
+    Of each are shown its state, its version if some process has another one than this command, for how long it has been
+    up, how long ago its last heartbeat was (by its own clock; --json has the times), how many of its slots were taken
+    then, and what it runs. Programs that only add jobs are not listed. A process that was killed is shown for a day: as
+    dead at once where all processes are on one machine, else as silent, when five of its heartbeats have not come.
     """
     if context.invoked_subcommand is not None:
         context.obj = session.GlobalOptions(session.chosen_store(context, store))
@@ -80,7 +79,7 @@ def resume(context: typer.Context, id: IdArgument, store: StoreOption = None, as
 
 
 def stop(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Have a process end, as on SIGTERM: running handlers may end, the jobs of those that do not are given back."""
+    """Have a process end, as on SIGTERM: handlers get their grace; jobs that do not end in it are given back."""
     _ask(context, id, store, as_json, "stop", "ends; its running jobs get their grace")
 
 

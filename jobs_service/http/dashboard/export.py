@@ -42,7 +42,7 @@ async def export(visit: Visit) -> Response:
     if form not in _MEDIA:
         return problem_page(visit, 422, "There is no such format", "There are ndjson and csv.")
     wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
-    # A name that is none, or a store that is away, is told on a page, not with a file that breaks off.
+    # Read one job first: if the type is wrong, or the store away, a page says so, instead of a file that breaks off.
     await visit.service.page(type, state=wanted.state or None, prefix=wanted.prefix or None, limit=1)
     lines = _ndjson(visit, type, wanted) if form == "ndjson" else _csv(visit, type, wanted)
     name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]

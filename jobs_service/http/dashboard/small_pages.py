@@ -14,17 +14,15 @@ from jobs_service.http.dashboard.errors import error_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.visit import Visit
-from jobs_service.layer.inspection import QueueState
+from jobs_service.layer.inspection import LATE, QueueState
 from jobs_service.model import JobType
 from jobs_service.names import shown
-from jobs_service.runner.schedule import in_words
+from jobs_service.runner.schedule import in_words, last_tick
 
 MOST_QUEUES: Final = 100
-"""Types with jobs that wait whose queues the page of health looks at."""
+"""The page of health reads the queues of so many types with waiting jobs, and no more."""
 _MOST_DAMAGED: Final = 3
 """Queues that cannot be read of which the page of health tells one by one."""
-LATE: Final = 15.0
-"""Seconds that a scheduled job may be late. After more, nobody looks after them."""
 
 
 async def periodic(visit: Visit) -> Response:
@@ -40,9 +38,7 @@ async def periodic(visit: Visit) -> Response:
         last = lasts.get(name)
         upcoming = None
         if found is not None:
-            # Until the first tick the store has the time at which a process first looked for one.
-            if last is not None and found.schedule.previous_at(last) != last:
-                last = None
+            last = last_tick(found.schedule, last)
             upcoming = found.schedule.next_after(visit.now)
         rows.append(
             {

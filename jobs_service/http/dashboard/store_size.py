@@ -20,9 +20,9 @@ class StoreSize:
 
     Attributes:
         bytes: that it takes.
-        free: that are left for it.
-        grown: bytes by which it has grown.
-        since: seconds since the epoch, from when on; None when it was not looked at before.
+        free: bytes that are free where it is.
+        grown: bytes by which it has grown since the oldest size that is remembered.
+        since: when that was, seconds since the epoch; None if there is no earlier size.
     """
 
     bytes: int

@@ -13,8 +13,8 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.cli.verbs import health
 from jobs_service.errors import JobTooLarge
+from jobs_service.layer import inspection
 from jobs_service.layer.keyspace import Keyspace
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, serving
@@ -50,7 +50,7 @@ def test_jobs_that_wait_or_are_late_are_bad_health(invoke: Invoke, store: str, m
 
     arrange(store, wait)
     # Nobody makes what is due ready here; and it need not be late for long.
-    monkeypatch.setattr(health, "TOLERATED", -1.0)
+    monkeypatch.setattr(inspection, "LATE", -1.0)
     found = invoke("health", "--max-wait", "50s", "--json", "--store", store)
     assert found.code == 1
     said = found.json
