@@ -34,7 +34,7 @@ from jobs_service.model import (
 _LONGEST_POLL: Final = 30.0
 """Seconds that the server waits for jobs; then it is asked again."""
 _ANY: Final = 100
-"""Jobs that a server makes ready at once: nothing that a client has a say in."""
+"""Stands for the number of jobs that are made ready at once, which the server decides."""
 _ENDS: Final = frozenset({HistoryKind.FINISHED, HistoryKind.CANCELED})
 
 
@@ -55,7 +55,8 @@ class RemoteWorkerOperations:
     ) -> RunningJob | None:
         """Take the due job at the front of the queue; see JobsService.accept.
 
-        A job whose answer is lost on its way runs as nobody's, and is pending again after its type's timeout.
+        If the answer is lost on its way, the job counts as running, but nobody has it; it is pending again after its
+        type's timeout.
         """
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
         return jobs[0] if jobs else None
@@ -136,7 +137,7 @@ class RemoteWorker:
         return await self._end(job, "/release", wire.dumps(_lock(job)), _was_given_back)
 
     async def _end(self, job: RunningJob, verb: str, body: bytes, is_done: Callable[[Job, Job], bool]) -> Job:
-        """Return a job whose run was ended, also when the answer to that was lost, and it is asked for again.
+        """End a run, and return the job. When an answer is lost, the request is sent again; it may find its own effect.
 
         Raises:
             WorkerConflict: the lock is no longer the caller's.
@@ -148,8 +149,8 @@ class RemoteWorker:
         except WorkerConflict:
             if not tries.unsure:
                 raise
-            # As many attempts as then: nobody else has run it since, so it was this worker that has ended it.
-            # One that is gone may have left with its end, or was removed.
+            # If the job has as many attempts as before, nobody else has run it since: this worker has ended it.
+            # If the job is gone, nobody can tell whether it was not to be kept, or was removed.
             with contextlib.suppress(JobNotFound):
                 now = await self._access.call("GET", self._access.of_job(job.type, job.id))
                 found = self._access.read(wire.job_of, now)

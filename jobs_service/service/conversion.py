@@ -9,7 +9,7 @@ from jobs_service.errors import StoreError
 from jobs_service.layer.conversion import convert
 
 UPGRADES: ContextVar[bool] = ContextVar("upgrades", default=False)
-"""Whether a store that is shared by many programs may be converted: as somebody has asked for that."""
+"""Whether a store that many programs share may be converted: only `jobs-service upgrade` says so."""
 
 
 async def convert_if_needed(context: Context) -> int | None:

@@ -98,7 +98,7 @@ class HandlerRegistry:
         """Change options of a handler; see JobsService.configure."""
         handler = self.of_type(type)
         self._change(handler, changes)
-        # When the settings do not name these options any more, they stay as they are said to be here.
+        # If the settings name these options no more one day, the values given here stay.
         for name in changes:
             self._replaced.get(handler.packed, {}).pop(name, None)
 

@@ -66,7 +66,7 @@ def stacked(
         for kind, values in series:
             if not values[place]:
                 continue
-            # What has happened is seen, however rare it is beside other minutes.
+            # Even a single event beside very many others must be visible.
             tall = max(values[place] / most * (height - 1), 1.5)
             bars.append(
                 Bar(

@@ -114,8 +114,8 @@ class Found:
 
     Attributes:
         jobs: those that match, without what is secret.
-        next: where to go on; None when that were all.
-        read: how many jobs were read for them.
+        next: where to go on; None if these were all.
+        read: how many jobs were read to find them.
     """
 
     jobs: list[Job]
@@ -194,7 +194,7 @@ async def each(service: JobsService, type: JobType, wanted: Filter) -> AsyncGene
 
 
 def plain(job: Job) -> dict[str, Any]:
-    """Return a job as plain data for JSON; of one that cannot be read what is known of it."""
+    """Return a job as plain data for JSON; if it cannot be read, what is known of it."""
     try:
         return job.to_dict()
     except RecordDamaged as error:

@@ -70,7 +70,7 @@ def when(moment: datetime | float | None, since: float | None = None) -> Markup:
 
     Args:
         moment: an aware time, or seconds since the epoch.
-        since: the present time in seconds: then it is told how long ago that was, or in how long it will be.
+        since: the present time in seconds, for a text that says how long ago that was, or in how long it will be.
     """
     time = texts.at(moment) if isinstance(moment, int | float) else moment
     if time is None:
