@@ -37,7 +37,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
-    if not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+    if not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65_536):
         raise InvalidSettings(f"address {in_one_line(text, 60)}: HOST:PORT is needed, as in 127.0.0.1:8700")
     return host, int(port)
 
@@ -60,6 +60,8 @@ def bound(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listening = socket.socket(family, kind, protocol)
+    except UnicodeError:
+        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: that is no name of a host") from None
     except OSError as error:
         raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
     try:

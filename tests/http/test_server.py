@@ -293,6 +293,12 @@ def test_an_address_that_is_taken_is_refused() -> None:
         bound("127.0.0.1", taken.getsockname()[1])
 
 
+@pytest.mark.parametrize("text", ["a", "a:", ":65536", f":{'9' * 5000}", f"{'a' * 70}.example:80", "a..b:80"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"HOST:PORT is needed|that is no name of a host"):
+        bound(*parse_address(text))
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

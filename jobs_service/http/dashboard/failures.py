@@ -129,7 +129,8 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
                 "count": len(jobs),
                 "newest": jobs[0].id,
                 "see": visit.url("/type", **query),
-                "retry": visit.url("/bulk/new", action="resubmit", **query),
+                # No filter finds those without an error: it would be about all that failed.
+                "retry": visit.url("/bulk/new", action="resubmit", **query) if group.error else "",
             }
         )
     return {

@@ -132,7 +132,8 @@ def complaints(type: str, row: dict[str, Any], span: str) -> list[tuple[str, str
     if row["damage"]:
         found.append(("failed", "damaged", f"has a part that cannot be read: {texts.brief(row['damage'], 400)}", {}))
     if row["paused"] and row["ready"]:
-        found.append(("plain", "paused", f"is paused, and {texts.many(row['ready'], 'job')} wait.", {}))
+        wait = "waits" if row["ready"] == 1 else "wait"
+        found.append(("plain", "paused", f"is paused, and {texts.many(row['ready'], 'job')} {wait}.", {}))
     if happened.totals.failed:
         failed = texts.many(happened.totals.failed, "job")
         found.append(("failed", "failed", f"had {failed} fail within the {span}.", {"state": "failed"}))

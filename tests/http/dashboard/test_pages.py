@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jobs_service import InvalidSettings, JobsPage, JobsService
+from jobs_service import InvalidSettings, JobError, JobsPage, JobsService, Outcome
 from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
 from tests.http.dashboard.support import fill, text
@@ -52,7 +52,7 @@ async def test_the_overview_has_every_type_with_its_jobs_by_state() -> None:
         assert [word for word in ("ready", "scheduled", "running") if f'aria-label="1 {word}"' not in page] == []
         said = text(page)
         assert 'json:["tenant",7] paused' in said
-        assert "is paused, and 1 job wait" in said
+        assert "is paused, and 1 job waits" in said
         assert "email had 1 job fail within the last hour" in said
         found = text((await client.get("/?q=tenant")).text)
         assert "1 to 1 of 1 type" in found
@@ -69,6 +69,11 @@ async def test_many_types_are_shown_in_pages_and_sorted_by_what_is_asked() -> No
         assert "1 to 25 of 30 types" in text(first)
         assert "type-29" not in first.split('data-part="types"')[1]
         assert "26 to 30 of 30 types" in text((await client.get("/?page=2")).text)
+        # What is told is told of the types on the page: of all of them it would be wrong.
+        await jobs.pause("type-29")
+        assert "none of the types on this page is paused" in text((await client.get("/")).text)
+        assert "type-29 is paused, and 1 job waits" in text((await client.get("/?page=2")).text)
+        await jobs.resume("type-29")
         assert "26 to 30 of 30 types" in text((await client.get("/?page=99999999")).text)
         assert "type-29" in (await client.get("/?sort=ready")).text.split('data-part="types"')[1]
 
@@ -186,6 +191,21 @@ async def test_large_data_are_folded_and_can_be_downloaded_whole() -> None:
         assert whole.json() == data
         assert "attachment" in whole.headers["content-disposition"]
         assert (await client.get("/download?type=email&id=large&part=lock")).status_code == 404
+
+
+async def test_jobs_that_failed_without_an_error_are_not_retried_as_a_group() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for error in (None, JobError("TimeoutError", "no answer")):
+            await jobs.add("email", str(error))
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=error)
+        page = (await client.get("/failures")).text
+        assert "no error was kept" in page
+        assert re.findall(r"/bulk/new\?[^\"]*", page) == [
+            "/bulk/new?action=resubmit&amp;type=email&amp;state=failed&amp;error=TimeoutError&amp;text=no+answer"
+        ]
 
 
 @also_on_a_cluster
