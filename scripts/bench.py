@@ -80,6 +80,7 @@ MEASUREMENTS = [
     "runner_idle",
     "http_jobs",
     "http_client",
+    "http_overview",
     "http_events",
 ]
 

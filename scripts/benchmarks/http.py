@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import socket
+import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,6 +20,7 @@ from jobs_service import JobsClient, JobsService, NewJob
 
 _CONNECTIONS: Final = 16
 _BATCH: Final = 100
+_TYPES: Final = 1_000
 _PORTS_OF_AN_ADDRESS: Final = 20_000
 """Streams to one address of loopback: the ports of the other end are used up after some more."""
 
@@ -39,6 +41,11 @@ class Plain:
         """Send a request."""
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
+
+    async def page(self, path: str) -> bytes:
+        """Return a page."""
+        self.writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        return await self.answer()
 
     async def answer(self) -> bytes:
         """Return the body of an answer."""
@@ -62,11 +69,15 @@ class HttpMeasurements(Measurements):
     """What goes through `jobs-service serve --http`."""
 
     @asynccontextmanager
-    async def daemon(self) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-        """Run a daemon on a fresh store; yields it and its port."""
+    async def daemon(
+        self, prepare: Callable[[JobsService], Awaitable[None]] | None = None
+    ) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+        """Run a daemon on a fresh store, which `prepare` may fill; yields it and its port."""
         with self.address() as address:
             async with JobsService(address, supervise=False) as jobs:
                 await jobs.set_type_timeout(TYPE, TIMEOUT)
+                if prepare is not None:
+                    await prepare(jobs)
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port: int = probe.getsockname()[1]
@@ -138,6 +149,25 @@ class HttpMeasurements(Measurements):
             Figure("http_client_add", added, "/s", 200, True, "jobs added by JobsClient.add"),
             Figure("http_client_add_many", together, "/s", 4_000, True, "jobs added by JobsClient.add_many"),
         ]
+
+    async def http_overview(self) -> list[Figure]:
+        """The first page of the dashboard, with very many types and jobs: they are counted nowhere."""
+        each = self.count(1_000)
+
+        async def fill(jobs: JobsService) -> None:
+            async def fill_one(type: str) -> None:
+                await jobs.set_type_timeout(type, TIMEOUT)
+                await jobs.add_many(type, [NewJob(str(at)) for at in range(each)])
+
+            for start in range(0, _TYPES, 50):
+                await asyncio.gather(*(fill_one(f"type-{number}") for number in range(start, start + 50)))
+
+        async with self.daemon(fill) as (_, port):
+            browser = await Plain.to(port)
+            await browser.page("/")
+            took = [await _seconds(lambda: browser.page("/")) for _ in range(20)]
+        what = f"the dashboard's overview of {_TYPES:,} types and {_TYPES * each:,} jobs, median"
+        return [Figure("http_overview_ms", statistics.median(took) * 1000, "ms", 50, False, what)]
 
     async def http_events(self) -> list[Figure]:
         """10,000 streams of events of one job: memory of each, and the last event at all of them."""
