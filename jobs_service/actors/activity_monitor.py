@@ -221,6 +221,7 @@ class ActivityMonitor(DutifulActor):
             self._timeout = sample.timeout
             history.clear()
             self._lost = None
+            self._look_for_expired_without_samples()
         if sample.timeout is None:
             return
         # An unchanged stamp is in the list already, with the earlier time: keep that one, it proves a longer silence.
@@ -333,12 +334,20 @@ class ActivityMonitor(DutifulActor):
         self._expired_at = self._time()
         if expiry is None:
             self._expiry_at = _NEVER
+            self._look_for_expired_without_samples()
         elif expiry > self._context.sources.wall_time():
             self._expiry_at = self._expired_at + self._context.settings.expiry_check_period
         else:
             removed = await self._one_batch(lambda unit, size: activity.remove_expired(unit, keys, unit.now, size))
             self._log.debug("jobs_expired", count=removed)
             self._expiry_at = self._time()
+
+    def _look_for_expired_without_samples(self) -> None:
+        """Look again after a period, where the next sample comes too late to tell that jobs have finished meanwhile."""
+        settings = self._context.settings
+        period = settings.expiry_check_period
+        if self._timeout is not None and self._timeout > settings.activity_samples * period:
+            self._expiry_at = min(self._expiry_at, self._expired_at + period)
 
     # Rows for readers who have read them, or died
 

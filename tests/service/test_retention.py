@@ -197,6 +197,32 @@ async def test_what_is_no_time_to_keep_jobs_is_refused_in_one_line(
 # The activity monitor
 
 
+def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is_long_and_others_run() -> None:
+    settings = Settings(expiry_check_period=60.0)
+    left: list[list[str]] = []
+
+    async def main(world: World) -> None:
+        process = world.start("a", serve, settings=settings)
+        await process.ended()
+        assert process.failure is None, process.failure
+
+    async def serve(process: Process) -> None:
+        async with process.service() as jobs:
+            await jobs.set_type_timeout(T1, 86_400)
+            await jobs.set_retention(T1, keep=100)
+            await jobs.add_many(T1, new_jobs("runs on", "short"))
+            [_, short] = await jobs.accept_many(T1, 2)
+            # The monitor has found nothing that expires, and the type's activity is sampled every three hours.
+            await asyncio.sleep(1000)
+            await short.finish()
+            for pause in (99, 63):
+                await asyncio.sleep(pause)
+                left.append([job.id async for job in jobs.list(T1)])
+
+    World(1, settings=settings).run(main)
+    assert left == [["runs on", "short"], ["runs on"]]
+
+
 def test_the_activity_monitor_removes_what_has_expired_within_its_period() -> None:
     settings = Settings(expiry_check_period=60.0, pending_batch=5)
     times: list[float] = []
