@@ -69,6 +69,7 @@ def guard(invoke: Callable[[], None]) -> int:
         try:
             invoke()
         finally:
+            _flush_log()
             sys.stdout.flush()
     except typer.Exit as ended:
         return ended.exit_code
@@ -88,6 +89,14 @@ def guard(invoke: Callable[[], None]) -> int:
             return OUTPUT
         return _report(error)
     return DONE
+
+
+def _flush_log() -> None:
+    """Write what is left of the log; what a full disk does not take must not change the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        drop(sys.stderr)
 
 
 def wording(error: BaseException) -> str:

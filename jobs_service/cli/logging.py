@@ -5,9 +5,10 @@ The library itself configures no logging.
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import structlog
 
@@ -17,6 +18,9 @@ from jobs_service.cli.options import Level
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
+
+_PASSES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors after which there may be room again."""
 
 
 def configure(level: Level) -> None:
@@ -60,7 +64,9 @@ def configure(level: Level) -> None:
 
 
 class _LogStream:
-    """A stream whose writes never fail: when its reader has gone, events are dropped, and the code that logs goes on.
+    """A stream whose writes never fail: an event that cannot be written is dropped, and the code that logs goes on.
+
+    While the disk is full each event is tried. When the stream's reader has gone, all further ones are dropped.
 
     It does not inherit from Python's file classes: those close themselves when they are collected, which flushes a
     stream that may be closed already.
@@ -73,16 +79,20 @@ class _LogStream:
         if not self._stream.closed:
             try:
                 return self._stream.write(text)
-            except OSError:
-                exits.drop(self._stream)
+            except OSError as error:
+                self._drop_unless_it_passes(error)
         return len(text)
 
     def flush(self) -> None:
         if not self._stream.closed:
             try:
                 self._stream.flush()
-            except OSError:
-                exits.drop(self._stream)
+            except OSError as error:
+                self._drop_unless_it_passes(error)
+
+    def _drop_unless_it_passes(self, error: OSError) -> None:
+        if error.errno not in _PASSES:
+            exits.drop(self._stream)
 
 
 def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

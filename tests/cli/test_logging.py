@@ -33,6 +33,39 @@ def test_elsewhere_every_event_is_a_json_line_on_stderr(capsys: pytest.CaptureFi
     }
 
 
+FULL_FOR_A_WHILE = """
+import os, resource, sys
+from jobs_service.cli import exits
+from jobs_service.cli.logging import configure
+import structlog
+
+def log():
+    configure("info")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+    for number in range(10):
+        structlog.get_logger().info("does not fit", number=number)
+    if sys.argv[1] == "room":
+        os.truncate(sys.stderr.fileno(), 0)
+        structlog.get_logger().info("fits again")
+
+sys.exit(exits.guard(log))
+"""
+
+
+@pytest.mark.parametrize("then", ["room", "none"])
+def test_a_disk_that_was_full_for_a_while_does_not_end_the_log(then: str, tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    with file.open("a") as log:
+        command = [sys.executable, "-c", FULL_FOR_A_WHILE, then]
+        ended = subprocess.run(command, stderr=log, env=environment(), timeout=HANG)
+    assert ended.returncode == 0
+    lines = file.read_text().splitlines()
+    if then == "room":
+        assert json.loads(lines[-1])["event"] == "fits again"
+    else:
+        assert json.loads(lines[0])["number"] == 0
+
+
 def test_what_is_less_severe_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     configure("warning")
     structlog.get_logger().info("quiet")

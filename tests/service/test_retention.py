@@ -199,7 +199,7 @@ async def test_what_is_no_time_to_keep_jobs_is_refused_in_one_line(
 
 def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is_long_and_others_run() -> None:
     settings = Settings(expiry_check_period=60.0)
-    left: list[list[str]] = []
+    left: list[list[Any]] = []
 
     async def main(world: World) -> None:
         process = world.start("a", serve, settings=settings)
