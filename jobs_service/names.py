@@ -143,5 +143,11 @@ def brief(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
+def one_line(text: str, most: int) -> str:
+    """Return a text on one line, in at most so many characters, all of them printable."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

@@ -17,6 +17,7 @@ from jobs_service.cli.verbs.add import add
 from jobs_service.cli.verbs.add_many import add_many
 from jobs_service.cli.verbs.backup import backup
 from jobs_service.cli.verbs.copy import copy
+from jobs_service.cli.verbs.failures import failures
 from jobs_service.cli.verbs.handlers import handlers
 from jobs_service.cli.verbs.health import health
 from jobs_service.cli.verbs.list import list_jobs
@@ -107,6 +108,7 @@ def application() -> typer.Typer:
     app.command("stats", cls=Verb)(stats)
     app.command("top", cls=Verb)(top)
     app.command("workers", cls=Verb)(workers)
+    app.command("failures", cls=Verb)(failures)
     app.add_typer(processes_app(), name="processes")
     app.command("periodic", cls=Verb)(periodic)
     app.command("handlers", cls=Verb)(handlers)

@@ -233,6 +233,36 @@ class RemovalForm(BaseModel):
     removal: Literal["removed", "canceled"]
 
 
+class FailuresOfType(BaseModel):
+    """Failed jobs of one type with the same error."""
+
+    type: Name
+    count: int
+    newest: Name
+    filter: dict[str, str] | None
+    """For `POST .../bulk`: all jobs of the type with this error, also those that were not looked at."""
+
+
+class FailureGroup(BaseModel):
+    """Failed jobs with the same error; times are those of the first and the last failure."""
+
+    error: str | None
+    message: str
+    count: int
+    attempts: int
+    first: str | float | None
+    last: str | float | None
+    types: list[FailuresOfType]
+
+
+class FailuresForm(BaseModel):
+    """Failed jobs by their errors: `read` of all that have `failed` were looked at, the newest of each type."""
+
+    groups: list[FailureGroup]
+    failed: int
+    read: int
+
+
 # Workers
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
+from jobs_service import json_forms
 from jobs_service.errors import InvalidJob
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.bulk import act_on_all
@@ -16,6 +17,7 @@ from jobs_service.http.endpoint import Call, Flowing, answer, endpoint, long_ans
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.model import Job, JobType
+from jobs_service.service.failures import Group, newest_failures
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
 _REPLAYED = {"Idempotency-Replayed": "true"}
@@ -89,6 +91,39 @@ async def list_all(call: Call) -> Response:
     if not _wants_lines(call):
         raise Refusal("not-acceptable", "send Accept: application/x-ndjson; the jobs of one type are listed in pages")
     return await _lines(call, None, call.query.state, None)
+
+
+@endpoint(
+    "GET",
+    "/v1/failures",
+    Role.READ,
+    "Failed jobs of all types, grouped by what went wrong",
+    answers={200: answer_forms.FailuresForm},
+)
+async def failures(call: Call) -> Response:
+    found = await newest_failures(call.service, await call.service.counts())
+    return answer({"groups": [*map(_group, found.groups)], "failed": found.failed, "read": found.read})
+
+
+def _group(group: Group) -> dict[str, Any]:
+    types = [
+        {
+            "type": json_forms.name(type),
+            "count": len(jobs),
+            "newest": json_forms.name(jobs[0].id),
+            "filter": group.filter,
+        }
+        for type, jobs in group.jobs.items()
+    ]
+    return {
+        "error": group.error or None,
+        "message": group.message,
+        "count": group.count,
+        "attempts": group.attempts,
+        "first": wire.time(group.first),
+        "last": wire.time(group.last),
+        "types": types,
+    }
 
 
 @endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: answer_forms.JobForm})

@@ -32,7 +32,7 @@ from tests.cli.support import (
 
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
-    *("redact", "stats", "top", "workers", "periodic", "handlers", "health", "replicate", "replications"),
+    *("redact", "stats", "top", "workers", "failures", "periodic", "handlers", "health", "replicate", "replications"),
     *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types", "processes", "token"),
 ]
 READING = [
@@ -45,12 +45,11 @@ READING = [
     ["resubmit", "email", "x"],
     ["backup", "copy"],
     ["upgrade"],
-    ["pause", "email"],
-    ["resume", "email"],
+    *([verb, "email"] for verb in ("pause", "resume", "retention")),
     ["stats"],
     ["top"],
-    ["retention", "email"],
     ["workers"],
+    ["failures"],
     ["processes"],
     ["processes", "stop", "0123456789ab"],
     ["periodic"],

@@ -179,6 +179,7 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["--store", "lmdb:" + HERE, "types"],
     ["list", "--store", HERE],
     [HERE, "email", "x"],
+    ["failures", HERE],
 ]
 JSON_TEXTS: dict[str, bytes] = {
     "nothing": b"",

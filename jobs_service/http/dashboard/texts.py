@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs_service import durations
-from jobs_service.names import compact, printable
+from jobs_service.names import compact, one_line, printable
 from jobs_service.run_values import JobError, Progress
 
 
@@ -77,8 +77,7 @@ def size(number: int) -> str:
 
 def brief(text: str, most: int = 120) -> str:
     """Return a text on one line, in at most so many characters."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return one_line(text, most)
 
 
 def lines(text: str) -> str:
