@@ -6,6 +6,8 @@ import math
 import re
 from typing import Final
 
+from jobs_service.names import one_line
+
 _UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _WITH_UNITS: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _PLAIN_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
@@ -40,3 +42,15 @@ def seconds_of(text: str) -> float | None:
     else:
         return None
     return None if math.isinf(seconds) else seconds
+
+
+def parsed(text: str) -> float:
+    """Return the seconds of a duration; see `seconds_of`.
+
+    Raises:
+        ValueError: it is none; the message says what to write.
+    """
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise ValueError(f"{one_line(text, 40)} is no duration; write 90, 30s, 10m, 1h30m or 2d")
+    return seconds

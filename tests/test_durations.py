@@ -32,6 +32,12 @@ def test_what_is_no_duration_gives_none(text: str) -> None:
     assert durations.seconds_of(text) is None
 
 
+@pytest.mark.parametrize("text", ["", "h", "1x", "-5", "1m1h", "soon", "<b>"])
+def test_what_is_no_duration_says_what_to_write(text: str) -> None:
+    with pytest.raises(ValueError, match="write 90, 30s, 10m"):
+        durations.parsed(text)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (2.5, "2.5s"), (60, "1m"), (5400, "1h30m"), (86_400, "1d"), (90_061, "1d1h1m1s")]
 )

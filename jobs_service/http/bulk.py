@@ -15,6 +15,7 @@ from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
 from jobs_service.model import HistoryKind, Job, JobId, JobType
 from jobs_service.redaction import Redaction
+from jobs_service.service import filters
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ async def act_on_all(
         JobsError: as the operations do, and for a filter that cannot be, where nothing was changed before.
     """
     began = time.monotonic()
+    common = filter.common()
     matched = changed = too_large = 0
     while True:
         left = limit - matched
@@ -84,7 +86,7 @@ async def act_on_all(
                 page = await service.page(type, state=filter.state, prefix=filter.prefix, limit=size, after=after)
                 # Nobody finds jobs by what they must not see.
                 rules = await service.get_redaction(type)
-                is_meant = partial(_is_meant, filter, rules, service._context.sources.wall_time)
+                is_meant = partial(_is_meant, filter, common, rules, service._context.sources.wall_time)
                 places = [place for place, job in enumerate(page.jobs) if is_meant(job)]
                 if len(places) <= left:
                     break
@@ -160,33 +162,27 @@ async def change_all(
     return Changed(first.changed + rest.changed, first.too_large + rest.too_large)
 
 
-def _is_meant(filter: Filter, rules: Redaction, wall_time: Callable[[], float], job: Job) -> bool:
+def _is_meant(
+    filter: Filter, common: filters.Filter, rules: Redaction, wall_time: Callable[[], float], job: Job
+) -> bool:
     try:
-        return _is_so(rules.job(job), filter, wall_time())
+        return _is_so(rules.job(job), filter, common, wall_time())
     except RecordDamaged:
         return filter.state == "unreadable"
 
 
-def _is_so(job: Job, filter: Filter, now: float) -> bool:
+def _is_so(job: Job, filter: Filter, common: filters.Filter, now: float) -> bool:
     if filter.state is not None and filter.state not in (job.state.value, status_of(job, now).value):
-        return False
-    if filter.prefix is not None and not (isinstance(job.id, str) and job.id.startswith(filter.prefix)):
         return False
     if status_of(job, now) is Status.UNREADABLE:
         # Nothing else can be said of it.
         return filter.model_fields_set <= _FOUND_BY_THE_STORE
-    if filter.attempts is not None and job.attempts < filter.attempts:
-        return False
-    error = job.error
-    if filter.error is not None and (error is None or error.type != filter.error):
-        return False
-    if filter.text is not None and (error is None or filter.text not in error.message):
-        return False
     if filter.added_before is not None or filter.added_after is not None:
         added = next((event.at for event in job.history if event.kind is HistoryKind.ADDED), None)
         if added is None or not (filter.added_after or 0) <= added < (filter.added_before or float("inf")):
             return False
-    return all(_has(job.data, path.split("."), value) for path, value in (filter.data or {}).items())
+    data = filter.data if isinstance(filter.data, dict) else {}
+    return common.holds(job, now) and all(_has(job.data, path.split("."), value) for path, value in data.items())
 
 
 def _has(data: Any, path: list[str], value: Any) -> bool:

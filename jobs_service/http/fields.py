@@ -67,6 +67,10 @@ def _allowed(what: str) -> WrapValidator:
 
 
 Spread = Annotated[int | Literal["adaptive"], _allowed('integers from 1 up and "adaptive"')]
+DataTests = Annotated[
+    dict[str, Json] | list[str] | None,
+    _allowed("an object of fields and values, and an array of texts such as field=value and field~part"),
+]
 Unique = Annotated[bool | str | None, _allowed("true, false and a text")]
 
 

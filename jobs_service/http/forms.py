@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from jobs_service.http.answer_forms import ErrorForm
 from jobs_service.http.endpoint import Form, Query
 from jobs_service.http.fields import (
     MOST_AT_ONCE,
+    DataTests,
     Json,
     Lock,
     Name,
@@ -21,6 +22,7 @@ from jobs_service.http.fields import (
     Time,
     Unique,
 )
+from jobs_service.service import filters
 
 # Types
 
@@ -224,12 +226,33 @@ class Filter(Form):
 
     state: State | None = None
     prefix: str | None = None
-    error: str | None = None
-    text: str | None = None
+    error: str | None = Field(None, min_length=1)
+    text: str | None = Field(None, min_length=1)
+    worker: str | None = Field(None, min_length=1)
+    older: Seconds | None = None
+    younger: Seconds | None = None
     added_before: Time | None = None
     added_after: Time | None = None
     attempts: int | None = Field(default=None, ge=0)
-    data: dict[str, Json] | None = None
+    data: DataTests = None
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        self.common().check()
+        return self
+
+    def common(self) -> filters.Filter:
+        """Return what of it every filter has: not the state, the times of adding and an object as data."""
+        return filters.Filter(
+            prefix=self.prefix or "",
+            error=self.error or "",
+            text=self.text or "",
+            worker=self.worker or "",
+            older="" if self.older is None else f"{self.older:f}",
+            younger="" if self.younger is None else f"{self.younger:f}",
+            attempts="" if self.attempts is None else str(min(self.attempts, filters.MOST_ATTEMPTS)),
+            data=tuple(self.data) if isinstance(self.data, list) else (),
+        )
 
 
 class BulkForm(Form):

@@ -54,7 +54,9 @@ class Group:
     @property
     def filter(self) -> dict[str, str] | None:
         """Which failed jobs have this error, as filters say it; None without an error, which no filter finds."""
-        return {"state": "failed", "error": self.error, "text": self.fixed} if self.error else None
+        if not self.error:
+            return None
+        return {"state": "failed", "error": self.error, **({"text": self.fixed} if self.fixed else {})}
 
     def add(self, job: Job) -> None:
         """Take a job in."""

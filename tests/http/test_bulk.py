@@ -14,6 +14,7 @@ from jobs_service.http.bulk import Changed, change_all
 from jobs_service.http.dashboard import bulk_actions
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from tests.http.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, problem, served
 
 COUNT = 40
@@ -78,6 +79,58 @@ async def test_rare_jobs_are_read_in_whole_pages_and_each_is_met_once(
             done = (await client.post("/v1/types/email/bulk", json={**body, "after": done["next"]})).json()
             assert done["matched"] <= 5
         assert {job.id async for job in jobs.list("email")} == {f"{n:04}" for n in range(300)} - set(rare)
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize(
+    ("filter", "matched"),
+    [
+        ({"error": "TimeoutError"}, 1),
+        ({"error": "Timeout"}, 0),
+        ({"text": "NOT answer"}, 1),
+        ({"text": "mailbox"}, 0),
+        ({"worker": ":"}, 3),
+        ({"worker": "elsewhere:1"}, 0),
+        ({"older": 3600}, 0),
+        ({"older": 0}, 5),
+        ({"younger": 3600}, 5),
+        ({"attempts": 1}, 3),
+        ({"attempts": 10**30}, 0),
+        ({"prefix": "s"}, 2),
+        ({"data": ["to.name=ada"]}, 5),
+        ({"data": ["to.name~AD", "list.0=7"]}, 5),
+        ({"data": ["to.name=bob"]}, 0),
+        ({"data": {"to.name": "ada"}}, 5),
+        ({"state": "failed", "error": "TimeoutError", "younger": 3600, "data": ["to.name~a"]}, 1),
+        ({"data": []}, 5),
+    ],
+)
+async def test_over_http_there_are_the_filters_of_the_page_of_a_type(filter: dict[str, Any], matched: int) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": {"name": "ada"}, "list": [7]})
+        form = {"action": "remove", "filter": filter, "dry_run": True}
+        answer = await client.post("/v1/types/email/bulk", json=form)
+        assert answer.json()["matched"] == matched, answer.text
+
+
+@pytest.mark.parametrize(
+    ("filter", "said"),
+    [
+        ({"error": ""}, "filter.error: String should have at least 1 character"),
+        ({"worker": ""}, "filter.worker: String should have at least 1 character"),
+        ({"older": "1h"}, "filter.older: Input should be a valid number"),
+        ({"data": ["nosign"]}, "filter: nosign: write field=value, or field~part"),
+        ({"data": [""]}, "filter: : write field=value, or field~part"),
+        ({"data": 7}, "filter.data: allowed are an object of fields and values, and an array of texts such as"),
+        ({"data": [7]}, "filter.data: allowed are an object of fields and values, and an array of texts such as"),
+    ],
+)
+async def test_a_filter_that_says_nothing_is_refused(filter: dict[str, Any], said: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        answer = await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": filter})
+        assert problem(answer, 422, "invalid-request")["detail"].startswith(f"the body: {said}")
+        assert (await jobs.counts("email"))["email"].jobs == 5
 
 
 async def test_what_was_changed_before_the_store_went_away_is_told_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:

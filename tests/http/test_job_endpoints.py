@@ -260,7 +260,8 @@ async def test_a_body_that_cannot_be_is_told_what_can(two: Two, form: dict[str, 
         (
             "/v1/types/email/bulk",
             {"action": "cancel", "filter": {"stat": "ready"}},
-            "filter.stat: unknown; allowed are state, prefix, error, text, added_before, added_after, attempts, data",
+            "filter.stat: unknown; allowed are state, prefix, error, text, worker, older, younger, added_before, "
+            "added_after, attempts, data",
         ),
         (
             "/v1/types/email/finish",

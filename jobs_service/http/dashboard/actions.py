@@ -11,10 +11,9 @@ from urllib.parse import parse_qsl
 
 from starlette.responses import RedirectResponse, Response
 
-from jobs_service import json_data
+from jobs_service import durations, json_data
 from jobs_service.errors import InvalidJob, JobExists, JobTooLarge, NoTypeTimeout
 from jobs_service.http import bodies
-from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.access import note, refuse_commands
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.job_page import clone_page
@@ -171,7 +170,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _seconds(text: str) -> float | None:
-    return texts.seconds_of(text.strip()) if text.strip() else None
+    return durations.parsed(text.strip()) if text.strip() else None
 
 
 async def act_on_process(visit: Visit) -> Response:

@@ -26,13 +26,13 @@ from jobs_service.errors import (
 )
 from jobs_service.http.audit import Audit
 from jobs_service.http.bulk import change_all
-from jobs_service.http.dashboard.filters import Filter
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
 from jobs_service.model import Job, JobError, JobState, Outcome
 from jobs_service.names import parsed, shown
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import COMMAND_TYPE
+from jobs_service.service.filters import Filter
 
 if TYPE_CHECKING:
     from jobs_service import JobId, JobsService, JobType, RunningJob

@@ -12,11 +12,11 @@ from jobs_service.http.dashboard.access import note, refuse_commands
 from jobs_service.http.dashboard.actions import fields_of, form_of, go
 from jobs_service.http.dashboard.bulk_actions import ACTIONS, BulkActions, check_action
 from jobs_service.http.dashboard.errors import problem_page
-from jobs_service.http.dashboard.filters import FIELDS, Filter
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import Job
 from jobs_service.names import parsed, shown
+from jobs_service.service.filters import FIELDS, Filter
 from jobs_service.status import status_of
 
 ON_A_PAGE: Final = 30

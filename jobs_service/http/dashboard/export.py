@@ -13,11 +13,11 @@ from starlette.responses import Response, StreamingResponse
 
 from jobs_service.http.dashboard import jobs
 from jobs_service.http.dashboard.errors import problem_page
-from jobs_service.http.dashboard.filters import Filter
 from jobs_service.http.dashboard.rendering import SECURITY
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import Job, JobType
 from jobs_service.names import shown
+from jobs_service.service.filters import Filter, matching
 
 COLUMNS: Final = (
     "type",
@@ -56,7 +56,7 @@ async def export(visit: Visit) -> Response:
 
 
 async def _ndjson(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[str]:
-    async for job in jobs.each(visit.service, type, wanted):
+    async for job in matching(visit.service, type, wanted):
         yield jobs.json_line(job)
 
 
@@ -64,7 +64,7 @@ async def _csv(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[str
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    async for job in jobs.each(visit.service, type, wanted):
+    async for job in matching(visit.service, type, wanted):
         writer.writerow(_cells(job))
         yield text.getvalue()
         text.seek(0)

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from jobs_service.errors import NoTypeTimeout, RecordDamaged
 from jobs_service.http.dashboard import jobs, texts
 from jobs_service.http.dashboard.errors import problem_page
-from jobs_service.http.dashboard.filters import worker_of
 from jobs_service.http.dashboard.rendering import SECURITY, page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import HistoryEvent, HistoryKind, Job
 from jobs_service.names import compact, priority_text, shown
 from jobs_service.redaction import is_marked
 from jobs_service.replication.status import ReplicationStatus
+from jobs_service.service.filters import worker_of
 from jobs_service.status import Status, status_of
 
 FOLDED: Final = 4000

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import RecordDamaged
 from jobs_service.http.dashboard import texts
-from jobs_service.http.dashboard.filters import Filter
 from jobs_service.model import HistoryEvent, Job
 from jobs_service.replication.status import ReplicationStatus
+from jobs_service.service.filters import Filter
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
@@ -25,10 +23,7 @@ ON_A_PAGE: Final = 30
 """Jobs that one page shows at most."""
 MOST_READ: Final = 500
 """Jobs that one page reads at most to find those: where more would have to be read, it shows where to go on."""
-_READ_AT_ONCE: Final = 100
 _FILTERED_AT_ONCE: Final = 30
-_BYTES_AT_ONCE: Final = 1 << 18
-"""Bytes of jobs that are looked at before anything else on the loop gets its turn: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +165,6 @@ async def one(service: JobsService, type: JobType, id: JobId) -> Job:
     """Return a job without what is secret; raises as JobsService.get."""
     job = await service.get(type, id)
     return (await service.get_redaction(type)).job(job)
-
-
-async def each(service: JobsService, type: JobType, wanted: Filter) -> AsyncGenerator[Job, None]:
-    """Yield all jobs that match, however many, without what is secret; one page of them at a time is in memory."""
-    after: str | None = None
-    while True:
-        page = await service.page(
-            type, state=wanted.state or None, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after
-        )
-        hidden, now = await service.get_redaction(type), time.time()
-        size = 0
-        for job in map(hidden.job, page.jobs):
-            if wanted.holds(job, now):
-                yield job
-            size += job._record.size()
-            if size > _BYTES_AT_ONCE:
-                size = 0
-                await asyncio.sleep(0)
-        after = page.next
-        if after is None:
-            return
 
 
 def plain(job: Job) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from jobs_service.errors import StoreDamaged
 from jobs_service.http.dashboard import figures
-from jobs_service.http.dashboard.filters import STATES
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit, choice
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
+from jobs_service.service.filters import STATES
 
 TYPES_ON_A_PAGE: Final = 25
 

@@ -17,7 +17,6 @@ from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.dashboard.errors import error_page, problem_page
 from jobs_service.http.dashboard.export import export
 from jobs_service.http.dashboard.failures import failures
-from jobs_service.http.dashboard.filters import BadFilter
 from jobs_service.http.dashboard.job_page import clone_page, download, job_page
 from jobs_service.http.dashboard.live import Pulse, live
 from jobs_service.http.dashboard.overview import overview
@@ -29,6 +28,7 @@ from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.state import STREAM
+from jobs_service.service.filters import BadFilter
 
 Handle = Callable[[Visit], Awaitable[Response]]
 

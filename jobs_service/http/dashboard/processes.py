@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from jobs_service.errors import RecordDamaged
 from jobs_service.http.dashboard import jobs, texts
-from jobs_service.http.dashboard.filters import worker_of
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import HistoryKind, Job, ProcessState
+from jobs_service.service.filters import worker_of
 
 MOST_READ: Final = 200
 """Running jobs that are looked at."""

@@ -7,7 +7,6 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs_service import durations
 from jobs_service.names import compact, one_line, printable
 from jobs_service.run_values import JobError, Progress
 
@@ -39,18 +38,6 @@ def duration(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-
-
-def seconds_of(text: str) -> float:
-    """Return the seconds of a duration that somebody typed: 90, 30s, 10m, 1h30m, 2d.
-
-    Raises:
-        ValueError: it is none; the message says what to write.
-    """
-    seconds = durations.seconds_of(text)
-    if seconds is None:
-        raise ValueError(f"{brief(text, 40)} is no duration; write 90, 30s, 10m, 1h30m or 2d")
-    return seconds
 
 
 def at(seconds: float | None) -> datetime | None:

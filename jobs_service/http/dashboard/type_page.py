@@ -11,11 +11,11 @@ from starlette.responses import Response
 from jobs_service.errors import NoTypeTimeout
 from jobs_service.http.dashboard import figures, jobs
 from jobs_service.http.dashboard.errors import problem_page
-from jobs_service.http.dashboard.filters import FIELDS, STATES, BadFilter, Filter
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit, choice
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
+from jobs_service.service.filters import FIELDS, STATES, BadFilter, Filter
 
 CHART: Final = {"width": 720.0, "height": 148.0}
 

@@ -12,9 +12,9 @@ import pytest
 from jobs_service import Job, JobError, JobsService, Outcome, StoreUnavailable
 from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.dashboard.bulk_actions import BulkActions, count
-from jobs_service.http.dashboard.filters import Filter
 from jobs_service.names import shown
 from jobs_service.runner.commands import COMMAND_TYPE
+from jobs_service.service.filters import Filter
 from tests.http.dashboard.support import text
 from tests.http.support import also_on_a_cluster, served
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jobs_service import Job, JobError, JobsService, Outcome
-from jobs_service.http.dashboard.filters import BadFilter, Filter
+from jobs_service.service.filters import BadFilter, Filter
 
 
 async def a_failed_job(data: Any) -> Job:

@@ -1,18 +1,28 @@
-"""Which jobs a page, an export or a bulk action is about: read from a URL, written into one, and applied to jobs."""
+"""Which jobs of a type somebody means: the command line, HTTP and the dashboard have the same filters."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service import durations
 from jobs_service.errors import RecordDamaged
-from jobs_service.http.dashboard import texts
-from jobs_service.model import HistoryKind, Job
+from jobs_service.model import HistoryKind, Job, JobType
+from jobs_service.names import one_line
 from jobs_service.status import Status, status_of
 
+if TYPE_CHECKING:
+    from jobs_service.service.service import JobsService
+
 STATES: Final = ("ready", "scheduled", "running", "succeeded", "failed", "canceled")
+BYTES_AT_ONCE: Final = 1 << 18
+"""Bytes of jobs that are looked at before anything else on the loop gets its turn: a few milliseconds."""
+MOST_ATTEMPTS: Final = 999_999_999
+_READ_AT_ONCE: Final = 100
 FIELDS: Final = ("state", "prefix", "error", "text", "worker", "older", "younger", "attempts", "data")
 
 
@@ -72,7 +82,7 @@ class Filter:
         """
         data = (given.get("data") or []) if isinstance(given, Mapping) else None
         if not isinstance(data, list):
-            raise BadFilter(f"{texts.brief(str(given), 40)} is no filter")
+            raise BadFilter(f"{one_line(str(given), 40)} is no filter")
         return cls.of(given, [str(test) for test in data])
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,19 +98,20 @@ class Filter:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise BadFilter(f"{texts.brief(text, 40)} is not UTF-8") from None
+                raise BadFilter(f"{one_line(text, 40)} is not UTF-8") from None
         if self.state and self.state not in STATES:
-            raise BadFilter(f"there is no state {texts.brief(self.state, 40)}; there are {', '.join(STATES)}")
+            raise BadFilter(f"there is no state {one_line(self.state, 40)}; there are {', '.join(STATES)}")
         for name in ("older", "younger"):
             try:
-                texts.seconds_of(getattr(self, name) or "0")
+                durations.parsed(getattr(self, name) or "0")
             except ValueError as error:
                 raise BadFilter(str(error)) from None
-        if self.attempts and not (self.attempts.isdecimal() and self.attempts.isascii() and len(self.attempts) < 10):
-            raise BadFilter(f"{texts.brief(self.attempts, 40)} is no number of attempts; write 1, 2, 3 ...")
+        number = self.attempts
+        if number and not (number.isdecimal() and number.isascii() and len(number) <= len(str(MOST_ATTEMPTS))):
+            raise BadFilter(f"{one_line(number, 40)} is no number of attempts; write 1, 2, 3 ...")
         for test in self.data:
             if not _parts(test)[0]:
-                raise BadFilter(f"{texts.brief(test, 40)}: write field=value, or field~part")
+                raise BadFilter(f"{one_line(test, 40)}: write field=value, or field~part")
 
     @property
     def needs_reading(self) -> bool:
@@ -143,11 +154,42 @@ class Filter:
             if not history:
                 return False
             age = now - history[0].at
-            if self.older and age < texts.seconds_of(self.older):
+            if self.older and age < durations.parsed(self.older):
                 return False
-            if self.younger and age > texts.seconds_of(self.younger):
+            if self.younger and age > durations.parsed(self.younger):
                 return False
         return all(_says(job.data, test) for test in self.data)
+
+
+async def matching(
+    service: JobsService, type: JobType, wanted: Filter, *, state: str | None = None
+) -> AsyncGenerator[Job, None]:
+    """Yield all jobs that match, however many, without what is secret; one page of them at a time is in memory.
+
+    Args:
+        service: of the jobs.
+        type: of the jobs.
+        wanted: which of them.
+        state: in place of the filter's, any that `JobsService.page` takes.
+    """
+    after: str | None = None
+    while True:
+        page = await service.page(
+            type, state=state or wanted.state or None, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after
+        )
+        # Read after the jobs, so that it is not older than they are: nobody finds jobs by what they must not see.
+        hidden, now = await service.get_redaction(type), time.time()
+        size = 0
+        for job in map(hidden.job, page.jobs):
+            if wanted.holds(job, now):
+                yield job
+            size += job._record.size()
+            if size > BYTES_AT_ONCE:
+                size = 0
+                await asyncio.sleep(0)
+        after = page.next
+        if after is None:
+            return
 
 
 def worker_of(job: Job) -> str:
