@@ -17,7 +17,7 @@ from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, process, serving
 from tests.docs.pages import ROOT, examples, read, rows
 
-TOUR, PROCESSES = examples("docs/command-line.md", "sh")
+TOUR, FILTERS, PROCESSES = examples("docs/command-line.md", "sh")
 _, SCREEN, MOVE = examples("README.md", "sh")
 [BACKUP] = examples("docs/stores.md", "sh")
 [BULK] = examples("docs/dashboard.md", "sh")
@@ -42,6 +42,22 @@ def test_the_tour_of_the_command_line_runs_as_it_stands(invoke: Invoke) -> None:
     assert "reminder-42" in printed["list"]
     assert "ada@example.org" in printed["show"]
     assert "email" in printed["stats"]
+
+
+def test_the_filters_of_the_page_find_a_job_that_they_mean(invoke: Invoke, email: str) -> None:
+    async def fail() -> None:
+        async with JobsService(email) as jobs:
+            await jobs.add("email", "welcome-42", {"to": "ada@example.org"})
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "SMTP does not answer"))
+
+    asyncio.run(fail())
+    of_errors, of_runs, of_data = commands(FILTERS)
+    for command in (of_errors, of_data):
+        assert [job["id"] for job in invoke(*command, "--json", "--store", email).json_lines] == ["welcome-42"]
+    done = invoke(*of_runs, "--json", "--store", email)
+    assert (done.code, done.out, done.err) == (0, "", "")  # it has run once, a moment ago
 
 
 def test_the_screen_of_the_readme_runs_as_it_stands(invoke: Invoke, tmp_path: Path) -> None:

@@ -179,6 +179,9 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["--store", "lmdb:" + HERE, "types"],
     ["list", "--store", HERE],
     [HERE, "email", "x"],
+    ["list", "email", "--older", HERE],
+    ["list", "email", "--data", HERE],
+    ["list", "email", "--prefix", HERE, "--text", HERE],
     ["failures", HERE],
 ]
 JSON_TEXTS: dict[str, bytes] = {

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from jobs_service.cli import output, secrets, session
 from jobs_service.cli.names import parse_type, priority_text, shown
-from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
+from jobs_service.cli.options import DURATION_HELP, JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, Table
 from jobs_service.cli.type_checks import require_type
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService
+    from jobs_service.service.filters import Filter
 
 PAGE = 500
 """Jobs that are printed as one table. Only one page is in memory, however many jobs there are."""
@@ -29,6 +30,35 @@ StateOption = Annotated[
         metavar="STATE",
         help="Only jobs that are ready, scheduled, running, succeeded, failed, canceled or unreadable; "
         "pending (ready or scheduled); finished (in whatever way).",
+    ),
+]
+PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only jobs whose id begins with this.")]
+ErrorOption = Annotated[
+    str, typer.Option("--error", metavar="CLASS", help="Only jobs whose last error is of this class.")
+]
+TextOption = Annotated[
+    str, typer.Option("--text", metavar="TEXT", help="Only jobs whose last error's message has this, in any case.")
+]
+WorkerOption = Annotated[
+    str, typer.Option("--worker", metavar="TEXT", help="Only jobs whose last worker's name, HOST:PID, has this.")
+]
+OlderOption = Annotated[
+    str,
+    typer.Option("--older", metavar="S", help=f"Only jobs to which nothing has happened for so long: {DURATION_HELP}."),
+]
+YoungerOption = Annotated[
+    str,
+    typer.Option("--younger", metavar="S", help=f"Only jobs to which something has happened since: {DURATION_HELP}."),
+]
+AttemptsOption = Annotated[
+    int | None, typer.Option("--attempts", metavar="N", min=0, help="Only jobs with so many runs or more.")
+]
+DataTestOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="FIELD=VALUE",
+        help="Only jobs with this in their data; FIELD~PART: contains; a.b.0 looks inside. Several times: all hold.",
     ),
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
@@ -46,6 +76,14 @@ def list_jobs(
     context: typer.Context,
     type: OptionalType = None,
     state: StateOption = None,
+    prefix: PrefixOption = "",
+    error: ErrorOption = "",
+    text: TextOption = "",
+    worker: WorkerOption = "",
+    older: OlderOption = "",
+    younger: YoungerOption = "",
+    attempts: AttemptsOption = None,
+    data: DataTestOption = None,
     limit: LimitOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -54,16 +92,18 @@ def list_jobs(
 
     Before a job's data stand its attempts, if more than one, and its progress, result or error. A column in
     which all jobs have the usual value is left out. A job of which a part cannot be read is unreadable; its error says
-    why.
+    why. All that is asked for must hold. Nobody finds jobs by fields that are secret.
     """
+    given = {"prefix": prefix, "error": error, "text": text, "worker": worker, "older": older, "younger": younger}
+    wanted = _filter({**given, "attempts": "" if attempts is None else str(attempts)}, data or [])
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _Printer(with_type=only is None)
 
     async def body(jobs: JobsService) -> str:
         found = 0
-        async with aclosing(_pages(jobs.list(only, state=state), limit)) as pages:
+        async with aclosing(_pages(_meant(jobs, only, state, wanted), limit)) as pages:
             async for page in pages:
-                print_page(await secrets.without_in_all(jobs, page))
+                print_page(page)
                 found += len(page)
         if found:
             return ""
@@ -74,6 +114,33 @@ def list_jobs(
     said = session.run(context, store, body)
     if said and not as_json:
         output.line(said)
+
+
+def _filter(given: dict[str, str], data: list[str]) -> Filter:
+    from jobs_service.service.filters import BadFilter, Filter
+
+    try:
+        return Filter.of(given, data)
+    except BadFilter as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+async def _meant(jobs: JobsService, only: Any, state: str | None, wanted: Filter) -> AsyncGenerator[Job, None]:
+    """Yield the jobs that are asked for, without what is secret."""
+    import time
+
+    from jobs_service.service.filters import matching
+
+    if only is not None and wanted:
+        async with aclosing(matching(jobs, only, wanted, state=state)) as found:
+            async for job in found:
+                yield job
+        return
+    async with aclosing(_pages(jobs.list(only, state=state), None)) as pages:
+        async for page in pages:
+            for job in await secrets.without_in_all(jobs, page):
+                if wanted.holds(job, time.time()):
+                    yield job
 
 
 async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGenerator[list[Job], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service import JobsService, NewJob
+from jobs_service import JobError, JobsService, NewJob, Outcome
 from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
@@ -143,3 +143,73 @@ def test_wrong_options_are_one_line(invoke: Invoke, full: str, options: list[str
     refused = invoke("list", *options, "--store", full)
     assert refused.code == 2
     assert refused.error.startswith("Invalid value for ")
+
+
+@pytest.mark.parametrize("type", [("email",), ()])
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (("--prefix", "b"), "b"),
+        (("--error", "JobFailed"), ""),
+        (("--error", "E"), "b"),
+        (("--text", "NO answer"), "b"),
+        (("--worker", ":", "--attempts", "1"), "abcd"),
+        (("--attempts", "2"), ""),
+        (("--older", "1h"), ""),
+        (("--younger", "1h", "--data", "n~A"), "a"),
+        (("--data", "n=c"), "c"),
+        (("--data", "n=c", "--data", "n=d"), ""),
+        (("--data", "n~d", "--state", "running"), "d"),
+        (("--data", "n~d", "--state", "finished"), ""),
+        (("--younger", "1h", "--state", "finished", "--limit", "2"), "ab"),
+    ],
+)
+def test_jobs_that_match_a_filter_are_listed(
+    invoke: Invoke, store: str, type: tuple[str, ...], options: tuple[str, ...], ids: str
+) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_type_timeout("email", 60)
+        for id in "abcde":
+            await jobs.add("email", id, {"n": id})
+        for outcome in Outcome:
+            job = await jobs.accept("email", timeout=0)
+            assert job is not None
+            await job.finish(outcome=outcome, error=JobError("E", "No answer") if outcome == "failed" else None)
+        assert await jobs.accept("email", timeout=0)
+
+    arrange(store, fill)
+    jobs = invoke("list", *type, *options, "--json", "--store", store).json_lines
+    assert [job["id"] for job in jobs] == list(ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--older", "soon"), "soon is no duration; write 90, 30s, 10m, 1h30m or 2d"),
+        (("--data", "nosign"), "nosign: write field=value, or field~part"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_wrong_usage(
+    invoke: Invoke, email: str, options: tuple[str, ...], complaint: str
+) -> None:
+    refused = invoke("list", "email", *options, "--store", email)
+    assert (refused.code, refused.error) == (2, f"Invalid value: {complaint} (see jobs-service list --help)")
+
+
+def test_nobody_finds_jobs_by_what_is_secret(invoke: Invoke, email: str) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.set_redaction("email", ["card"])
+        await jobs.add("email", "a", {"card": "4111"})
+
+    arrange(email, fill)
+    assert invoke("list", "email", "--data", "card~4111", "--json", "--store", email).out == ""
+    assert invoke("list", "--data", "card~4111", "--json", "--store", email).out == ""
+
+
+def test_jobs_that_match_are_found_page_by_page(invoke: Invoke, email: str) -> None:
+    async def fill(jobs: JobsService) -> None:
+        await jobs.add_many("email", [NewJob(f"{number:04}", {"n": number % 2}) for number in range(450)])
+
+    arrange(email, fill)
+    jobs = invoke("list", "email", "--data", "n=1", "--json", "--store", email).json_lines
+    assert [job["id"] for job in jobs] == [f"{number:04}" for number in range(1, 450, 2)]
