@@ -301,8 +301,12 @@ async def test_names_that_are_no_texts_go_through_addresses_unharmed() -> None:
 
 
 async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
-    async with served(options=Options(is_open=True, environment="staging <1>", colour="#fc0")) as (_, client):
-        assert "staging &lt;1&gt;</span>" in (await client.get("/")).text
+    async with served(options=Options(is_open=True, environment="staging <1>", colour="#fc0")) as (jobs, client):
+        await fill(jobs)
+        pages = (*PAGES, *TYPE_PAGES, "/login", "/type", "/job?type=email&id=nobody")
+        found = {path: (await client.get(path)).text for path in pages}
+        assert [path for path in pages if "staging &lt;1&gt;</span>" not in found[path]] == []
+        assert [path for path in pages if 'href="/static/environment.css?v=' not in found[path]] == []
         css = (await client.get("/static/environment.css")).text
         assert "--environment: #ffcc00; --on-environment: #000000" in css
     async with served() as (_, client):
