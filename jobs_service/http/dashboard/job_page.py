@@ -183,8 +183,8 @@ def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
 
 
 def command_line(job: Job) -> str:
-    """Return what adds such a job from a shell."""
-    parts = ["jobs-service", "add", shown(job.type), shown(job.id)]
+    """Return what adds such a job from a shell: with an id of its own, because this one is there."""
+    parts = ["jobs-service", "add", shown(job.type)]
     if job.data is not None:
         parts += ["--data", compact(job.data)]
     if job.priority != 0:
@@ -193,10 +193,10 @@ def command_line(job: Job) -> str:
 
 
 def curl(job: Job, base: str, *, with_token: bool) -> str:
-    """Return what adds such a job over HTTP; `with_token` where one is needed: an empty one is refused everywhere."""
+    """Return what does the same over HTTP; `with_token` where one is needed: an empty one is refused everywhere."""
     from jobs_service import json_forms
 
-    body = {"id": json_forms.name(job.id), "data": job.data, "priority": json_forms.name(job.priority)}
+    body = {"data": job.data, "priority": json_forms.name(job.priority)}
     parts = [
         "curl",
         "-X",

@@ -1,6 +1,9 @@
 """Every page: what it shows, empty and filled; what it says when there is nothing; who may see it."""
 
+import json
 import re
+import shlex
+from html import unescape
 
 import pytest
 
@@ -177,6 +180,19 @@ async def test_a_job_as_a_command_for_curl_has_a_token_only_where_one_is_needed(
         token = await add_token(jobs, "ada", "read")
         page = await client.get("/job?type=email&id=ready", headers={"Authorization": f"Bearer {token}"})
         assert '-H "Authorization: Bearer $JOBS_SERVICE_TOKEN"' in text(page.text)
+
+
+@also_on_a_cluster
+async def test_what_a_job_offers_for_copying_adds_such_a_job_while_it_is_there_itself() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": "ada"})
+        page = (await client.get("/job?type=email&id=failed")).text
+        cli, curl = (shlex.split(unescape(found)) for found in re.findall(r"(?:jobs-service add|curl -X)[^<]*", page))
+        assert cli == ["jobs-service", "add", "email", "--data", '{"to":"ada"}']
+        body = json.loads(curl[curl.index("-d") + 1])
+        added = (await client.post(curl[3], json=body)).json()
+        assert (added["data"], added["priority"]) == ({"to": "ada"}, 0)
+        assert added["id"] != "failed"
 
 
 @also_on_a_cluster
