@@ -58,7 +58,10 @@ def list_tokens(context: typer.Context, store: StoreOption = None, as_json: Json
     async def body(jobs: JobsService) -> list[TokenRow]:
         return await jobs._remote.tokens()
 
-    for row in session.run(context, store, body):
+    rows = session.run(context, store, body)
+    if not rows and not as_json:
+        output.line("no tokens")
+    for row in rows:
         created = datetime.fromtimestamp(row.created, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         said = f"{printable(row.role)}, since {created}" if row.role else "cannot be read: it lets nobody in, remove it"
         if as_json:

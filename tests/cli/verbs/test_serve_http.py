@@ -91,6 +91,11 @@ def test_tokens_are_added_listed_and_removed(store: str, invoke: Invoke) -> None
     assert invoke("--store", store, "token", "remove", "grafana").code == 1
 
 
+def test_that_there_are_no_tokens_is_said_to_people_only(email: str, invoke: Invoke) -> None:
+    assert invoke("--store", email, "token", "list").out == "no tokens\n"
+    assert invoke("--store", email, "token", "list", "--json").out == ""
+
+
 def test_a_token_is_added_and_removed_as_json(store: str, invoke: Invoke) -> None:
     added = json.loads(invoke("--store", store, "token", "add", "node", "--role", "work", "--json").out)
     assert (added["name"], added["role"]) == ("node", "work")
