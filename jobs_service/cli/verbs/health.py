@@ -33,18 +33,20 @@ class _StoreState(NamedTuple):
     Attributes:
         types: the number of types.
         paused: the number of paused types.
-        running: the number of running jobs.
+        running: the number of running jobs, of the types whose counts can be read.
+        uncounted: the number of types whose counts cannot be read: their jobs are run all the same.
         oldest: the job that has been ready for longest, of types that are not paused: seconds, type and id. None if no
             job is ready; the seconds are None if its record had no room for the time.
         late: seconds by which the first scheduled job is late.
         alive, dead: the number of other processes that have the store open, and of those that died with it open; None
             if the store cannot tell.
-        damaged: types whose queues or running jobs cannot be read, each with the error.
+        damaged: types whose queues cannot be read, each with the error.
     """
 
     types: int
     paused: int
     running: int
+    uncounted: int
     oldest: tuple[float | None, Any, Any] | None
     late: float
     alive: int | None
@@ -80,13 +82,14 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     types = await jobs.types()
     states: list[tuple[JobType, QueueState]] = []
     damaged: list[tuple[JobType, StoreDamaged]] = []
-    running = 0
+    running = uncounted = 0
     for at in range(0, len(types), AT_ONCE):
         some = types[at : at + AT_ONCE]
         for type, look in zip(some, await asyncio.gather(*(_look(jobs, type) for type in some)), strict=True):
             if isinstance(look, tuple):
                 states.append((type, look[0]))
-                running += look[1]
+                running += look[1] or 0
+                uncounted += look[1] is None
             else:
                 damaged.append((type, look))
     now = Sources().wall_time()
@@ -107,17 +110,25 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     alive, dead = others or (None, None)
     paused = sum(state.paused for _, state in states)
     late = max(now - due, 0.0)
-    return _StoreState(len(types), paused, running, oldest, late, alive, dead, damaged), jobs.store.location
+    state = _StoreState(len(types), paused, running, uncounted, oldest, late, alive, dead, damaged)
+    return state, jobs.store.location
 
 
-async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, int] | StoreDamaged:
-    """Return the state of a type's queue and how many of its jobs run; the error where a damaged page hides it."""
+async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, int | None] | StoreDamaged:
+    """Return the state of a type's queue, and how many of its jobs run: None where what is counted cannot be read.
+
+    A damaged page that hides the queue is returned as its error.
+    """
     from jobs_service.errors import StoreDamaged
 
     try:
-        return await jobs.queue_state(type), len(await jobs.active_ids(type))
+        state = await jobs.queue_state(type)
     except StoreDamaged as error:  # concerns no other type
         return error
+    try:
+        return state, sum(counts.running for counts in (await jobs.counts(type)).values())
+    except StoreDamaged:
+        return state, None
 
 
 def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
@@ -142,6 +153,8 @@ def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
 
 def _sentence(state: _StoreState) -> str:
     parts = [output.many(state.types, "type"), f"{output.many(state.running, 'job')} running"]
+    if state.uncounted:
+        parts[1] += f" (without {output.many(state.uncounted, 'type')} whose counts cannot be read)"
     if state.paused:
         parts[0] += f" ({state.paused} paused)"
     if state.oldest is None:
@@ -163,6 +176,7 @@ def _as_json(state: _StoreState) -> dict[str, Any]:
         "types": state.types,
         "paused": state.paused,
         "running": state.running,
+        "uncounted": state.uncounted,
         "oldest_ready": oldest,
         "scheduled_late_seconds": round(state.late, 3),
         "other_processes": state.alive,
