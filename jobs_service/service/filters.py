@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service import durations
 from jobs_service.errors import RecordDamaged
-from jobs_service.model import HistoryKind, Job, JobType
+from jobs_service.model import HistoryKind, Job, JobId, JobType
 from jobs_service.names import one_line
 from jobs_service.status import Status, status_of
 
@@ -164,7 +164,9 @@ class Filter:
 async def matching(
     service: JobsService, type: JobType, wanted: Filter, *, state: str | None = None
 ) -> AsyncGenerator[Job, None]:
-    """Yield all jobs that match, however many, without what is secret; one page of them at a time is in memory.
+    """Yield all jobs that match, however many, without what is secret.
+
+    One page of them at a time is in memory, and of running ones the ids, because they are to be told once.
 
     Args:
         service: of the jobs.
@@ -172,16 +174,18 @@ async def matching(
         wanted: which of them.
         state: in place of the filter's, any that `JobsService.page` takes.
     """
+    which = state or wanted.state or None
+    running: set[JobId] = set()  # a sign of life moves a job behind those that are not read yet
     after: str | None = None
     while True:
-        page = await service.page(
-            type, state=state or wanted.state or None, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after
-        )
+        page = await service.page(type, state=which, prefix=wanted.prefix or None, limit=_READ_AT_ONCE, after=after)
         # Read after the jobs, so that it is not older than they are: nobody finds jobs by what they must not see.
         hidden, now = await service.get_redaction(type), time.time()
         size = 0
         for job in map(hidden.job, page.jobs):
-            if wanted.holds(job, now):
+            if wanted.holds(job, now) and job.id not in running:
+                if which == "running":
+                    running.add(job.id)
                 yield job
             size += job._record.size()
             if size > BYTES_AT_ONCE:

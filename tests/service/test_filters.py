@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Job, JobError, JobsService, Outcome
+from jobs_service import Job, JobError, JobsService, NewJob, Outcome
+from jobs_service.service import filters
 from jobs_service.service.filters import BadFilter, Filter
 
 
@@ -61,3 +62,17 @@ async def test_all_that_is_given_has_to_hold(given: dict[str, Any], holds: bool)
 def test_what_is_no_filter_says_so(given: dict[str, Any]) -> None:
     with pytest.raises(BadFilter):
         Filter.from_dict(given)
+
+
+async def test_a_running_job_that_shows_life_meanwhile_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "_READ_AT_ONCE", 2)
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add_many("email", [NewJob(id) for id in "abcd"])
+        held = {job.id: job for job in await jobs.accept_many("email", 4)}
+        found = []
+        async for job in filters.matching(jobs, "email", Filter(state="running")):
+            found.append(job.id)
+            if len(found) == 1:
+                await held[job.id].update()
+        assert sorted(map(str, found)) == [*"abcd"]

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 
+from jobs_service.http.tokens import add_token
 from tests.http.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, served
 
@@ -19,6 +20,16 @@ async def test_ndjson_has_every_job_that_matches_as_it_is() -> None:
         assert 'filename="email.ndjson"' in answer.headers["content-disposition"]
         some = await client.get("/export?type=email&state=failed&error=TimeoutError")
         assert [json.loads(line)["id"] for line in some.text.splitlines()] == ["failed"]
+
+
+async def test_a_program_exports_with_its_token() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": "ada"})
+        token = await add_token(jobs, "grafana", "read")
+        path = "/export?type=email&state=failed&error=TimeoutError&data=to~AD"
+        assert (await client.get(path)).status_code == 303
+        answer = await client.get(path, headers={"Authorization": f"Bearer {token}"})
+        assert [json.loads(line)["id"] for line in answer.text.splitlines()] == ["failed"]
 
 
 async def test_csv_has_a_heading_and_no_formulas() -> None:
