@@ -189,7 +189,10 @@ def check_limit(limit: Any) -> int | None:
     """Return the limit of a count: None for none, or an integer from 0 up."""
     if limit is None:
         return None
-    return 0 if exact_int(limit) == 0 else check_positive("limit", limit)
+    number = exact_int(limit)
+    if number is None or number < 0:
+        raise InvalidJob(f"limit={shown(limit)}: allowed are None and integers from 0 up")
+    return number
 
 
 def check_outcome(outcome: Any, job: Job) -> Outcome:

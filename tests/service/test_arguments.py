@@ -52,7 +52,11 @@ EVERYWHERE: list[tuple[str, Call, str]] = [
     ("max_priority", lambda jobs: jobs.accept_many(T1, 1, max_priority=[1]), "priority [1]: a list"),
     ("due_by", lambda jobs: jobs.accept_many(T1, 1, due_by="now"), "due_by 'now': a str"),
     ("due_by of a count", lambda jobs: jobs.pending_count(T1, due_by=float("nan")), "due_by nan: allowed are times"),
-    ("limit of a count", lambda jobs: jobs.pending_count(T1, limit=-1), "limit=-1: allowed are integers from 1 up"),
+    (
+        "limit of a count",
+        lambda jobs: jobs.pending_count(T1, limit=-1),
+        "limit=-1: allowed are None and integers from 0 up",
+    ),
     (
         "state",
         lambda jobs: listing(jobs, T1, state="lost"),
