@@ -77,13 +77,28 @@ class Filter:
     def from_dict(cls, given: Mapping[str, Any]) -> Filter:
         """Return a filter from what `to_dict` has returned, or somebody has written in place of it.
 
+        What is misspelled or empty is no filter: left out, it would mean more jobs than somebody has asked for.
+
         Raises:
             BadFilter: it is none.
         """
-        data = (given.get("data") or []) if isinstance(given, Mapping) else None
-        if not isinstance(data, list):
-            raise BadFilter(f"{one_line(str(given), 40)} is no filter")
-        return cls.of(given, [str(test) for test in data])
+        if not isinstance(given, Mapping):
+            raise BadFilter(f"{one_line(str(given), 40)} is no filter; write an object, {{}} for every job")
+        texts: dict[str, str] = {}
+        for name, value in given.items():
+            if name not in FIELDS:
+                raise BadFilter(f"{one_line(str(name), 40)} is unknown in a filter; there are {', '.join(FIELDS)}")
+            if name == "data" or value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise BadFilter(f"{name}: write a text or a number")
+            texts[name] = str(value)
+            if name != "prefix" and not texts[name].strip():
+                raise BadFilter(f"{name} is empty; leave it out if every job is meant")
+        tests = [] if given.get("data") is None else given["data"]
+        if not isinstance(tests, list) or not all(isinstance(test, str) and test.strip() for test in tests):
+            raise BadFilter("data: write an array of texts such as field=value and field~part")
+        return cls.of(texts, tests)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data, without what is empty."""

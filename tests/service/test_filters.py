@@ -36,6 +36,10 @@ async def a_failed_job(data: Any) -> Job:
         ({"younger": "1h"}, True),
         ({"attempts": "1"}, True),
         ({"attempts": "2"}, False),
+        ({"attempts": 1}, True),
+        ({"younger": 0}, False),
+        ({"older": 0.5}, True),
+        ({"prefix": "", "error": None, "data": None}, True),
         ({"data": ["to.name=ada"]}, True),
         ({"data": ["to.name=bob"]}, False),
         ({"data": ["to.name~AD"]}, True),
@@ -60,6 +64,29 @@ async def test_all_that_is_given_has_to_hold(given: dict[str, Any], holds: bool)
     "given", [{"state": "odd"}, {"older": "soon"}, {"attempts": "many"}, {"attempts": "-1"}, {"data": ["nosign"]}]
 )
 def test_what_is_no_filter_says_so(given: dict[str, Any]) -> None:
+    with pytest.raises(BadFilter):
+        Filter.from_dict(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"stat": "failed"},
+        {"added_before": "2026-11-22T22:00:00Z"},
+        {"error": ""},
+        {"text": " "},
+        {"worker": ""},
+        {"state": ""},
+        {"text": False},
+        {"error": ["TimeoutError"]},
+        {"data": [""]},
+        {"data": [7]},
+        {"data": {"n": 1}},
+        {"data": ""},
+        None,
+    ],
+)
+def test_what_is_misspelled_or_empty_does_not_mean_more_jobs(given: Any) -> None:
     with pytest.raises(BadFilter):
         Filter.from_dict(given)
 

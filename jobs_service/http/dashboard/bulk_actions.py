@@ -215,7 +215,10 @@ class _Run:
     def __init__(self, service: JobsService, job: RunningJob) -> None:
         self._service = service
         self._job = job
-        self._data: dict[str, Any] = {"after": None, **dict.fromkeys(FIGURES, 0), **job.data}
+        data = job.data if isinstance(job.data, dict) else {}
+        if missing := [name for name in ("action", "type", "filter") if name not in data]:
+            raise ValueError(f"the data of a bulk action has action, type and filter; here is no {missing[0]}")
+        self._data: dict[str, Any] = {"after": None, **dict.fromkeys(FIGURES, 0), **data}
         self.action: str = self._data["action"]
         self._type: JobType = parsed(self._data["type"])
         check_action(self.action, self._type)  # whoever may add jobs may have added this one

@@ -16,7 +16,7 @@ from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import Job
 from jobs_service.names import parsed, shown
-from jobs_service.service.filters import FIELDS, Filter
+from jobs_service.service.filters import FIELDS, BadFilter, Filter
 from jobs_service.status import status_of
 
 ON_A_PAGE: Final = 30
@@ -144,11 +144,15 @@ def _shown(job: Job, now: float) -> dict[str, Any]:
         data = job.data if isinstance(job.data, dict) else {}
         result = job.result if isinstance(job.result, dict) else {}
         progress = job.progress
-        wanted = Filter.from_dict(data.get("filter") or {})
         type = parsed(str(data.get("type") or ""))
         state = status_of(job, now).value
     except (RecordDamaged, ValueError):
-        data, result, progress, wanted, type, state = {}, {}, None, Filter(), "", "unreadable"
+        data, result, progress, type, state = {}, {}, None, "", "unreadable"
+    try:
+        wanted = Filter.from_dict(data.get("filter") or {})
+        says, query = in_words(wanted), wanted.to_dict()
+    except BadFilter:  # the job's error says why
+        says, query = ["matches a filter that cannot be read"], None
     figures = {name: _number(result.get(name, data.get(name))) for name in bulk_actions.FIGURES}
     return {
         "id": job.id,
@@ -156,8 +160,8 @@ def _shown(job: Job, now: float) -> dict[str, Any]:
         "action": data.get("action", ""),
         "verb": ACTIONS.get(str(data.get("action")), "?"),
         "type": type,
-        "says": in_words(wanted),
-        "query": wanted.to_dict(),
+        "says": says,
+        "query": query,
         "who": texts.brief(str(data.get("who") or "")),
         "asked": data.get("asked") if isinstance(data.get("asked"), float | int) else None,
         "share": None if progress is None else texts.share(progress),

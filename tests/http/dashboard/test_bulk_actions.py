@@ -243,6 +243,27 @@ async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: d
             assert (await client.get(path)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"action": "remove", "type": "email", "filter": {"stat": "failed"}}, "stat is unknown in a filter"),
+        ({"action": "remove", "type": "email", "filter": {"error": ""}}, "error is empty"),
+        ({"action": "remove", "type": "email"}, "here is no filter"),
+        (["remove"], "here is no action"),
+    ],
+)
+async def test_an_action_that_is_misspelled_changes_nothing_and_its_page_says_why(data: Any, says: str) -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 2)
+        bulk = BulkActions(jobs)
+        await ended(jobs, await bulk.add("count", "email", Filter(), ""))
+        await jobs.add(bulk_actions.TYPE, "mine", data)
+        assert (await ended(jobs, "mine")).outcome is Outcome.FAILED
+        await bulk.close()
+        assert (await jobs.counts("email"))["email"].failed == 2
+        assert says in (await client.get("/bulk/show?id=mine")).text
+
+
 @also_on_a_cluster
 async def test_an_action_that_was_added_by_hand_is_about_what_was_there_then() -> None:
     async with served() as (jobs, client):
