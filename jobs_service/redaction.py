@@ -245,6 +245,9 @@ def _checked(path: Any) -> str:
         why = "a key in it is empty; data: or result: alone means all of it"
     elif "" in pattern:
         why = "a key in it is empty"
+    first, colon, _ = path.partition(":")
+    if colon and first not in _PARTS and (len(first) - len(first.rstrip("\\"))) % 2 == 0:
+        why = f"there are {', '.join(f'{part}:' for part in _PARTS)}; a colon of a key has a backslash before it"
     for part in _FIELDS.keys() & set(parts):
         if pattern not in ((), (_ANY,), *((field,) for field in _FIELDS[part])):
             why = f"of {part} there are {', '.join(_FIELDS[part])}"

@@ -34,6 +34,7 @@ X = REDACTED
         (r"a\.b", {"a.b": 1, "a": {"b": 2}}, {"a.b": X, "a": {"b": 2}}),
         (r"\*", {"*": 1, "b": 2}, {"*": X, "b": 2}),
         (r"data\:x", {"data:x": 1}, {"data:x": X}),
+        (r"data:x\:y", {"x:y": 1, "x": 2}, {"x:y": X, "x": 2}),
         (r"a\\.b", {"a\\": {"b": 1}}, {"a\\": {"b": X}}),
         ("token", {"token": None}, {"token": None}),
         ("token", "a text", "a text"),
@@ -46,7 +47,21 @@ def test_a_path_hides_what_it_names_and_nothing_else(path: str, value: Any, show
 
 @pytest.mark.parametrize(
     "paths",
-    ["card", 7, [7], [""], ["a..b"], ["a."], ["error:stack"], ["progress:done"], ["error:message.x"], ["a" * 201]],
+    [
+        "card",
+        7,
+        [7],
+        [""],
+        ["a..b"],
+        ["a."],
+        ["error:stack"],
+        ["progress:done"],
+        ["error:message.x"],
+        ["a" * 201],
+        ["dta:card"],
+        [r"a\\:b"],
+        [":a"],
+    ],
 )
 def test_what_is_no_path_is_refused(paths: Any) -> None:
     with pytest.raises(InvalidSettings, match="redact"):
