@@ -244,7 +244,7 @@ async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> N
     if kind != bodies.JSON:
         raise Refusal("unsupported-media-type", "send Content-Type: application/json")
     call.raw = await bodies.whole(call.request, call.state.options.limits)
-    call.body = bodies.checked(endpoint.takes, bodies.decoded(call.raw), "the body")
+    call.body = bodies.checked(endpoint.takes, bodies.decoded(call.raw, "the body"), "the body")
 
 
 def _pages(state: State) -> list[BaseRoute]:

@@ -107,8 +107,8 @@ def kind_of(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def decoded(raw: bytes) -> Any:
-    """Return what JSON says.
+def decoded(raw: bytes, what: str) -> Any:
+    """Return what JSON says; `what` it is a part of, for the message: the body, the line.
 
     Raises:
         Refusal: it is none.
@@ -116,7 +116,7 @@ def decoded(raw: bytes) -> Any:
     try:
         return wire.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Refusal("bad-request", f"the body is not JSON: {str(error)[:200]}") from None
+        raise Refusal("bad-request", f"{what} is not JSON: {str(error)[:200]}") from None
 
 
 def checked(model: type[BaseModel], value: Any, what: str) -> Any:

@@ -198,7 +198,7 @@ async def _next(source: AsyncIterator[list[bytes]]) -> list[bytes] | None:
 async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any]:
     """Add the job of one line; return it, or what the line is answered with instead."""
     try:
-        form = bodies.checked(forms.NewJobForm, bodies.decoded(line), "the line")
+        form = bodies.checked(forms.NewJobForm, bodies.decoded(line, "the line"), "the line")
         found, _ = await add(call, form, key, line)
         return found
     except Refusal as refusal:

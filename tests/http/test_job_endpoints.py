@@ -86,6 +86,7 @@ async def test_many_jobs_are_added_by_lines_and_each_is_answered(two: Two) -> No
         f"{n:05}" for n in range(1200) if n not in (7, 8)
     ]
     assert [answers[n]["problem"]["type"] for n in (7, 8)] == ["/problems/bad-request", "/problems/job-exists"]
+    assert answers[7]["problem"]["detail"].startswith("the line is not JSON")
     assert await jobs.pending_count("email") == 1198
 
 
