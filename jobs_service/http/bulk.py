@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -179,7 +180,9 @@ def _is_so(job: Job, filter: Filter, common: filters.Filter, now: float) -> bool
         return filter.model_fields_set <= _FOUND_BY_THE_STORE
     if filter.added_before is not None or filter.added_after is not None:
         added = next((event.at for event in job.history if event.kind is HistoryKind.ADDED), None)
-        if added is None or not (filter.added_after or 0) <= added < (filter.added_before or float("inf")):
+        after = -math.inf if filter.added_after is None else filter.added_after
+        before = math.inf if filter.added_before is None else filter.added_before
+        if added is None or not after <= added < before:
             return False
     data = filter.data if isinstance(filter.data, dict) else {}
     return common.holds(job, now) and all(_has(job.data, path.split("."), value) for path, value in data.items())

@@ -199,3 +199,19 @@ async def test_a_transaction_that_takes_too_long_is_halved_but_for_that_of_one_j
         with pytest.raises(TransactionTooOld):
             await change_all(jobs, "email", "remove", ids, lambda job: True)
         assert (await jobs.counts("email"))["email"].ready == 8
+
+
+async def test_times_of_adding_at_and_before_1970_hold() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "1")
+
+        async def matched(**filter: Any) -> int:
+            body = {"action": "remove", "filter": filter, "dry_run": True}
+            return int((await client.post("/v1/types/email/bulk", json=body)).json()["matched"])
+
+        for epoch in (0, 0.0, "1970-01-01T00:00:00Z"):
+            assert await matched(added_before=epoch) == 0
+            assert await matched(added_after=epoch) == 1
+        assert await matched(added_before=-1) == 0
+        assert await matched(added_after=-1) == 1
