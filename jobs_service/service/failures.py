@@ -12,6 +12,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.model import Job, JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import one_line
+from jobs_service.service.filters import BadFilter, Filter
 
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
@@ -21,7 +22,10 @@ MOST_READ: Final = 200
 LEAST_OF_A_TYPE: Final = 10
 _MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
 
-_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*|\d+(?:[.:,]\d+)*|'[^']*'|\"[^\"]*\"")
+_VARIES: Final = re.compile(
+    r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*|\d+(?:[.:,]\d+)*|'[^']*'|\"[^\"]*\"|[\ud800-\udfff]+"
+)
+"""What differs, and half characters, which no filter has."""
 _HOLE: Final = "…"
 
 
@@ -53,10 +57,15 @@ class Group:
 
     @property
     def filter(self) -> dict[str, str] | None:
-        """Which failed jobs have this error, as filters say it; None without an error, which no filter finds."""
-        if not self.error:
+        """Which failed jobs have this error, as filters say it; None where no filter finds them.
+
+        None finds jobs without an error, and those whose error's class has half characters or spaces around it.
+        """
+        wanted = {"state": "failed", "error": self.error, **({"text": self.fixed} if self.fixed else {})}
+        try:
+            return wanted if self.error and Filter.of(wanted, ()).to_dict() == wanted else None
+        except BadFilter:
             return None
-        return {"state": "failed", "error": self.error, **({"text": self.fixed} if self.fixed else {})}
 
     def add(self, job: Job) -> None:
         """Take a job in."""

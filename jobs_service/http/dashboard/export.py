@@ -55,21 +55,21 @@ async def export(visit: Visit) -> Response:
     return StreamingResponse(lines, media_type=_MEDIA[form], headers=headers)
 
 
-async def _ndjson(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[str]:
+async def _ndjson(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[bytes]:
     async for job in matching(visit.service, type, wanted):
         yield jobs.json_line(job)
 
 
-async def _csv(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[str]:
+async def _csv(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[bytes]:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     async for job in matching(visit.service, type, wanted):
         writer.writerow(_cells(job))
-        yield text.getvalue()
+        yield jobs.encoded(text.getvalue())
         text.seek(0)
         text.truncate()
-    yield text.getvalue()
+    yield jobs.encoded(text.getvalue())
 
 
 def _cells(job: Job) -> list[Any]:

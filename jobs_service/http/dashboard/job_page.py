@@ -220,7 +220,8 @@ async def download(visit: Visit) -> Response:
     content = job.to_dict()[part]
     name = quote(f"{shown(type)}-{shown(id)}-{part}.json"[-120:], safe="")
     headers = {**SECURITY, "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Cache-Control": "no-store"}
-    return Response(json.dumps(content, ensure_ascii=False, indent=2), media_type="application/json", headers=headers)
+    body = jobs.encoded(json.dumps(content, ensure_ascii=False, indent=2))
+    return Response(body, media_type="application/json", headers=headers)
 
 
 async def clone_page(visit: Visit, problem: str = "", given: Any = None) -> Response:
@@ -235,7 +236,7 @@ async def clone_page(visit: Visit, problem: str = "", given: Any = None) -> Resp
         job = await jobs.one(service, type, visit.id({"id": from_id}))
         if is_marked(job.data):
             problem = "Parts of this job's data are secret and not shown: put them in where it says [redacted]."
-        source["data"] = json.dumps(job.data, ensure_ascii=False, indent=2)
+        source["data"] = jobs.encoded(json.dumps(job.data, ensure_ascii=False, indent=2)).decode()
         source["priority"] = priority_text(job.priority)
         id = ""
     context = {"type": type, "source": {**source, "id": id}, "from_id": from_id, "problem": problem}

@@ -182,6 +182,11 @@ def plain(job: Job) -> dict[str, Any]:
         }
 
 
-def json_line(job: Job) -> str:
+def json_line(job: Job) -> bytes:
     """Return a job as a line of JSON."""
-    return json.dumps(plain(job), ensure_ascii=False, separators=(",", ":")) + "\n"
+    return encoded(json.dumps(plain(job), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def encoded(text: str) -> bytes:
+    """Return a text of a job as UTF-8, which has no half characters: they are written as JSON does, \\ud800."""
+    return text.encode(errors="backslashreplace")

@@ -80,7 +80,7 @@ class Visit:
         Args:
             page: such as "/job".
             query: parameters; None and "" are left out, a list is repeated. `type_` and `id_` are names of a type and
-                a job, in whatever kind they have.
+                a job, in whatever kind they have. Half characters, which no address has, become "?": nothing is found.
         """
         pairs: list[tuple[str, str]] = []
         for name, value in query.items():
@@ -91,7 +91,7 @@ class Visit:
             elif value is not None and value != "":
                 pairs.append((name, str(value)))
         root = str(self.request.scope.get("root_path", "")).rstrip("/")
-        return f"{root}{page}" + (f"?{urlencode(pairs)}" if pairs else "")
+        return f"{root}{page}" + (f"?{urlencode(pairs, errors='replace')}" if pairs else "")
 
     def same(self, **changes: Any) -> str:
         """Return the address of this page with other parameters; None takes one away."""

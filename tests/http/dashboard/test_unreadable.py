@@ -1,5 +1,8 @@
 """Jobs that cannot be read are shown as such, and are in the way of nothing else."""
 
+import csv
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -7,6 +10,7 @@ from urllib.parse import quote
 import fdb.tuple
 import pytest
 
+from jobs_service import JobError, Outcome
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.names import shown
 from tests.http.dashboard.support import fill, text
@@ -59,3 +63,38 @@ async def test_the_pages_of_all_types_are_there_while_the_queue_of_one_cannot_be
         assert health.status_code == 200
         assert f"The queue of {A} cannot be read: " in text(health.text)
         assert f"The queue of {B}" not in text(health.text)
+
+
+@also_on_a_cluster
+async def test_every_page_and_file_is_there_while_texts_of_a_job_have_half_characters() -> None:
+    half = "\ud800"
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for id, error in (
+            ("message", JobError("Odd", f"no {half} file")),
+            ("class", JobError(half, "why")),
+            ("spaces", JobError(" ", "why")),
+        ):
+            await jobs.add("email", id, {"half": half})
+            job = await jobs.accept("email", timeout=0)
+            assert job is not None
+            await job.finish(result=half, outcome=Outcome.FAILED, error=error)
+        for path in ("/", "/failures", "/type?type=email", "/job?type=email&id=class", "/processes", "/health"):
+            assert (await client.get(path)).status_code == 200, path
+        lines = (await client.get("/export?type=email")).text.splitlines()
+        assert {row["id"]: row for row in map(json.loads, lines)} == {
+            job.id: job.to_dict() async for job in jobs.list("email")
+        }
+        table = (await client.get("/export?type=email&format=csv")).text
+        assert len([*csv.DictReader(io.StringIO(table))]) == 3
+        for part in ("data", "result", "error"):
+            assert half in json.dumps(
+                (await client.get(f"/download?type=email&id=message&part={part}")).json(), ensure_ascii=False
+            )
+        assert "ud800" in (await client.get("/job/new?type=email&from=message")).text
+        groups = {group["error"]: group for group in (await client.get("/v1/failures")).json()["groups"]}
+        assert groups["Odd"]["message"] == "no … file"
+        assert groups["Odd"]["types"][0]["filter"] == {"state": "failed", "error": "Odd", "text": "file"}
+        assert [groups[error]["types"][0]["filter"] for error in (half, " ")] == [None, None]
+        shown = (await client.get("/failures")).text
+        assert shown.count("Retry…") == 1
