@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from jobs_service.arguments import check_limit, check_positive, to_seconds
-from jobs_service.errors import InvalidJob, shown
+from jobs_service.errors import InvalidJob, StoreDamaged, shown
 from jobs_service.layer import activity, counters, inspection, paging, strays
 from jobs_service.layer.key_parts import pack_type
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -248,8 +249,9 @@ async def some_unfinished(
         for state in UNFINISHED:
             count: int = getattr(counts, state.value)
             for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
-                some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
-                found |= {job.id: job for job in some.jobs}
+                with suppress(StoreDamaged):  # a damaged page with these hides no others, and no other type
+                    some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
+                    found |= {job.id: job for job in some.jobs}
         return [*found.values()]
 
     types = [*counted]

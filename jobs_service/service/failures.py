@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from jobs_service.errors import RecordDamaged
+from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.model import Job, JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import one_line
@@ -86,12 +86,14 @@ class Failures:
         types: those that were looked at, each with how many of its jobs have failed; most failed jobs first.
         failed: how many jobs of all types have failed.
         read: how many of them were looked at.
+        damaged: types whose failed jobs were to be looked at, but are on a damaged page, each with the error.
     """
 
     groups: list[Group]
     types: list[tuple[JobType, int]]
     failed: int
     read: int
+    damaged: list[tuple[JobType, StoreDamaged]]
 
 
 async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> Failures:
@@ -105,13 +107,19 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
     looked = failing[:_MOST_TYPES]
     share = max(MOST_READ // max(len(looked), 1), LEAST_OF_A_TYPE)
 
+    damaged: list[tuple[JobType, StoreDamaged]] = []
+
     async def newest(type: JobType) -> list[Job]:
-        found = await service.page(type, state="failed", limit=share, newest_first=True)
-        return [*map((await service.get_redaction(type)).job, found.jobs)]
+        try:
+            found = await service.page(type, state="failed", limit=share, newest_first=True)
+            return [*map((await service.get_redaction(type)).job, found.jobs)]
+        except StoreDamaged as error:  # concerns no other type
+            damaged.append((type, error))
+            return []
 
     found = await asyncio.gather(*(newest(type) for type, _ in looked))
     jobs = [job for some in found for job in some]
-    return Failures(grouped(jobs), looked, sum(number for _, number in failing), len(jobs))
+    return Failures(grouped(jobs), looked, sum(number for _, number in failing), len(jobs), damaged)
 
 
 def signature(message: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli import output, session
+from jobs_service.cli import exits, output, session
 from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
@@ -32,9 +32,12 @@ def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOpt
     """
     found = session.run(context, store, _failures)
     rows = [_row(found, group) for group in found.groups]
-    output.rows(COLUMNS, rows, _cells, as_json, "no failed jobs")
+    if rows or not found.damaged:
+        output.rows(COLUMNS, rows, _cells, as_json, "no failed jobs")
     if found.read < found.failed and not as_json:
         output.line(f"of the newest {found.read} of {output.many(found.failed, 'failed job')}")
+    if found.damaged:
+        raise exits.damaged_types("failed jobs", found.damaged)
 
 
 async def _failures(jobs: JobsService) -> Failures:

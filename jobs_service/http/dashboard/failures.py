@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from jobs_service.errors import StoreDamaged
 from jobs_service.http.dashboard import figures, texts
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
@@ -22,7 +23,10 @@ async def failures(visit: Visit) -> Response:
     found = await newest_failures(visit.service, await visit.counts())
 
     async def hour(type: JobType) -> figures.Lately:
-        return await figures.lately(visit.service, type, "hour", visit.now)
+        try:
+            return await figures.lately(visit.service, type, "hour", visit.now)
+        except StoreDamaged:  # concerns no other type
+            return figures.summed(())
 
     happened = await asyncio.gather(*(hour(type) for type, _ in found.types))
     lately = figures.summed([each for one in happened for each in one.intervals])
@@ -35,6 +39,7 @@ async def failures(visit: Visit) -> Response:
         "failed": lately.totals.failed,
         "crashed": lately.totals.crashed,
         "lost": lately.totals.lost,
+        "damaged": found.damaged,
         "now": visit.now,
     }
     return page(visit, "failures.html", context, live={"of": "types"})

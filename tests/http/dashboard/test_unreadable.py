@@ -15,6 +15,7 @@ from jobs_service.layer.keyspace import Keyspace
 from jobs_service.names import shown
 from tests.http.dashboard.support import fill, text
 from tests.http.support import also_on_a_cluster, served
+from tests.service.damaged_types import DAMAGED, SOUND, with_damaged
 from tests.service.support import J1, T1
 from tests.service.test_damaged_pages import JOBS, A, B, damaged, first_place, made, no_header
 from tests.service.unreadable import DAMAGE, damage, with_broken_notes
@@ -98,3 +99,26 @@ async def test_every_page_and_file_is_there_while_texts_of_a_job_have_half_chara
         assert [groups[error]["types"][0]["filter"] for error in (half, " ")] == [None, None]
         shown = (await client.get("/failures")).text
         assert shown.count("Retry…") == 1
+
+
+async def test_failures_of_other_types_are_shown_while_those_of_one_cannot_be_read(tmp_path: Path) -> None:
+    async with served(await with_damaged(tmp_path, "failed")) as (_, client):
+        page = await client.get("/failures")
+        assert page.status_code == 200
+        said = text(page.text)
+        assert f"of {SOUND}" in said
+        assert f"The failed jobs of {DAMAGED} cannot be read: " in said
+        answer = await client.get("/v1/failures")
+        assert answer.status_code == 200
+        assert [group["message"] for group in answer.json()["groups"]] == [f"of {SOUND}"]
+
+
+async def test_running_jobs_of_other_types_are_shown_while_those_of_one_cannot_be_read(tmp_path: Path) -> None:
+    async with served(await with_damaged(tmp_path, "activity")) as (_, client):
+        page = await client.get("/processes")
+        assert page.status_code == 200
+        said = text(page.text)
+        assert "running-0000" in said
+        assert f"The running jobs of {DAMAGED} cannot be read: " in said
+        counted = (await client.get("/v1/stats")).json()
+        assert counted
