@@ -10,6 +10,7 @@ and what restarts it, which logs as well, could not.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import traceback
@@ -87,8 +88,9 @@ class EventLog:
         try:
             getattr(self._logger(), method)(event, **fields)
         except Exception as error:
-            # It raises nothing, whatever is wrong.
-            logging.getLogger(self._name).error("the event %s could not be logged: %r", event, error)
+            # What logging itself cannot write it prints, but a handler of the application's may raise.
+            with contextlib.suppress(Exception):
+                logging.getLogger(self._name).error("the event %s could not be logged: %r", event, error)
 
     def _logger(self) -> Any:
         return structlog.get_logger(self._name, **self._fields)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -206,6 +208,20 @@ def test_an_event_that_cannot_be_logged_fails_nobody_and_is_named(caplog: pytest
             log.exception("event")
     line = "the event event could not be logged: OSError(28, 'No space left on device')"
     assert [(record.name, record.getMessage()) for record in caplog.records] == [("tests", line)] * 5
+
+
+def test_a_handler_of_the_application_that_raises_fails_nobody() -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    logger, handler = logging.getLogger("tests"), Raising()
+    logger.addHandler(handler)
+    try:
+        with failing(logger_factory=structlog.stdlib.LoggerFactory()):
+            EventLog("tests").error("event")
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_the_logger_of_an_application_that_cannot_be_made_fails_nobody(caplog: pytest.LogCaptureFixture) -> None:
