@@ -65,7 +65,7 @@ def copy(
     session.refuse_store(context, "name both stores: copy FROM TO")
     import asyncio
 
-    addresses = _absolute(source, "FROM"), _absolute(target, "TO")
+    addresses = absolute_address(source, "FROM"), absolute_address(target, "TO")
     if addresses[0] == addresses[1]:
         raise typer.BadParameter(f"{target} is the store that is copied; name another", param_hint="TO")
     copied = asyncio.run(_copy(*addresses, force=force, start_over=start_over))
@@ -77,7 +77,7 @@ def copy(
     output.line(_summary(*addresses, copied))
 
 
-def _absolute(address: str, name: str) -> str:
+def absolute_address(address: str, name: str) -> str:
     """Return an address that means the same store in every working directory."""
     from jobs_service.store import open_address
 
@@ -86,7 +86,11 @@ def _absolute(address: str, name: str) -> str:
         raise typer.BadParameter("memory: is gone when the command has ended; name another store", param_hint=name)
     open_address(address, settings, sources)  # raises if it is not an address
     scheme, _, path = address.partition(":")
-    return f"{scheme}:{os.path.realpath(path)}" if path else address
+    directory = ""  # of the cluster, and no part of its file's name
+    if scheme == "fdb" and "?" in path:
+        path, mark, rest = path.rpartition("?")
+        directory = mark + rest
+    return f"{scheme}:{os.path.realpath(path)}{directory}" if path else address
 
 
 def _surroundings() -> tuple[Settings, Sources]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService, NewJob, Settings
+from jobs_service.cli.verbs.copy import absolute_address
 from jobs_service.store.lmdb import LmdbStore
 from tests.cli.conftest import Invoke
 from tests.cli.support import IMPATIENT, arrange, on_terminal, process, rows, started, without_escapes, write_lock_held
@@ -194,3 +195,12 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(full: str, other: str, tmp_path
     text = without_escapes(shown)
     assert re.search(rf"comparing .* {JOBS + 1}/{JOBS + 1} ", text)
     assert f"{JOBS + 1} jobs of 2 types copied" in text
+
+
+@pytest.mark.parametrize("directory", ["", "?directory=staging/jobs"])
+def test_a_path_is_absolute_and_the_directory_of_a_cluster_is_none(directory: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    file = tmp_path.resolve() / "file"
+    assert absolute_address(f"fdb:{directory}", "TO") == f"fdb:{directory}"
+    assert absolute_address(f"fdb:link{directory}", "TO") == f"fdb:{file}{directory}"
+    assert absolute_address("lmdb:what?", "TO") == f"lmdb:{tmp_path.resolve() / 'what?'}"
