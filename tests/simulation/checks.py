@@ -21,8 +21,8 @@ _MOMENT: Final = 1.0
 _RETRIES: Final = 2.0
 """Seconds that a transaction may take that has to run again and again."""
 _NOTICED: Final = 6.0
-_LATEST: Final = 6.0
-"""Seconds, beside its period, after which every process has looked at the types."""
+_LATEST: Final = 5.0
+"""Seconds, beside its period and its jitter, after which every process has looked at the types."""
 
 _FEW: Final = 20
 _MANY: Final = 100

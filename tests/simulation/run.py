@@ -25,6 +25,7 @@ from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
+from tests.simulation.rarities import few_at_once, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.sizes import draw_sizes, few_made_up, few_subscribed, small_pages, soon_unread
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
@@ -46,6 +47,15 @@ _WITH_SOME: Final = 0.3
 """The share of runs in which those take part who are not in all."""
 _ODD: Final = 0.3
 """The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
+
+_CONSTANTS: Final = {
+    "pages": small_pages,
+    "made up": few_made_up,
+    "few": few_subscribed,
+    "unread": soon_unread,
+    "few at once": few_at_once,
+}
+"""What draws constants of the service for a run, by the random stream of each."""
 
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
@@ -184,9 +194,8 @@ class Run:
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
-        self._settings = [
-            draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)
-        ]
+        settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
+        self._settings = rarely_set(Choices(plan).stream("rare settings"), settings)
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self.lasting = 0
@@ -197,16 +206,9 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            names = ("pages", "made up", "few", "unread")
-            pages, made_up, few, unread = map(world.choices.stream, names)
-            with (
-                recording(),
-                small_pages(pages),
-                few_made_up(made_up),
-                few_subscribed(few),
-                soon_unread(unread),
-                ExitStack() as stack,
-            ):
+            with recording(), ExitStack() as stack:
+                for stream, drawn in _CONSTANTS.items():
+                    stack.enter_context(drawn(world.choices.stream(stream)))
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
@@ -262,7 +264,7 @@ class Run:
     @property
     def longest_period(self) -> float:
         """The longest time after which a process looks at the types by itself, seconds."""
-        return max(settings.type_check_period for settings in self._settings)
+        return max(settings.type_check_period + settings.type_check_max_jitter for settings in self._settings)
 
     @property
     def has_crashed(self) -> bool:

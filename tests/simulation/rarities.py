@@ -1,0 +1,82 @@
+"""What only a few runs draw, each from a random stream of its own; in all others it is what it always is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+from jobs_service import Settings
+from jobs_service.actors import activity_monitor, notifier, process_row, sampler
+from jobs_service.batching import group_commit
+from jobs_service.layer import last_records, listing, paging, process_rows
+from jobs_service.runner import run_endings, worker_pool
+from jobs_service.store.lmdb import watches, writer
+
+_WITH_SETTINGS: Final = 0.04
+"""The share of runs in which the settings below are drawn."""
+
+_SETTINGS: Final[Mapping[str, Sequence[Any]]] = {
+    "type_check_max_jitter": (0.0, 3.0),
+    "activity_max_jitter": (0.0, 0.05, 86_400.0),
+    "activity_batch_factor": (0.01, 0.5, 0.99),
+    "activity_batch_increment": (0, 1, 100_000),
+    "expiry_check_period": (0.2, 60.0),
+    "retry_backoff": (0.001, 0.3, 2.0),
+    "max_restarts": (0, 1, 1000),
+    "restart_period": (0.1, 86_400.0),
+}
+"""What the processes of these runs draw of each, beside what it is in all others."""
+
+_HALF: Final = 0.5
+"""How likely each of them is drawn there."""
+
+_WITH_CONSTANTS: Final = 0.04
+"""The share of runs in which the constants below are drawn."""
+
+_CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
+    (sampler, "_MOST_TYPES", (1, 2, 5)),
+    (activity_monitor, "_LARGEST_BATCH", (1, 2)),
+    (notifier, "_FIRST_BATCH", (1, 3)),
+    (notifier, "_LARGEST_READ", (1, 500, 5_000)),
+    (process_row, "_REMOVED_AT_ONCE", (1, 2)),
+    (process_row, "_CLEAN_EVERY", (1.0, 5.0)),
+    (process_rows, "_PAGE", (1, 2)),
+    (worker_pool, "_MOST_ACCEPTED", (1, 2)),
+    (run_endings, "_MOST_BYTES", (1, 1_000)),
+    (run_endings, "_MOST_REWRITTEN", (1, 2)),
+    (group_commit, "_MOST_BYTES", (1, 2_000)),
+    (group_commit, "_READ_TOGETHER", (1, 3)),
+    (listing, "FIRST_CHUNK", (1, 2)),
+    (paging, "_MOST_ROWS", (3, 10)),
+    (paging, "_MOST_BYTES", (1, 1_000)),
+    (last_records, "_LARGEST_READ", (1, 500)),
+    (writer, "_MAX_BATCH", (1, 2, 3)),
+    (writer, "_MAX_BATCH_BYTES", (1, 1_000)),
+    (watches, "_CHUNK", (1, 2, 7)),
+)
+"""How much is done or read at once, module by module, and what these runs draw of it."""
+
+
+def rarely_set(random: Random, settings: Sequence[Settings]) -> list[Settings]:
+    """Return the settings of a run's processes; in a few runs with some that are the same in all others."""
+    if random.random() >= _WITH_SETTINGS:
+        return [*settings]
+    return [each.model_copy(update=_some_settings(random)) for each in settings]
+
+
+def _some_settings(random: Random) -> dict[str, Any]:
+    return {name: random.choice(values) for name, values in _SETTINGS.items() if random.random() < _HALF}
+
+
+@contextmanager
+def few_at_once(random: Random) -> Iterator[None]:
+    """In a few runs, have less be done or read at once than in all others, until left."""
+    with ExitStack() as stack:
+        if random.random() < _WITH_CONSTANTS:
+            for module, name, values in _CONSTANTS:
+                if random.random() < _HALF:
+                    stack.enter_context(patch.object(module, name, random.choice(values)))
+        yield
