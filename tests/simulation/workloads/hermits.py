@@ -100,7 +100,7 @@ class Hermits(Workload):
         elif how == "many":
             jobs = [NewJob(id, data[id], **wanted[id]) for id in ids]
             await client.many([*calls.values()], client.jobs.add_many(type, jobs, if_exists="resubmit"))
-        elif how == "transaction":
+        elif how == "transaction" or self.run.machine is not None:  # blocks are for a cluster's transactions only
 
             async def add(tx: JobTransaction) -> None:
                 for id in ids:
