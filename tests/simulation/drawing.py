@@ -12,6 +12,7 @@ from jobs_service.testing import Choices, World
 from tests.simulation.machine import Machine
 from tests.simulation.workloads import (
     ALL,
+    OF_AGED,
     OF_COPIES,
     OF_DAMAGE,
     OF_LARGE,
@@ -37,6 +38,9 @@ _LEAVING: Final = 0.25
 
 _WITH_DAMAGE: Final = 0.15
 """The share of runs in which some records cannot be read."""
+
+_WITH_AGED: Final = 0.04
+"""The share of runs in which there are records of an earlier version."""
 
 _WITH_COPIES: Final = 0.1
 """The share of runs in which all jobs are copied now and then."""
@@ -104,6 +108,7 @@ def draw_kinds(
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
     copied = choices.stream("with copies").random() < _WITH_COPIES and not run.long
+    aged = choices.stream("with earlier").random() < _WITH_AGED
     kinds = (
         *ALL,
         *(OF_LARGE if run.sizes.large or is_chosen else ()),
@@ -115,6 +120,7 @@ def draw_kinds(
         *(OF_SMALL_STORES if machine is not None and machine.map_size is not None else ()),
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),
+        *(OF_AGED if aged or is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]

@@ -40,6 +40,7 @@ class History:
         complaints: what was wrong, a line each; the first of many only.
         cells: how often each cell of the operations table has occurred: (operation, what the job was before).
         silences: the jobs that were taken for lost.
+        aged: the keys of jobs that may have been written as an earlier version does; to be added to.
     """
 
     def __init__(self, time: Callable[[], float], machine: Machine | None = None) -> None:
@@ -49,6 +50,7 @@ class History:
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
         self.silences: list[Silence] = self._operations.silences
+        self.aged: set[bytes] = set()
         self._time = time
         self._data_section = section("DATA")
         self._timeout_section = section("ACTIVITY_TIMEOUT")
@@ -341,6 +343,10 @@ class History:
         job = self.model.jobs.get(key)
         if record is None and job is None:
             return
+        seq = self._operations.seqs.get(key)
+        is_same = record and job and (job[:OBSERVED], seq) == (observed(record)[:OBSERVED], record.seq)
+        if is_same and data_key in self.aged:
+            return  # the same in the format of another version
         self._complain(
             f"{named(*key)} was written as {shown(record)}, but no operation has changed it from {shown(job)}"
         )

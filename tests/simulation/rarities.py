@@ -14,6 +14,8 @@ from jobs_service.batching import group_commit
 from jobs_service.layer import last_records, listing, paging, process_rows
 from jobs_service.runner import run_endings, worker_pool
 from jobs_service.store.lmdb import watches, writer
+from jobs_service.testing import Choices
+from tests.simulation.sizes import few_made_up, few_subscribed, small_pages, soon_unread
 
 _WITH_SETTINGS: Final = 0.04
 """The share of runs in which the settings below are drawn."""
@@ -69,6 +71,22 @@ def rarely_set(random: Random, settings: Sequence[Settings]) -> list[Settings]:
 
 def _some_settings(random: Random) -> dict[str, Any]:
     return {name: random.choice(values) for name, values in _SETTINGS.items() if random.random() < _HALF}
+
+
+@contextmanager
+def drawn_constants(choices: Choices) -> Iterator[None]:
+    """Have the constants of the service be what a run draws of them, each kind from its own stream, until left."""
+    kinds = {
+        "pages": small_pages,
+        "made up": few_made_up,
+        "few": few_subscribed,
+        "unread": soon_unread,
+        "few at once": few_at_once,
+    }
+    with ExitStack() as stack:
+        for stream, kind in kinds.items():
+            stack.enter_context(kind(choices.stream(stream)))
+        yield
 
 
 @contextmanager

@@ -28,6 +28,8 @@ _NUMBERS: Final = {
     "EXPIRING": 11,
     "PERIODIC": 12,
     "FOLLOWED": 19,
+    "COUNTS": 21,
+    "FAILED": 24,
     "LAST": 26,
 }
 

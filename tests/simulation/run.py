@@ -25,10 +25,11 @@ from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
-from tests.simulation.rarities import few_at_once, rarely_set
+from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.sizes import draw_sizes, few_made_up, few_subscribed, small_pages, soon_unread
+from tests.simulation.sizes import draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
+from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.vandals import Vandals
 
 _MOST_STEPS: Final = 200_000
@@ -47,15 +48,6 @@ _WITH_SOME: Final = 0.3
 """The share of runs in which those take part who are not in all."""
 _ODD: Final = 0.3
 """The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
-
-_CONSTANTS: Final = {
-    "pages": small_pages,
-    "made up": few_made_up,
-    "few": few_subscribed,
-    "unread": soon_unread,
-    "few at once": few_at_once,
-}
-"""What draws constants of the service for a run, by the random stream of each."""
 
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
@@ -206,9 +198,7 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), ExitStack() as stack:
-                for stream, drawn in _CONSTANTS.items():
-                    stack.enter_context(drawn(world.choices.stream(stream)))
+            with recording(), drawn_constants(world.choices), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
@@ -275,6 +265,11 @@ class Run:
     def is_damaged(self) -> bool:
         """Whether some records of this run cannot be read."""
         return any(isinstance(each, Vandals) for each in self.workloads)
+
+    @property
+    def is_aged(self) -> bool:
+        """Whether some jobs of this run are not counted, as an earlier version has left them."""
+        return any(isinstance(each, Elders) for each in self.workloads)
 
     @property
     def is_over(self) -> bool:

@@ -9,6 +9,7 @@ from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
@@ -84,8 +85,12 @@ OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
 """What goes on in some runs beside that: jobs that leave with their end."""
 
+OF_AGED: tuple[type[Workload], ...] = (Elders,)
+"""What goes on in a few runs beside that: records of an earlier version."""
+
 __all__ = [
     "ALL",
+    "OF_AGED",
     "OF_COPIES",
     "OF_DAMAGE",
     "OF_LARGE",

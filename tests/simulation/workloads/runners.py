@@ -164,7 +164,7 @@ class Handlers(Workload):
         for job in jobs:
             # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
             wanted[_state_of(job, latest if summaries else None)] += 1
-        if any(told.get(state, 0) != count for state, count in wanted.items()):
+        if any(told.get(state, 0) != count for state, count in wanted.items()) and not self.run.is_aged:
             self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
 
     async def _cancel_young(self, client: Client) -> None:
