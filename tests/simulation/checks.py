@@ -26,6 +26,7 @@ _LATEST: Final = 5.0
 
 _FEW: Final = 20
 _MANY: Final = 100
+_VERY_MANY: Final = 2_000
 
 
 class KeyCheck:
@@ -54,7 +55,7 @@ class KeyCheck:
         newest = (version + 1).to_bytes(8, "big") + b"\x00\x00" if run.machine is None else run.machine.next_stamp
         now = EPOCH + run.world.loop.time() + run.latest_clock
         for process, jobs in run.services.items():
-            for complaint in crowded(jobs):
+            for complaint in crowded(jobs, _VERY_MANY if run.has_many else _MANY):
                 run.complain(f"unbounded: {process}: {complaint}")
         for complaint in complaints_about(
             PREFIX, newest, now, pairs, counted=not run.is_damaged, happened=not run.is_damaged
@@ -121,7 +122,7 @@ def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> It
             yield f"overlooked: a worker of {process} got no job, but {type!r}/{id!r} is {job.state} since {since:.3f}"
 
 
-def crowded(jobs: JobsService) -> Iterator[str]:
+def crowded(jobs: JobsService, most: int) -> Iterator[str]:
     """Yield what of an open service has grown beyond what its few users can have asked of it."""
     waiting = [] if jobs._tree.root is None else list(jobs._tree.root.children)
     while waiting:
@@ -137,7 +138,7 @@ def crowded(jobs: JobsService) -> Iterator[str]:
         "jobs are given back": len(jobs._abandoned._releases),
         "jobs are subscribed to": sum(map(len, jobs._hub._targets.values())),
     }.items():
-        if found > _MANY:
+        if found > most:
             yield f"{found} {what}"
 
 

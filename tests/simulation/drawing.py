@@ -18,6 +18,7 @@ from tests.simulation.workloads import (
     OF_LARGE,
     OF_LEAVING,
     OF_LISTED,
+    OF_MANY,
     OF_RUNNERS,
     OF_SMALL_STORES,
     OF_SOME,
@@ -41,6 +42,9 @@ _WITH_DAMAGE: Final = 0.15
 
 _WITH_AGED: Final = 0.04
 """The share of runs in which there are records of an earlier version."""
+
+_WITH_MANY: Final = 0.01
+"""The share of runs with hundreds of types and jobs, and up to eight processes."""
 
 _WITH_COPIES: Final = 0.1
 """The share of runs in which all jobs are copied now and then."""
@@ -109,6 +113,7 @@ def draw_kinds(
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
     copied = choices.stream("with copies").random() < _WITH_COPIES and not run.long
     aged = choices.stream("with earlier").random() < _WITH_AGED
+    many = choices.stream("with many").random() < _WITH_MANY and not run.sizes.large
     kinds = (
         *ALL,
         *(OF_LARGE if run.sizes.large or is_chosen else ()),
@@ -116,11 +121,13 @@ def draw_kinds(
         *(OF_RUNNERS if (more and not run.long) or is_chosen else (Tickers,) if more else ()),
         *(OF_LISTED if is_listed and ((more and not run.long) or is_chosen) else ()),
         *(OF_DAMAGE if damaged or is_chosen else ()),
-        *(OF_COPIES if copied or is_chosen else ()),
+        # To copy hundreds of jobs one by one takes its time.
+        *(OF_COPIES if (copied and not many) or is_chosen else ()),
         *(OF_SMALL_STORES if machine is not None and machine.map_size is not None else ()),
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),
         *(OF_AGED if aged or is_chosen else ()),
+        *(OF_MANY if many or is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]

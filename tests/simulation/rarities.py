@@ -35,6 +35,9 @@ _SETTINGS: Final[Mapping[str, Sequence[Any]]] = {
 _HALF: Final = 0.5
 """How likely each of them is drawn there."""
 
+_PROCESSES_OF_MANY: Final = (1, 6, 8)
+"""How many processes there are at least where there are many of everything."""
+
 _WITH_CONSTANTS: Final = 0.04
 """The share of runs in which the constants below are drawn."""
 
@@ -62,8 +65,18 @@ _CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
 """How much is done or read at once, module by module, and what these runs draw of it."""
 
 
-def rarely_set(random: Random, settings: Sequence[Settings]) -> list[Settings]:
-    """Return the settings of a run's processes; in a few runs with some that are the same in all others."""
+def rarely_set(choices: Choices, settings: Sequence[Settings], *, has_many: bool) -> list[Settings]:
+    """Return the settings of a run's processes; in a few runs with some that are the same in all others.
+
+    Args:
+        choices: of the run.
+        settings: that were drawn for them.
+        has_many: whether there are many of everything: then there are mostly more processes, too.
+    """
+    if has_many:
+        wanted = choices.stream("many processes").choice(_PROCESSES_OF_MANY)
+        settings = [*settings, *([settings[0]] * (wanted - len(settings)))]
+    random = choices.stream("rare settings")
     if random.random() >= _WITH_SETTINGS:
         return [*settings]
     return [each.model_copy(update=_some_settings(random)) for each in settings]

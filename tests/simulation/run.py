@@ -30,6 +30,7 @@ from tests.simulation.report import Report
 from tests.simulation.sizes import draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
+from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
 
 _MOST_STEPS: Final = 200_000
@@ -187,7 +188,7 @@ class Run:
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
-        self._settings = rarely_set(Choices(plan).stream("rare settings"), settings)
+        self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self.lasting = 0
@@ -270,6 +271,11 @@ class Run:
     def is_aged(self) -> bool:
         """Whether some jobs of this run are not counted, as an earlier version has left them."""
         return any(isinstance(each, Elders) for each in self.workloads)
+
+    @property
+    def has_many(self) -> bool:
+        """Whether there are hundreds of types, jobs and subscribers in this run."""
+        return any(isinstance(each, Throngs) for each in self.workloads)
 
     @property
     def is_over(self) -> bool:

@@ -25,6 +25,7 @@ from tests.simulation.workloads.retainers import Retainers
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.tickers import Tickers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.vandals import Vandals
@@ -88,6 +89,9 @@ OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
 OF_AGED: tuple[type[Workload], ...] = (Elders,)
 """What goes on in a few runs beside that: records of an earlier version."""
 
+OF_MANY: tuple[type[Workload], ...] = (Throngs,)
+"""What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
+
 __all__ = [
     "ALL",
     "OF_AGED",
@@ -96,6 +100,7 @@ __all__ = [
     "OF_LARGE",
     "OF_LEAVING",
     "OF_LISTED",
+    "OF_MANY",
     "OF_RUNNERS",
     "OF_SMALL_STORES",
     "OF_SOME",
