@@ -59,7 +59,6 @@ LARGEST_HEAD: Final = FIXED + HEAD_BYTES
 
 NAN = math.nan
 
-VERSION_BYTE: Final = bytes((VERSION,))
 READABLE: Final = frozenset({VERSION, UNCOUNTED})
 
 OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
