@@ -32,22 +32,25 @@ StateOption = Annotated[
         "pending (ready or scheduled); finished (in whatever way).",
     ),
 ]
-PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only jobs whose id begins with this.")]
+PrefixOption = Annotated[
+    str | None, typer.Option("--prefix", metavar="TEXT", help="Only jobs whose id begins with this.")
+]
 ErrorOption = Annotated[
-    str, typer.Option("--error", metavar="CLASS", help="Only jobs whose last error is of this class.")
+    str | None, typer.Option("--error", metavar="CLASS", help="Only jobs whose last error is of this class.")
 ]
 TextOption = Annotated[
-    str, typer.Option("--text", metavar="TEXT", help="Only jobs whose last error's message has this, in any case.")
+    str | None,
+    typer.Option("--text", metavar="TEXT", help="Only jobs whose last error's message has this, in any case."),
 ]
 WorkerOption = Annotated[
-    str, typer.Option("--worker", metavar="TEXT", help="Only jobs whose last worker's name, HOST:PID, has this.")
+    str | None, typer.Option("--worker", metavar="TEXT", help="Only jobs whose last worker's name, HOST:PID, has this.")
 ]
 OlderOption = Annotated[
-    str,
+    str | None,
     typer.Option("--older", metavar="S", help=f"Only jobs to which nothing has happened for so long: {DURATION_HELP}."),
 ]
 YoungerOption = Annotated[
-    str,
+    str | None,
     typer.Option("--younger", metavar="S", help=f"Only jobs to which something has happened since: {DURATION_HELP}."),
 ]
 AttemptsOption = Annotated[
@@ -76,12 +79,12 @@ def list_jobs(
     context: typer.Context,
     type: OptionalType = None,
     state: StateOption = None,
-    prefix: PrefixOption = "",
-    error: ErrorOption = "",
-    text: TextOption = "",
-    worker: WorkerOption = "",
-    older: OlderOption = "",
-    younger: YoungerOption = "",
+    prefix: PrefixOption = None,
+    error: ErrorOption = None,
+    text: TextOption = None,
+    worker: WorkerOption = None,
+    older: OlderOption = None,
+    younger: YoungerOption = None,
     attempts: AttemptsOption = None,
     data: DataTestOption = None,
     limit: LimitOption = None,
@@ -95,7 +98,7 @@ def list_jobs(
     why. All that is asked for must hold. Nobody finds jobs by fields that are secret.
     """
     given = {"prefix": prefix, "error": error, "text": text, "worker": worker, "older": older, "younger": younger}
-    wanted = _filter({**given, "attempts": "" if attempts is None else str(attempts)}, data or [])
+    wanted = _filter({**given, "attempts": None if attempts is None else str(attempts)}, data or [])
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _Printer(with_type=only is None)
 
@@ -116,9 +119,13 @@ def list_jobs(
         output.line(said)
 
 
-def _filter(given: dict[str, str], data: list[str]) -> Filter:
+def _filter(given: dict[str, str | None], data: list[str]) -> Filter:
     from jobs_service.service.filters import BadFilter, Filter
 
+    # Such as a variable of the shell that is not set: taken for no filter it would list all jobs.
+    blank = [name for name, value in given.items() if value is not None and not value.strip()]
+    for name in blank + ["data"] * any(not test.strip() for test in data):
+        raise typer.BadParameter("it is empty; leave it out for all jobs", param_hint=f"--{name}")
     try:
         return Filter.of(given, data)
     except BadFilter as error:

@@ -213,3 +213,10 @@ def test_jobs_that_match_are_found_page_by_page(invoke: Invoke, email: str) -> N
     arrange(email, fill)
     jobs = invoke("list", "email", "--data", "n=1", "--json", "--store", email).json_lines
     assert [job["id"] for job in jobs] == [f"{number:04}" for number in range(1, 450, 2)]
+
+
+@pytest.mark.parametrize("option", ["prefix", "error", "text", "worker", "older", "younger", "data"])
+def test_an_empty_filter_is_not_taken_for_none(invoke: Invoke, email: str, option: str) -> None:
+    refused = invoke("list", "email", f"--{option}", "", "--store", email)
+    assert refused.code == 2
+    assert "it is empty; leave it out for all jobs" in refused.error
