@@ -92,7 +92,7 @@ class Held:
         returned: what it has returned; UNSET if nothing.
         failed: the process's wall-clock time when it raised; None if it did not.
         error: what it raised.
-        has_ended_job: whether it was answered that it has ended its job itself.
+        ended_job: when it was answered that it has ended its job itself; None if it was not.
     """
 
     process: Process
@@ -108,7 +108,12 @@ class Held:
     returned: Any = UNSET
     failed: float | None = None
     error: BaseException | None = None
-    has_ended_job: bool = False
+    ended_job: float | None = None
+
+    @property
+    def has_ended_job(self) -> bool:
+        """Whether it was answered that it has ended its job itself: it need not be told of it any more."""
+        return self.ended_job is not None
 
     @property
     def was_paused(self) -> bool:

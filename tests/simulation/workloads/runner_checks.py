@@ -217,7 +217,8 @@ class RunnerChecks:
         taken = self._known.taken.get(held.job.lock)
         if taken is None or not held.process.alive or self._run.quiet.quick_since() > max(taken, held.began):
             return
-        told = (self._run.world.loop.time() if held.asked is None else held.asked) - max(taken, held.began)
+        now = self._run.world.loop.time()
+        told = min(each for each in (held.asked, held.ended_job, now) if each is not None) - max(taken, held.began)
         if told > _NOTICED + _REQUESTS * self._run.world.cluster.latency:
             self._run.complain(
                 f"told late: the handler of {held.job.type!r}/{held.job.id!r} ({held.fate}) went on for {told:.3f} s "

@@ -106,7 +106,7 @@ class RunnerFates:
                 await job.resubmit(run_at=held.process.clock.wall_time() + random.choice([-1.0, 1.0]))
             case "release":
                 released = await job.release()
-                held.has_ended_job = True
+                held.ended_job = self._run.world.loop.time()
                 await asyncio.sleep(random.choice([0.0, timeout]))
                 return released
             case _:
@@ -185,7 +185,7 @@ class RunnerFates:
         await asyncio.sleep(self._random.choice([0.0, 0.0, 1.0]))
         self._run.effects.add(lock)
         await held.job.finish_with(finish)
-        held.has_ended_job = True
+        held.ended_job = self._run.world.loop.time()
         if self._random.random() < 0.5:
             await asyncio.sleep(self._random.choice([0.3, 1.0, self._known.options[held.job.type]["timeout"]]))
         if self._random.random() < 0.3:
