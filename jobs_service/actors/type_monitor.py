@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.store.base import Transaction, Watch
+
+_SHORTEST_REST: Final = 0.002
+"""Seconds below which the notifier's rest is left out: the loop's timers are no finer than a millisecond."""
 
 
 class TypeMonitor:
@@ -44,7 +48,10 @@ class TypeMonitor:
                     self._notify()
                     held_off_until = time() + self._context.settings.notify_holdoff
                     await _change(watch)
-                    await asyncio.sleep(max(held_off_until, await self._rested()) - time())
+                    rests_until = await self._rested()
+                    if rests_until - time() < _SHORTEST_REST:
+                        rests_until = 0.0
+                    await asyncio.sleep(max(held_off_until, rests_until) - time())
                 else:
                     await _change(watch)
             finally:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -51,11 +51,11 @@ class Slow(Faults):
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[tuple[JobsService, Away]]:
+async def opened(**options: Any) -> AsyncIterator[tuple[JobsService, Away]]:
     """Open a service in virtual time that does not look at its types by itself."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    settings, sources = Settings(type_check_period=86_400), Sources(1, wall_time=loop.wall_time)
+    settings, sources = Settings(type_check_period=86_400, **options), Sources(1, wall_time=loop.wall_time)
     store = MemoryStore(settings=settings, sources=sources)
     async with JobsService(store, settings=settings, sources=sources) as jobs:
         store.faults = away = Away()
@@ -110,6 +110,28 @@ async def test_a_slow_read_of_long_ago_delays_no_news() -> None:
                 await worker.update(number)
                 async with asyncio.timeout(0.5):
                     assert (await anext(events)).data == number
+
+
+@in_virtual_time
+async def test_reads_that_take_less_than_a_timer_can_tell_are_followed_by_no_rest() -> None:
+    async with opened(notify_holdoff=0) as (jobs, _):
+        await jobs.add(T1, "a", 0)
+        worker = await jobs.accept(T1)
+        assert worker is not None
+        assert isinstance(jobs.store, MemoryStore)
+        jobs.store.faults = slow = Slow()
+        slow.seconds = 0.0003
+        time_of = asyncio.get_running_loop().time
+        took: list[float] = []
+        async with jobs.subscribe(T1, "a") as events:
+            assert (await anext(events)).data == 0
+            for number in range(1, 1 + ROUNDS):
+                await worker.update(number)
+                updated = time_of()
+                assert (await anext(events)).data == number
+                took.append(time_of() - updated)
+        # What the type monitor reads, and the notifier.
+        assert max(took) < 3 * slow.seconds, took
 
 
 @pytest.mark.parametrize("answers", range(ANSWERS))
