@@ -229,7 +229,7 @@ class RunnerChecks:
         """Where jobs have waited for two intervals, somebody has given up a slot for them meanwhile."""
         run, options = self._run, self._known.options[CONTINUOUS]
         long_ago = run.world.loop.time() - 2 * options["interval"] - options["grace"] - 1.0
-        if run.quiet.quick_since() > long_ago or self._known.max_jobs is not None or self._known.paused_at > long_ago:
+        if self._known.max_jobs is not None or max(run.quiet.quick_since(), self._known.turns_resumed_at) > long_ago:
             return
         for process, active in self._known.active.items():
             handlers = [held for held in active if held.job.type == CONTINUOUS]

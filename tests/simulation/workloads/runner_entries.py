@@ -11,7 +11,7 @@ from tests.simulation.client import EFFECTS
 from tests.simulation.entry import Entry
 from tests.simulation.workloads.handled import MOMENT, OWN, Accepted, Held, wrong_crash, wrong_finish, wrong_stop
 from tests.simulation.workloads.runner_checks import RunnerChecks
-from tests.simulation.workloads.runner_state import RunnerState
+from tests.simulation.workloads.runner_state import CONTINUOUS, RunnerState
 
 _SHORT: Final = 3.0
 _MOVES: Final = frozenset({"accept", "finish", "crash", "stop"})
@@ -40,12 +40,16 @@ class RunnerEntries:
                     check(entry, transaction)
 
     def _after_pause(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        self._known.paused_at = self._known.resumed_at = float("inf")
+        self._known.resumed_at = float("inf")
+        if entry.type == CONTINUOUS:
+            self._known.turns_resumed_at = float("inf")
 
     def _after_resume(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        self._known.paused_at = self._run.world.loop.time()
+        now = self._run.world.loop.time()
+        if entry.type == CONTINUOUS:  # the other type may go on while this one is paused
+            self._known.turns_resumed_at = now
         paused = [changes[-1][1] for type, changes in self._run.history.pauses.items() if type in self._known.options]
-        self._known.resumed_at = float("inf") if any(paused) else self._known.paused_at
+        self._known.resumed_at = float("inf") if any(paused) else now
 
     def _after_accept(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         process, now = transaction.process, self._run.world.loop.time()

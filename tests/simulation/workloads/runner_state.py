@@ -63,7 +63,8 @@ class RunnerState:
         retentions: how long jobs of a type may be kept.
         gone: locks of jobs that were lost, or removed by force: they are nobody's, or another's.
         taken: when jobs were canceled or taken away, by lock.
-        paused_at, resumed_at: when a type was paused or resumed, infinity while one may be paused.
+        resumed_at: when a type was resumed, infinity while one of them is paused.
+        turns_resumed_at: when the type of continuous jobs was resumed, infinity while it is paused.
     """
 
     def __init__(self, run: Run, random: Random) -> None:
@@ -117,8 +118,8 @@ class RunnerState:
         }
         self.gone: set[bytes] = set()
         self.taken: dict[bytes, float] = {}
-        self.paused_at = 0.0
         self.resumed_at = 0.0
+        self.turns_resumed_at = 0.0
 
     def slots_of(self, process: Process, type: JobType) -> int:
         """Return how many slots a handler has in a process."""
