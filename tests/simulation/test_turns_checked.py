@@ -9,7 +9,8 @@ from jobs_service import JobType
 from jobs_service.testing import Plan
 from tests.simulation.run import Run
 from tests.simulation.workloads.runner_entries import RunnerEntries
-from tests.simulation.workloads.runners import CONTINUOUS, ONE_SHOT, Handlers
+from tests.simulation.workloads.runner_state import CONTINUOUS, ONE_SHOT
+from tests.simulation.workloads.runners import Handlers
 
 
 def test_jobs_of_a_paused_type_wait_also_when_another_type_is_resumed() -> None:

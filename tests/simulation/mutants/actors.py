@@ -117,11 +117,11 @@ def activity_is_watched_after_it_was_read() -> Defect:
     return changed(
         TypeMonitor.run,
         (
-            "                    await _change(watch)\n                    await",
+            "                    await _change(watch)\n                    rests",
             "                    watch.cancel()\n"
             "                    await asyncio.sleep(held_off_until - time())\n"
             "                    _, watch = await self._context.retried(lambda: self._context.read(self._read_stamp))\n"
-            "                    await _change(watch)\n                    await",
+            "                    await _change(watch)\n                    rests",
         ),
     )
 

@@ -218,8 +218,8 @@ def activity_during_the_holdoff_is_not_seen() -> Defect:
     return changed(
         TypeMonitor.run,
         (
-            "                    await asyncio.sleep(max(held_off_until, await self._rested()) - time())\n",
-            "                    await asyncio.sleep(max(held_off_until, await self._rested()) - time())\n"
+            "                    await asyncio.sleep(max(held_off_until, rests_until) - time())\n",
+            "                    await asyncio.sleep(max(held_off_until, rests_until) - time())\n"
             "                    stamp, _ = await self._context.read(self._read_stamp)\n",
         ),
     )
