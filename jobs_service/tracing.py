@@ -12,8 +12,9 @@ The context (W3C's traceparent and tracestate) is kept with the job, outside of 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from sys import modules
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -57,19 +58,25 @@ _NOTHING: Final = _Nothing()
 
 
 class _Guarded(AbstractContextManager["Span | None"]):
-    """A span whose failures are logged: None where it cannot be begun."""
+    """A span whose failures are logged: None where it cannot be begun.
 
-    __slots__ = ("_span",)
+    Args:
+        begin: makes the span; a tracer may raise here already.
+    """
 
-    def __init__(self, span: AbstractContextManager[Span]) -> None:
-        self._span: AbstractContextManager[Span] | None = span
+    __slots__ = ("_begin", "_span")
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[Span]]) -> None:
+        self._begin = begin
+        self._span: AbstractContextManager[Span] | None = None
 
     def __enter__(self) -> Span | None:
-        assert self._span is not None
         try:
-            return self._span.__enter__()
+            begun = self._begin()
+            span = begun.__enter__()
+            self._span = begun
+            return span
         except Exception as error:
-            self._span = None
             log.error("tracing_failed", exc_info=error)
             return None
 
@@ -196,14 +203,15 @@ def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> 
     attributes = _attributes(operation, "send", type)
     if id is not None:
         attributes["messaging.message.id"] = _name(id)
-    begun = found.start_as_current_span(
+    begin = partial(
+        found.start_as_current_span,
         f"{operation} {_name(type)}",
         kind=SpanKind.PRODUCER,
         attributes=attributes,
         record_exception=False,  # what is secret of a job may be in its message
         set_status_on_exception=False,
     )
-    with _Guarded(begun) as span:
+    with _Guarded(begin) as span:
         try:
             yield span
         except BaseException as error:
@@ -232,7 +240,8 @@ def processing(found: Tracer, job: Job) -> AbstractContextManager[Span | None]:
     attributes["messaging.message.id"] = _name(job.id)
     attributes["jobs_service.job.attempt"] = job.attempts
     carrier = job.trace_context
-    begun = found.start_as_current_span(
+    begin = partial(
+        found.start_as_current_span,
         f"process {_name(job.type)}",
         TraceContextTextMapPropagator().extract(carrier) if carrier else None,
         kind=SpanKind.CONSUMER,
@@ -240,7 +249,7 @@ def processing(found: Tracer, job: Job) -> AbstractContextManager[Span | None]:
         record_exception=False,
         set_status_on_exception=False,
     )
-    return _Guarded(begun)
+    return _Guarded(begin)
 
 
 def ended(span: Span | None, outcome: str, error: JobError | None, *, failed: bool) -> None:

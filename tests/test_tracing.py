@@ -12,6 +12,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.context import attach, detach
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -244,9 +245,12 @@ async def test_an_addition_that_is_refused_is_an_error_without_words(spans: InMe
     assert not span.events
 
 
-@pytest.mark.parametrize("moment", ["on_start", "on_end"])
+@pytest.mark.parametrize(
+    ("part", "moment"),
+    [(SimpleSpanProcessor, "on_start"), (SimpleSpanProcessor, "on_end"), (SdkTracer, "start_as_current_span")],
+)
 async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
-    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, moment: str
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, part: type, moment: str
 ) -> None:
     jobs = JobsService("memory:")
     runs: list[int] = []
@@ -257,10 +261,10 @@ async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
         return 7
 
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("a processor of the application's has a bug")
+        raise RuntimeError("a part of the application's tracing has a bug")
 
     async with jobs:
-        monkeypatch.setattr(SimpleSpanProcessor, moment, broken)
+        monkeypatch.setattr(part, moment, broken)
         with capture_logs() as events:
             await jobs.enqueue(email, id="a")
             with pytest.raises(JobExists):
