@@ -25,6 +25,7 @@ from jobs_service.layer.key_parts import pack_id
 from jobs_service.run_values import HistoryKind
 from jobs_service.store import Transaction
 from tests.checker import assert_sound
+from tests.cli.support import write_lock_held
 from tests.service.support import eventually
 from tests.service.unreadable import with_broken_notes
 from tests.system.forking import ForkServer
@@ -170,7 +171,8 @@ async def test_a_canceled_job_of_a_killed_process_finishes_as_canceled(place: Pl
 async def test_a_process_that_lives_keeps_its_jobs_however_stopped_it_is(place: Place) -> None:
     async with opened(place) as jobs:
         pid = await place.start("hold")
-        os.kill(pid, signal.SIGSTOP)
+        with write_lock_held(place.address):  # it must not be stopped with the store's lock
+            os.kill(pid, signal.SIGSTOP)
         for number in range(5):  # each is found by a look that has met the stopped process's lock as well
             await killed_and_found(place, jobs, f"killed {number}")
         assert (await jobs.get(TYPE, "0000")).state is JobState.RUNNING

@@ -18,7 +18,7 @@ from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.service.filters import Filter
 from tests.checker import assert_sound
-from tests.cli.support import HANG, environment, event_named, started
+from tests.cli.support import HANG, environment, event_named, started, write_lock_held
 
 APPLICATION = """
 import asyncio
@@ -169,7 +169,8 @@ async def test_one_of_two_daemons_is_quiet_and_resumed_one_is_stopped_and_one_is
 async def test_what_is_asked_of_a_process_that_is_stopped_is_done_when_it_goes_on(place: Place) -> None:
     daemon = place.daemon()
     process = await place.process(daemon.pid, ProcessState.RUNNING)
-    os.kill(daemon.pid, signal.SIGSTOP)
+    with write_lock_held(place.address):  # it must not be stopped with the store's lock
+        os.kill(daemon.pid, signal.SIGSTOP)
     await place.jobs.quiet_process(process.id)
     await place.jobs.stop_process(process.id)
     assert (await place.process(daemon.pid, ProcessState.RUNNING)).request is not None
