@@ -11,6 +11,7 @@ import pytest
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner import execution
 from jobs_service.testing import Plan
+from tests.shares import share
 from tests.simulation.mutants import ALL, EVERY, Mutant
 from tests.simulation.mutants.mutant import changed
 from tests.simulation.run import simulate
@@ -42,7 +43,7 @@ UNSEEN = {
 pytestmark = pytest.mark.timeout(HANG)
 
 
-@pytest.mark.parametrize("mutant", SHOWN, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", share(SHOWN, 3), ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
     focused = mutant.name not in KNOWN["usual"]
     seed = KNOWN["focused" if focused else "usual"][mutant.name]
@@ -59,7 +60,7 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
         assert simulate(Plan(report.plan.seed)).violations == []
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", share(SEEDS, 2))
 def test_a_seed_that_shows_mutants_violates_nothing_without_them(seed: int) -> None:
     assert simulate(Plan(seed)).violations == []
 
