@@ -119,7 +119,11 @@ def _kills(_: Sequence[str]) -> None:
 def _cases(_: Sequence[str]) -> None:
     modules = ("simulation/test_seeds", "simulation/test_mutants", "testing/test_killing", "service/test_leaving")
     tests = [f"tests/{each}.py" for each in modules]
-    tests += ["tests/system/test_disk_full.py", "tests/cli/verbs/test_quickstart.py"]
+    tests += [
+        "tests/service/test_reruns_of_all.py",
+        "tests/system/test_disk_full.py",
+        "tests/cli/verbs/test_quickstart.py",
+    ]
     # Beside them those with examples that hypothesis draws.
     for cases in (tests, ("-m", "hypothesis")):
         command = [

@@ -15,6 +15,7 @@ from tests.checker import assert_sound
 from tests.service.rerunning import ONE, every_fate, opened
 from tests.service.sequences import OPERATIONS, Operation, observable, play
 from tests.service.support import FAR_AWAY, J1, J2, T1, accepted, drained, listed, new_jobs, own_keys
+from tests.shares import ALL
 from tests.unsure import UNSURE_KINDS, Fate
 
 Act = Callable[[JobsService, RunningJob | None], Awaitable[Any]]
@@ -181,9 +182,14 @@ async def play_in_order(state: str, deed: Act, others: Act, *, others_first: boo
 # every operation, on a job in every state, with others doing anything meanwhile
 
 
+PAIRS = [(deed, others) for row, deed in enumerate(DEEDS) for others in [*OTHERS][row % 2 :: 2]]
+"""Every deed, with half of what others do; with all of it where all cases are to be tried."""
+if ALL:
+    PAIRS = [(deed, others) for deed in DEEDS for others in OTHERS]
+
+
 @every_fate
-@pytest.mark.parametrize("others", OTHERS)
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize(("deed", "others"), PAIRS)
 async def test_an_unanswered_deed_is_done_before_what_others_do_and_a_lost_one_after_it(
     deed: str, others: str, fate: Fate
 ) -> None:
