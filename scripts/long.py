@@ -117,12 +117,17 @@ def _kills(_: Sequence[str]) -> None:
 
 
 def _cases(_: Sequence[str]) -> None:
-    modules = ("simulation/test_seeds", "simulation/test_mutants", "testing/test_killing", "service/test_leaving")
-    tests = [f"tests/{each}.py" for each in modules]
-    tests += [
-        "tests/service/test_reruns_of_all.py",
-        "tests/system/test_disk_full.py",
-        "tests/cli/verbs/test_quickstart.py",
+    tests = [
+        f"tests/{each}.py"
+        for each in (
+            "simulation/test_seeds",
+            "simulation/test_mutants",
+            "testing/test_killing",
+            "service/test_leaving",
+            "service/test_reruns_of_all",
+            "system/test_disk_full",
+            "cli/verbs/test_quickstart",
+        )
     ]
     # Beside them those with examples that hypothesis draws.
     for cases in (tests, ("-m", "hypothesis")):
