@@ -122,6 +122,7 @@ def _cases(_: Sequence[str]) -> None:
         for each in (
             "simulation/test_seeds",
             "simulation/test_mutants",
+            "simulation/test_ordinary",
             "testing/test_killing",
             "service/test_leaving",
             "service/test_reruns_of_all",

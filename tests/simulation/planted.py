@@ -1,0 +1,60 @@
+"""A plugin of pytest that plants deliberate defects, to show which ordinary test finds each.
+
+usage:  python -m pytest -p tests.simulation.planted --mutants=FILE TEST...
+
+The file says which test finds which mutant, as `mutants/ordinary.json` does. Each test runs once for every mutant that it
+is to find, with that mutant planted; the run fails if a test has passed all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.simulation.mutants import EVERY
+
+SURVIVORS: Final = pytest.StashKey[list[str]]()
+PLANTED: Final = pytest.StashKey[dict[str, list[str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mutants", type=Path, required=True, help="JSON: the test that finds each mutant")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    found: dict[str, list[str]] = {}
+    for mutant, test in json.loads(config.getoption("--mutants").read_text()).items():
+        found.setdefault(test, []).append(mutant)
+    config.stash[PLANTED], config.stash[SURVIVORS] = found, []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test with each of its mutants in turn."""
+    planted = item.config.stash[PLANTED].pop(item.nodeid)
+    for place, name in enumerate(planted):
+        mutant = next(each for each in EVERY if each.name == name)
+        item._initrequest()  # type: ignore[attr-defined]  # of a function, which runs more than once
+        with mutant.defect():
+            reports = runtestprotocol(item, log=False, nextitem=nextitem if place == len(planted) - 1 else item)
+        if not any(report.failed for report in reports):
+            item.config.stash[SURVIVORS].append(f"{item.nodeid} passes with the mutant {name!r}")
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    survivors = session.config.stash[SURVIVORS]
+    survivors += [f"{test} did not run" for test in session.config.stash[PLANTED]]
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED if survivors else pytest.ExitCode.OK
+    return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for survivor in config.stash[SURVIVORS]:
+        terminalreporter.write_line(survivor)

@@ -1,0 +1,67 @@
+"""Which ordinary test finds the defects that no seed shows: each of those tests fails when its defect is planted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import ROOT, environment
+from tests.shares import ALL
+from tests.simulation.mutants import EVERY
+from tests.simulation.score import known_seeds
+
+FILE = Path(__file__).parent / "mutants" / "ordinary.json"
+FOUND: dict[str, str] = json.loads(FILE.read_text())
+"""By the mutant: the test."""
+EVERY_SO_MANIETH = 25
+PART = 20
+NAMES = sorted(FOUND)
+PARTS = [NAMES[place : place + PART] for place in range(0, len(NAMES), PART)] if ALL else [NAMES[::EVERY_SO_MANIETH]]
+
+UNFOUND: set[str] = set()
+"""What neither a known seed nor an ordinary test shows, with the reason."""
+
+
+def test_every_mutant_is_shown_by_a_seed_or_found_by_an_ordinary_test() -> None:
+    seeds = known_seeds()
+    shown = seeds["usual"].keys() | seeds["focused"].keys()
+    names = {mutant.name for mutant in EVERY}
+    assert FOUND.keys() <= names
+    assert names - shown - FOUND.keys() == UNFOUND
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("names", PARTS, ids=len)
+def test_an_ordinary_test_fails_where_its_mutant_is_planted(tmp_path: Path, names: Sequence[str]) -> None:
+    result = planted({name: FOUND[name] for name in names}, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_test_that_passes_all_the_same_is_told(tmp_path: Path) -> None:
+    name, test = EVERY[0].name, "tests/test_durations.py"
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", test],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    test = result.stdout.splitlines()[0]
+    result = planted({name: test}, tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert f"{test} passes with the mutant {name!r}" in result.stdout
+
+
+def planted(found: dict[str, str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run tests in another process, each with the mutant that it is to find."""
+    file = directory / "mutants.json"
+    file.write_text(json.dumps(found))
+    plugins = ("-p", "tests.simulation.planted", "-p", "no:randomly", "-p", "no:cacheprovider")
+    # What a test under a mutant leaves behind is no other's concern.
+    plugins = (*plugins, "-p", "no:unraisableexception", "-p", "no:threadexception")
+    arguments = (*plugins, "--mutants", str(file), "-q", "--timeout", "20", *sorted(set(found.values())))
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
