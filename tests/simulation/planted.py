@@ -2,8 +2,8 @@
 
 usage:  python -m pytest -p tests.simulation.planted --mutants=FILE TEST...
 
-The file says which test finds which mutant, as `mutants/ordinary.json` does. Each test runs once for every mutant that it
-is to find, with that mutant planted; the run fails if a test has passed all the same.
+The file says which test finds which mutant, as `mutants/ordinary.json` does. Each test runs once for every mutant that
+it is to find, with that mutant planted; the run fails if a test has passed all the same.
 """
 
 from __future__ import annotations
