@@ -23,6 +23,7 @@ from jobs_service.model import Outcome
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.supervision import UnknownMessage
+from jobs_service.testing.world import Clock
 from tests.actors.monitoring import BOUND, TIMEOUT, active, monitored, named, run_jobs
 from tests.actors.support import counted, opened, set_timeout
 from tests.checker import assert_sound
@@ -173,6 +174,23 @@ async def test_a_service_that_is_alone_makes_jobs_ready_without_delay() -> None:
                     assert len(named(events, "jobs_due")) == number + 1
 
 
+@in_virtual_time
+async def test_a_scheduled_job_is_made_ready_within_seconds_after_the_wall_clock_was_set_forward() -> None:
+    async with opened(type_idle_after=3600) as context:
+        clock = Clock(asyncio.get_running_loop())
+        other = Context(context.store, context.settings, Sources(0, wall_time=clock.wall_time))
+        await other.open_keyspace()
+        await set_timeout(context, "t", 3600)
+        await schedule(context, 1, lambda number: EPOCH + 2000)
+        with capture_logs() as events:
+            async with monitored(other):
+                await asyncio.sleep(70)
+                assert not named(events, "jobs_due")
+                clock.ahead = 2000
+                await asyncio.sleep(6)
+        assert [event["count"] for event in named(events, "jobs_due")] == [1]
+
+
 # a store that is away
 
 
@@ -251,6 +269,26 @@ async def test_what_others_of_the_type_do_at_the_same_time_is_no_conflict() -> N
             await asyncio.sleep(BOUND)
         assert await active(context) == 0
         assert busy.commits == 1
+
+
+@in_virtual_time
+async def test_a_timeout_that_is_made_longer_just_as_jobs_are_taken_for_lost_keeps_them_running() -> None:
+    class Changing(Faults):
+        """Somebody changes the type's timeout when a transaction is about to commit for the first time."""
+
+        async def before_commit(self, transaction: MemoryTransaction) -> None:
+            counted(context).faults = None
+            await set_timeout(context, "t", 3600)
+
+    async with opened() as context:
+        await run_jobs(context, 5)
+        counted(context).faults = Changing()
+        with capture_logs() as events:
+            async with monitored(context):
+                await asyncio.sleep(10 * BOUND)
+        assert counted(context).faults is None
+        assert not named(events, "jobs_lost")
+        assert await active(context) == 5
 
 
 @in_virtual_time

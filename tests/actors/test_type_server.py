@@ -1,0 +1,74 @@
+"""The type server finds the types that need a monitor: when it loses its watch, and when there are very many."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobs_service import JobState, JobTransaction, Settings
+from jobs_service.layer.keyspace import ALARM, AWAKE
+from jobs_service.store import Transaction
+from jobs_service.testing import World
+from jobs_service.testing.world import Process
+from tests.service.support import J1, T1, accepted, state
+
+TIMEOUT = 4.0
+BOUND = 1.5 * TIMEOUT + 1
+
+
+def test_a_job_of_a_type_that_was_idle_is_found_in_time_though_the_cluster_loses_every_watch() -> None:
+    settings = Settings(type_check_period=86_400)
+    found: list[JobState] = []
+
+    async def main(world: World) -> None:
+        process = world.start("a", serve)
+        await process.ended()
+        assert process.failure is None, process.failure
+
+    async def serve(process: Process) -> None:
+        async with process.service(), process.service(supervise=False) as other:
+            await other.set_type_timeout(T1, TIMEOUT)
+            await other.add(T1, J1)
+            # The watch that was there when the service was opened is lost by now.
+            await asyncio.sleep(100)
+            await accepted(other)
+            await asyncio.sleep(BOUND)
+            found.append(await state(other))
+
+    World(1, rates={"watch_lost": 1.0}, settings=settings).run(main)
+    assert found == [JobState.PENDING]
+
+
+def test_each_of_many_types_that_an_earlier_version_has_left_is_watched_over() -> None:
+    """They are more than are read at once."""
+    types = [f"type {number:03}" for number in range(110)]
+    found: list[JobState] = []
+
+    async def main(world: World) -> None:
+        for name, program in ("earlier", leave), ("this", serve):
+            process = world.start(name, program)
+            await process.ended()
+            assert process.failure is None, process.failure
+
+    async def leave(process: Process) -> None:
+        async with process.service(supervise=False) as earlier:
+
+            async def run_jobs(tx: JobTransaction) -> None:
+                for type in types:
+                    await tx.set_type_timeout(type, TIMEOUT)
+                    await tx.add(type, J1)
+                    assert await tx.accept(type) is not None
+
+            async def forget(transaction: Transaction) -> None:
+                sections = earlier._context.keyspace.sections
+                transaction.clear_range(sections[AWAKE], sections[ALARM] + b"\xff")
+
+            await earlier.transact(run_jobs)
+            await earlier.store.transact(forget)
+
+    async def serve(process: Process) -> None:
+        async with process.service() as jobs:
+            await asyncio.sleep(BOUND)
+            found.extend([await state(jobs, type=type) for type in types])
+
+    World(1).run(main)
+    assert found == [JobState.PENDING] * len(types)
