@@ -18,6 +18,7 @@ from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.memory import MemoryStore
+from tests.actors import support
 from tests.checker import assert_sound
 from tests.layer.test_reads import Counted, CountedTransaction
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
@@ -314,6 +315,25 @@ async def test_records_of_many_large_jobs_are_read_in_parts() -> None:
         assert isinstance(jobs.store, CountedStore)
         assert jobs.store.largest < 10_000_000 < counted(jobs).bytes
         follower.stop()
+
+
+@in_virtual_time
+async def test_whoever_subscribes_while_a_look_goes_on_is_not_told_of_what_was_before_it() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    store = support.CountedStore(settings=Settings(), sources=Sources(1, wall_time=loop.wall_time))
+    async with opened(store) as jobs:
+        [job] = await running(jobs, 1)
+        async with jobs.subscribe(T1, job.id) as first:
+            assert (await anext(first)).data is None
+            await asyncio.sleep(1)
+            store.answer_after = 1.0
+            await job.update("old")
+            await asyncio.sleep(1.5)  # it is known after a second that there is news: now the notifier looks for it
+            await job.update("new")
+            async with jobs.subscribe(T1, job.id) as second:
+                assert (await anext(first)).data == "old"
+                assert (await anext(second)).data == "new"
 
 
 def test_ids_of_all_kinds_are_found_again_in_a_row() -> None:

@@ -16,7 +16,7 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.errors import job_name
-from tests.runner.support import opened
+from tests.runner.support import opened, store_of
 from tests.service.support import (
     FAR_AWAY,
     FAR_DATE,
@@ -35,6 +35,7 @@ from tests.service.support import (
     removed,
     running,
 )
+from tests.service.test_news_after_outages import Slow
 from tests.virtual_time import in_virtual_time
 
 # resubmit by a creator
@@ -265,6 +266,22 @@ async def test_stop_and_remove_of_a_job_that_does_not_finish_in_time_leaves_it_c
             await jobs.stop_and_remove(T1, J1, timeout=0.05)
         job = await jobs.get(T1, J1)
         assert (job.state, job.cancel) == (JobState.RUNNING, True)
+
+
+@in_virtual_time
+async def test_stop_and_remove_on_a_slow_store_notices_the_end_of_the_job_whenever_that_comes() -> None:
+    for halves in range(10):
+        async with opened(supervise=False) as jobs:
+            await jobs.set_type_timeout(T1, TIMEOUT)
+            worker = await running(jobs)
+            store_of(jobs).faults = slow = Slow()
+            slow.seconds = 1.0
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(jobs.stop_and_remove(T1, J1, timeout=30))
+                await asyncio.sleep(halves / 2 + 0.25)
+                await worker.finish()
+            store_of(jobs).faults = None
+            assert await listed(jobs) == []
 
 
 async def test_stop_and_remove_is_done_when_somebody_else_removes_the_job(jobs: JobsService) -> None:
