@@ -247,10 +247,12 @@ async def test_stats_count_the_jobs_of_each_type_by_state(quiet: JobsService) ->
     assert [*await quiet.stats(T2)] == [T2]
     assert all(value >= 0 for each in stats.values() for value in each.values())
     assert await quiet.stats("nosuch") == {}
-    summaries = (await quiet.stats(T1, jobs=2))[T1]["jobs"]
+    summaries = (await quiet.stats(T1, jobs=4))[T1]["jobs"]
     assert [(each["id"], each["state"], each["attempts"]) for each in summaries] == [
         ("b", "running", 1),
         ("c", "crashed", 1),
+        ("d", "pending", 0),
+        ("later", "scheduled", 0),
     ]
     assert [event["kind"] for event in summaries[1]["history"]] == ["crashed", "started", "added"]
     assert summaries[1]["error_count"] == 1

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests import fdb_place
 from tests.cli.support import ROOT, environment
 from tests.shares import ALL
 from tests.simulation.mutants import EVERY
 from tests.simulation.score import known_seeds
+from tests.stores import FDB_VARIABLE
+from tests.system.fdb_server import missing
 
 FILE = Path(__file__).parent / "mutants" / "ordinary.json"
-FOUND: dict[str, str] = json.loads(FILE.read_text())
-"""By the mutant: the test."""
+_FOUND: dict[str, dict[str, str]] = json.loads(FILE.read_text())
+FOUND, ON_A_CLUSTER = _FOUND["anywhere"], _FOUND["on a cluster"]
+"""By the mutant: the test; and those that need a FoundationDB cluster."""
 EVERY_SO_MANIETH = 25
 PART = 20
 NAMES = sorted(FOUND)
@@ -33,14 +38,22 @@ def test_every_mutant_is_shown_by_a_seed_or_found_by_an_ordinary_test() -> None:
     seeds = known_seeds()
     shown = seeds["usual"].keys() | seeds["focused"].keys()
     names = {mutant.name for mutant in EVERY}
-    assert FOUND.keys() <= names
-    assert names - shown - FOUND.keys() == UNFOUND
+    assert FOUND.keys() | ON_A_CLUSTER.keys() <= names
+    assert names - shown - FOUND.keys() - ON_A_CLUSTER.keys() == UNFOUND
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("names", PARTS, ids=len)
 def test_an_ordinary_test_fails_where_its_mutant_is_planted(tmp_path: Path, names: Sequence[str]) -> None:
     result = planted({name: FOUND[name] for name in names}, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not os.environ.get(FDB_VARIABLE), reason=f"{FDB_VARIABLE} names no cluster file")
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_an_ordinary_test_fails_on_a_cluster_where_its_mutant_is_planted(tmp_path: Path) -> None:
+    result = planted(ON_A_CLUSTER, tmp_path, {FDB_VARIABLE: fdb_place.OWN})
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -51,7 +64,9 @@ def test_a_test_that_passes_all_the_same_is_told(tmp_path: Path) -> None:
     assert f"{test} passes with the mutant {name!r}" in result.stdout
 
 
-def planted(found: dict[str, str], directory: Path) -> subprocess.CompletedProcess[str]:
+def planted(
+    found: dict[str, str], directory: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run tests in another process, each with the mutant that it is to find."""
     file = directory / "mutants.json"
     file.write_text(json.dumps(found))
@@ -61,7 +76,7 @@ def planted(found: dict[str, str], directory: Path) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments, *sorted(set(found.values()))],
         cwd=ROOT,
-        env=environment(),
+        env=environment(variables),
         capture_output=True,
         text=True,
     )

@@ -63,6 +63,14 @@ def test_reads_are_those_of_a_transaction_that_has_the_writes(
         assert drive(reads.get_range(b"", b"\xff")) == drive(plain.get_range(b"", b"\xff"))
 
 
+@pytest.mark.parametrize(("reverse", "wanted"), [(False, [b"2", b"4"]), (True, [b"5", b"4"])])
+def test_a_range_has_as_many_pairs_as_are_wanted_although_some_are_cleared(reverse: bool, wanted: list[bytes]) -> None:
+    held = HeldBack(over({b"%d" % number: b"x" for number in range(6)}))
+    for key in (b"0", b"1", b"3"):
+        held.clear(key)
+    assert [key for key, _ in drive(held.get_range(b"", b"9", limit=2, reverse=reverse))] == wanted
+
+
 def test_nothing_is_written_before_it_is_handed_over() -> None:
     under = over({b"a": b"1"})
     held = HeldBack(under)

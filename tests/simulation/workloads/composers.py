@@ -233,7 +233,7 @@ class Composers(Workload):
         priority, spread = (0, 1) if draw < 0.76 else (None, 2)
         call.name = "finish"
         if draw < 0.9:
-            best = None if due_by is None or spread > 1 else await self._best(tx, call.type, priority, due_by)
+            best = None if due_by is None or spread > 1 else await self._best(client, tx, call.type, priority, due_by)
             job = await tx.accept(call.type, max_priority=priority, due_by=due_by, spread=spread)
             if best is not None and (job is None or _packed(job) > best):
                 self.run.complain(
@@ -263,12 +263,14 @@ class Composers(Workload):
         else:
             await self._is_seen(client, tx, await tx.finish(job, client.data(call), result={"composed": True}))
 
-    async def _best(self, tx: JobTransaction, type: JobType, most: Any, due_by: float) -> bytes | None:
+    async def _best(self, client: Client, tx: JobTransaction, type: JobType, most: Any, due_by: float) -> bytes | None:
         """Return the least packed priority of the jobs that may be taken, None when there are none."""
         if self.run.is_damaged or await tx.paused(type):
             return None
-        due = [_packed(job) for job in await tx.list(type, state=JobState.PENDING) if _is_due(job, due_by - _ROUNDED)]
-        return min((each for each in due if each <= fdb.tuple.pack((most,))), default=None)
+        due = [job for job in await tx.list(type, state=JobState.PENDING) if _is_due(job, due_by - _ROUNDED)]
+        if len([job for job in due if job.run_at is not None]) > client.process.settings.pending_batch:
+            return None  # so many that have come due meanwhile are put into the queue at once, by their times
+        return min((each for each in map(_packed, due) if each <= fdb.tuple.pack((most,))), default=None)
 
     async def _is_seen(self, client: Client, tx: JobTransaction, job: Job) -> None:
         """What an operation has returned is what the transaction sees of the job from then on."""
