@@ -219,7 +219,9 @@ class RunnerChecks:
             return
         now = self._run.world.loop.time()
         told = min(each for each in (held.asked, held.ended_job, now) if each is not None) - max(taken, held.began)
-        if told > _NOTICED + _REQUESTS * self._run.world.cluster.latency:
+        # On a machine a request has several steps, and before each a thread may stand still.
+        requests = _REQUESTS if self._run.machine is None else 2 * _REQUESTS
+        if told > _NOTICED + requests * self._run.world.cluster.latency:
             self._run.complain(
                 f"told late: the handler of {held.job.type!r}/{held.job.id!r} ({held.fate}) went on for {told:.3f} s "
                 "after its job was canceled or taken away"
