@@ -79,8 +79,8 @@ class ChangeQueue:
         self._bytes -= sum(map(_size, rows))
         self._has_room.set()
         seqs = [seq for row in rows if (seq := _seq(row)) is not None]
-        place = self._through.begin(seqs[-1] if seqs else None)
-        return ChangeBatch([row for row in rows if isinstance(row, Change)], place)
+        changes = [row for row in rows if isinstance(row, Change)]
+        return ChangeBatch(changes, self._through.begin(seqs[-1] if seqs else None, len(changes)))
 
     def _is_full(self) -> bool:
         return len(self._rows) >= self._most_rows or self._bytes >= self._most_bytes

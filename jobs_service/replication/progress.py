@@ -51,8 +51,9 @@ class ProgressReporter:
         self._before = self._figures()
         if self._asked_at is None or now - self._asked_at >= ASK_PENDING:
             self._asked_at = now
+            copied = self._tally.copied  # more may be until the answer comes
             pending = await self._replicator.pending()
-            self._total = None if pending is None else self._tally.copied + pending
+            self._total = None if pending is None else copied + pending
         done, total = self._tally.copied, self._total
         with contextlib.suppress(JobCanceled, StoreError):  # the runner cancels it in a moment; it can be told later
             await self._job.progress(done, None if total is None else max(total, done), self._message(seconds))

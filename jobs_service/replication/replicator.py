@@ -177,14 +177,15 @@ class Replicator:
         through = self.through
         if through is None or self._source_info is None:
             return None
+        passed_over, done = through.passed_over, through.highest  # others go on while the source answers
         feed = dataclasses.replace(self._options.feed(), continuous=False, limit=0)
         with contextlib.suppress(ReplicationError):
-            async with aclosing(self._source.changes(through.highest, feed)) as rows:
+            async with aclosing(self._source.changes(done, feed)) as rows:
                 async for row in rows:
                     if isinstance(row, EndOfChanges) and row.pending is not None:
-                        return row.pending
-        newest, done = self._source_info.update_seq, through.highest
-        return max(0, newest - done) if isinstance(newest, int) and isinstance(done, int) else None
+                        return passed_over + row.pending
+        newest = self._source_info.update_seq
+        return passed_over + max(0, newest - done) if isinstance(newest, int) and isinstance(done, int) else None
 
     async def _find_start(self) -> ThroughSequence:
         self._source_info = await self._source.info()

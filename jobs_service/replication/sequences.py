@@ -14,10 +14,12 @@ class Batch:
 
     Attributes:
         seq: the last sequence in it; None when the source has shown none for its rows.
+        changes: how many.
         is_done: whether it has ended.
     """
 
     seq: Seq | None
+    changes: int = 0
     is_done: bool = False
 
 
@@ -39,13 +41,14 @@ class ThroughSequence:
         self.highest = start
         self._open: deque[Batch] = deque()
 
-    def begin(self, seq: Seq | None) -> Batch:
+    def begin(self, seq: Seq | None, changes: int = 0) -> Batch:
         """Begin the next batch of the feed.
 
         Args:
             seq: the last sequence in it, None when there is none.
+            changes: how many.
         """
-        batch = Batch(seq)
+        batch = Batch(seq, changes)
         self._open.append(batch)
         return batch
 
@@ -60,6 +63,17 @@ class ThroughSequence:
                 self.seq = first.seq
         if not self._open:
             self.highest = self.seq
+
+    @property
+    def passed_over(self) -> int:
+        """How many changes before `highest` have not been copied yet: those of batches that others have overtaken."""
+        overtaken = waiting = 0
+        for batch in self._open:
+            if not batch.is_done:
+                waiting += batch.changes
+            elif batch.seq is not None:
+                overtaken = waiting
+        return overtaken
 
     @property
     def in_progress(self) -> int:

@@ -47,6 +47,20 @@ def test_the_last_batch_may_have_no_sequence() -> None:
     assert through.seq == "1"
 
 
+def test_changes_of_batches_that_others_have_overtaken_are_counted() -> None:
+    through = ThroughSequence(0)
+    first, second, third, fourth = (through.begin(str(number), number) for number in (1, 2, 3, 4))
+    assert through.passed_over == 0
+    through.end(third)
+    assert (through.highest, through.passed_over) == ("3", 3)
+    through.end(first)
+    assert through.passed_over == 2
+    through.end(fourth)
+    through.end(second)
+    assert (through.seq, through.passed_over) == ("4", 0)
+
+
+
 @given(st.lists(st.booleans(), max_size=30), st.randoms(use_true_random=False))
 def test_it_is_the_last_sequence_of_the_longest_row_of_ended_batches(
     has_seq: list[bool], choices: random.Random

@@ -2,8 +2,9 @@
 
 usage:  python -m pytest -p tests.simulation.planted --mutants=FILE TEST...
 
-The file says which test finds which mutant, as `mutants/ordinary.json` does. Each test runs once for every mutant that
-it is to find, with that mutant planted; the run fails if a test has passed all the same.
+The file says which test finds which mutant, as `mutants/ordinary.json` does. Each test runs once without a mutant, and
+then once for every mutant that it is to find, with that mutant planted; the run fails if a test fails without one, or
+passes with one.
 """
 
 from __future__ import annotations
@@ -35,16 +36,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run a test with each of its mutants in turn."""
-    planted = item.config.stash[PLANTED].pop(item.nodeid)
-    for place, name in enumerate(planted):
+    """Run a test without a mutant, and with each of its mutants in turn."""
+    planted, survivors = item.config.stash[PLANTED].pop(item.nodeid), item.config.stash[SURVIVORS]
+    if not _passes(item, item):
+        survivors.append(f"{item.nodeid} fails without a mutant")
+    for place, name in enumerate(planted, 1):
         mutant = next(each for each in EVERY if each.name == name)
-        item._initrequest()  # type: ignore[attr-defined]  # of a function, which runs more than once
         with mutant.defect():
-            reports = runtestprotocol(item, log=False, nextitem=nextitem if place == len(planted) - 1 else item)
-        if not any(report.failed for report in reports):
-            item.config.stash[SURVIVORS].append(f"{item.nodeid} passes with the mutant {name!r}")
+            if _passes(item, nextitem if place == len(planted) else item):
+                survivors.append(f"{item.nodeid} passes with the mutant {name!r}")
     return True
+
+
+def _passes(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    item._initrequest()  # type: ignore[attr-defined]  # of a function, which runs more than once
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    return all(report.passed for report in reports)
 
 
 @pytest.hookimpl(wrapper=True)

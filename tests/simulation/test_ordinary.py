@@ -72,9 +72,9 @@ def planted(
     file.write_text(json.dumps(found))
     # What a test under a mutant leaves behind is no other's concern.
     without = [part for name in WITHOUT for part in ("-p", f"no:{name}")]
-    arguments = ("-p", "tests.simulation.planted", *without, "--mutants", str(file), "-q", "--timeout", "20")
+    arguments = (*without, "--mutants", str(file), "-q", "--timeout", "20", "--tb=native")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, *sorted(set(found.values()))],
+        [sys.executable, "-m", "pytest", "-p", "tests.simulation.planted", *arguments, *sorted(set(found.values()))],
         cwd=ROOT,
         env=environment(variables),
         capture_output=True,
