@@ -199,6 +199,7 @@ class Cluster:
             hard = hard or 0.0
             if hard >= _AT_ONCE:
                 delay += self._slow((hard - _AT_ONCE) / (1 - _AT_ONCE))
+                self.quiet_at = max(self.quiet_at, self.loop.time() + delay)  # it may have been slow before
             elif hard < _LOST:
                 self.loop.call_later(delay, transaction.end, context=self.context)
                 return answer
