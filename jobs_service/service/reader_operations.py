@@ -94,7 +94,8 @@ class ReaderOperations:
     async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
         """Return how many jobs of the type are pending.
 
-        Without a bound that is one read of what is counted; otherwise jobs are counted in the queue.
+        Without a bound that is one read of what is counted; otherwise jobs are counted in the queue, 10,000 at
+        once: of more than that, those that move meanwhile may be counted twice, or not at all.
 
         Args:
             type: of the jobs.
