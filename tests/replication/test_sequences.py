@@ -60,7 +60,6 @@ def test_changes_of_batches_that_others_have_overtaken_are_counted() -> None:
     assert (through.seq, through.passed_over) == ("4", 0)
 
 
-
 @given(st.lists(st.booleans(), max_size=30), st.randoms(use_true_random=False))
 def test_it_is_the_last_sequence_of_the_longest_row_of_ended_batches(
     has_seq: list[bool], choices: random.Random
