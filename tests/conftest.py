@@ -201,7 +201,8 @@ UNMEASURED = frozenset(
 )
 """Tests that run the same lines very often, which others cover: measuring would make them take three times as long.
 
-All of these together would add half a percent of the branches. Single ones are marked as unmeasured where they stand.
+All of these together would add one and a half percent of the branches. Single ones are marked as unmeasured where they
+stand.
 """
 LONG = tuple(
     TESTS / name

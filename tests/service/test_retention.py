@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,17 @@ async def prune(jobs: JobsService, later: float, type: str = T1) -> int:
     keys = jobs._context.keyspace.of(type)
     until = jobs._context.sources.wall_time() + later
     return await jobs._context.transact(lambda unit: activity.remove_expired(unit, keys, until, 100))
+
+
+def in_a_process(serve: Callable[[Process], Awaitable[None]], settings: Settings) -> None:
+    """Run one process of a simulated world to its end."""
+
+    async def main(world: World) -> None:
+        process = world.start("a", serve, settings=settings)
+        await process.ended()
+        assert process.failure is None, process.failure
+
+    World(1, settings=settings).run(main)
 
 
 async def ended(jobs: JobsService, id: str, outcome: Outcome) -> None:
@@ -214,11 +226,6 @@ def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is
     settings = Settings(expiry_check_period=60.0)
     left: list[list[Any]] = []
 
-    async def main(world: World) -> None:
-        process = world.start("a", serve, settings=settings)
-        await process.ended()
-        assert process.failure is None, process.failure
-
     async def serve(process: Process) -> None:
         async with process.service() as jobs:
             await jobs.set_type_timeout(T1, 86_400)
@@ -232,18 +239,13 @@ def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is
                 await asyncio.sleep(pause)
                 left.append([job.id async for job in jobs.list(T1)])
 
-    World(1, settings=settings).run(main)
+    in_a_process(serve, settings)
     assert left == [["runs on", "short"], ["runs on"]]
 
 
 def test_the_activity_monitor_removes_what_has_expired_within_its_period() -> None:
     settings = Settings(expiry_check_period=60.0, pending_batch=5)
     times: list[float] = []
-
-    async def main(world: World) -> None:
-        process = world.start("a", serve, settings=settings)
-        await process.ended()
-        assert process.failure is None, process.failure
 
     async def serve(process: Process) -> None:
         async with process.service() as jobs:
@@ -261,7 +263,7 @@ def test_the_activity_monitor_removes_what_has_expired_within_its_period() -> No
                 left = now
             assert await jobs.stats() == {}
 
-    World(1, settings=settings).run(main)
+    in_a_process(serve, settings)
     assert len(times) == 23
     assert all(100 <= at <= 100 + 62 for at in times[:21]), times
     assert all(300 <= at <= 300 + 62 for at in times[21:]), times
