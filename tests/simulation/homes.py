@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 LONGEST_REST: Final = 3.0
 """Seconds after which a process that has ended is started again."""
 
-_OFF: Final = 20.0
-_FAR_OFF: Final = 1800.0
-"""Seconds by which a process's clock is wrong when it starts; in a long run."""
-
 _TIRED: Final = 20_000
 """Callbacks after which a storm ends."""
 
@@ -61,7 +57,7 @@ class Home:
         run, name = self._run, self._name
         random = run.world.choices.stream(f"home {name}")
         while not run.is_over:
-            off = _FAR_OFF if run.long else _OFF
+            off = run.clocks_off
             ahead, supervise = random.choice([0.0, 0.0, -off, off]), random.random() < 0.8
             pause = random.uniform(0, LONGEST_REST)
             run.know_clock(ahead)

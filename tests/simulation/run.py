@@ -38,7 +38,11 @@ _LONGEST_STORM: Final = 90.0
 _LONGEST_CALM: Final = 240.0
 _LONG_STORM: Final = 20_000.0
 _LONG_CALM: Final = 8_000.0
-"""Seconds of the storm, and of the calm, in a long run, in which little happens, but clocks are off by an hour."""
+"""Seconds of the storm, and of the calm, in a long run, in which little happens, but clocks are off by hours."""
+
+_OFF: Final = 20.0
+_FAR_OFF: Final = (1800.0, 1800.0, 21_600.0)
+"""Seconds by which a process's clock is wrong when it starts; in a long run."""
 
 _LONG: Final = 0.025
 """The share of runs that are long."""
@@ -149,6 +153,9 @@ class Run:
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
+        self.clocks_off = Choices(plan).stream("clocks off").choice(_FAR_OFF) if long else _OFF
+        # What a clock that is hours ahead has made ready waits until it is due by the others.
+        self._until_due = 2 * self.clocks_off if self.clocks_off > min(_FAR_OFF) else 0.0
         if self.long:
             self.pace = later.choice(_LONG_PACES)
             self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}
@@ -388,10 +395,10 @@ class Run:
         self.burials.calm()
         await self.begin("founder", self._found).ended()
         try:
-            longest = _LONG_CALM if self.long else _LONGEST_CALM
+            longest = _LONG_CALM + self._until_due if self.long else _LONGEST_CALM
             async with asyncio.timeout(longest):
                 while still_open(self):  # noqa: ASYNC110 - it has no event
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(10.0 if self._until_due else 0.5)
         except TimeoutError:
             for left in still_open(self):
                 self.complain(f"stuck: {left} after {longest:.0f} s of calm")
