@@ -22,7 +22,8 @@ LONGEST_REST: Final = 3.0
 """Seconds after which a process that has ended is started again."""
 
 _TIRED: Final = 20_000
-"""Callbacks after which a storm ends."""
+_TIRED_OF_DAYS: Final = 200_000
+"""Callbacks after which a storm ends; one of days."""
 
 
 class Lane:
@@ -147,7 +148,7 @@ class Home:
             if isinstance(workload, Subscribers) and not supervise:
                 continue
             run.budget -= 1
-            if run.budget <= 0 or run.world.loop.steps > _TIRED:
+            if run.budget <= 0 or run.world.loop.steps > (_TIRED_OF_DAYS if run.takes_days else _TIRED):
                 run.end_storm()
             if run.budget < 0 or not run.world.choices.operation():
                 continue

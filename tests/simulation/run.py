@@ -47,6 +47,13 @@ _FAR_OFF: Final = (1800.0, 1800.0, 21_600.0)
 _LONG: Final = 0.025
 """The share of runs that are long."""
 _LONGER: Final = 2
+_WITH_DAYS: Final = 0.25
+"""The share of the runs with clocks off by hours that take days."""
+_DAYS: Final = 10
+_DAYS_SLOWER: Final = 30
+_DAYS_LONGER: Final = 20
+"""How often as long as that of a long run the storm of such a run may be, how rarely something is done in it, and how
+many more steps it may take than a short one."""
 _LONG_PACES: Final = (0.01, 0.002)
 
 _WITH_SOME: Final = 0.3
@@ -127,6 +134,9 @@ class Run:
         if profile is None:
             weather = unsure(Choices(plan).stream("unsure"), weather)
         self.long = long = Choices(plan).stream("length").random() < _LONG
+        self.clocks_off = Choices(plan).stream("clocks off").choice(_FAR_OFF) if long else _OFF
+        is_far = self.clocks_off > min(_FAR_OFF)
+        self.takes_days = is_far and Choices(plan).stream("days").random() < _WITH_DAYS
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
@@ -136,7 +146,7 @@ class Run:
             disorder=weather.disorder,
             latency=weather.latency,
             limits=limits,
-            most_steps=_MOST_STEPS * (_LONGER if long else 1),
+            most_steps=_MOST_STEPS * (_DAYS_LONGER if self.takes_days else _LONGER if long else 1),
             log_level=log_level,
             kept_events=None if log_level < _WARNINGS else _KEPT_EVENTS,
         )
@@ -153,11 +163,8 @@ class Run:
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
-        self.clocks_off = Choices(plan).stream("clocks off").choice(_FAR_OFF) if long else _OFF
-        # What a clock that is hours ahead has made ready waits until it is due by the others.
-        self._until_due = 2 * self.clocks_off if self.clocks_off > min(_FAR_OFF) else 0.0
         if self.long:
-            self.pace = later.choice(_LONG_PACES)
+            self.pace = later.choice(_LONG_PACES) / (_DAYS_SLOWER if self.takes_days else 1)
             self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}
         self._leaving = draw_leaving(Choices(plan).stream("leaving"), self.types)
         self.processes: list[Process] = []
@@ -340,7 +347,8 @@ class Run:
         ]
         enemy = asyncio.create_task(nemesis(self), name="nemesis")
         try:
-            async with asyncio.timeout(_LONG_STORM if self.long else _LONGEST_STORM):
+            longest = _LONG_STORM * (_DAYS if self.takes_days else 1) if self.long else _LONGEST_STORM
+            async with asyncio.timeout(longest):
                 await self._storm_over.wait()
                 while self.lasting:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(_MOMENT)
@@ -395,10 +403,12 @@ class Run:
         self.burials.calm()
         await self.begin("founder", self._found).ended()
         try:
-            longest = _LONG_CALM + self._until_due if self.long else _LONGEST_CALM
+            # What a clock that is hours ahead has made ready waits until it is due by the others.
+            until_due = 2 * self.clocks_off if self.clocks_off > min(_FAR_OFF) else 0.0
+            longest = _LONG_CALM + until_due if self.long else _LONGEST_CALM
             async with asyncio.timeout(longest):
                 while still_open(self):  # noqa: ASYNC110 - it has no event
-                    await asyncio.sleep(10.0 if self._until_due else 0.5)
+                    await asyncio.sleep(10.0 if until_due else 0.5)
         except TimeoutError:
             for left in still_open(self):
                 self.complain(f"stuck: {left} after {longest:.0f} s of calm")
