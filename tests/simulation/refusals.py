@@ -80,8 +80,7 @@ def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began
         # Whether a commit has happened may be known to nobody any more, however little time that took.
         may_be |= isinstance(error, StoreUnavailable) and run.quiet.retried_at >= began
         # Where hundreds of jobs are changed beside it, others may commit first until its time is up.
-        may_be |= isinstance(error, StoreUnavailable) and run.is_aged
-has_many
+        may_be |= isinstance(error, StoreUnavailable) and run.has_many
     elif isinstance(error, SupervisorFailed):
         may_be = run.has_crashed
     else:
