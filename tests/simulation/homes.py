@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 LONGEST_REST: Final = 3.0
 """Seconds after which a process that has ended is started again."""
 
-_TIRED: Final = 20_000
-_TIRED_OF_DAYS: Final = 200_000
-"""Callbacks after which a storm ends; one of days."""
-
 
 class Lane:
     """One of the things that a process does at the same time.
@@ -58,7 +54,7 @@ class Home:
         run, name = self._run, self._name
         random = run.world.choices.stream(f"home {name}")
         while not run.is_over:
-            off = run.clocks_off
+            off = run.length.clocks_off
             ahead, supervise = random.choice([0.0, 0.0, -off, off]), random.random() < 0.8
             pause = random.uniform(0, LONGEST_REST)
             run.know_clock(ahead)
@@ -148,7 +144,7 @@ class Home:
             if isinstance(workload, Subscribers) and not supervise:
                 continue
             run.budget -= 1
-            if run.budget <= 0 or run.world.loop.steps > (_TIRED_OF_DAYS if run.takes_days else _TIRED):
+            if run.budget <= 0 or run.world.loop.steps > run.length.tired:
                 run.end_storm()
             if run.budget < 0 or not run.world.choices.operation():
                 continue

@@ -23,6 +23,7 @@ from tests.simulation.endings import check_end, check_store, still_open
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
+from tests.simulation.length import draw_length
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
@@ -32,29 +33,6 @@ from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
-
-_MOST_STEPS: Final = 200_000
-_LONGEST_STORM: Final = 90.0
-_LONGEST_CALM: Final = 240.0
-_LONG_STORM: Final = 20_000.0
-_LONG_CALM: Final = 8_000.0
-"""Seconds of the storm, and of the calm, in a long run, in which little happens, but clocks are off by hours."""
-
-_OFF: Final = 20.0
-_FAR_OFF: Final = (1800.0, 1800.0, 21_600.0)
-"""Seconds by which a process's clock is wrong when it starts; in a long run."""
-
-_LONG: Final = 0.025
-"""The share of runs that are long."""
-_LONGER: Final = 2
-_WITH_DAYS: Final = 0.25
-"""The share of the runs with clocks off by hours that take days."""
-_DAYS: Final = 10
-_DAYS_SLOWER: Final = 30
-_DAYS_LONGER: Final = 20
-"""How often as long as that of a long run the storm of such a run may be, how rarely something is done in it, and how
-many more steps it may take than a short one."""
-_LONG_PACES: Final = (0.01, 0.002)
 
 _WITH_SOME: Final = 0.3
 """The share of runs in which those take part who are not in all."""
@@ -117,6 +95,7 @@ class Run:
         budget: how many steps are left.
         pace: how many steps a lane takes, in a second.
         lasting: how many steps are under way for whose end the storm waits.
+        length: how long the run is.
         long: whether hours pass, in which little happens.
     """
 
@@ -133,10 +112,8 @@ class Run:
         weather = draw_weather(random, later, profile)
         if profile is None:
             weather = unsure(Choices(plan).stream("unsure"), weather)
-        self.long = long = Choices(plan).stream("length").random() < _LONG
-        self.clocks_off = Choices(plan).stream("clocks off").choice(_FAR_OFF) if long else _OFF
-        is_far = self.clocks_off > min(_FAR_OFF)
-        self.takes_days = is_far and Choices(plan).stream("days").random() < _WITH_DAYS
+        self.length = draw_length(Choices(plan))
+        self.long = long = self.length.long
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
@@ -146,7 +123,7 @@ class Run:
             disorder=weather.disorder,
             latency=weather.latency,
             limits=limits,
-            most_steps=_MOST_STEPS * (_DAYS_LONGER if self.takes_days else _LONGER if long else 1),
+            most_steps=self.length.most_steps,
             log_level=log_level,
             kept_events=None if log_level < _WARNINGS else _KEPT_EVENTS,
         )
@@ -164,7 +141,7 @@ class Run:
         self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
-            self.pace = later.choice(_LONG_PACES) / (_DAYS_SLOWER if self.takes_days else 1)
+            self.pace = later.choice(self.length.paces)
             self.timeouts = {type: RARELY * seconds for type, seconds in self.timeouts.items()}
         self._leaving = draw_leaving(Choices(plan).stream("leaving"), self.types)
         self.processes: list[Process] = []
@@ -347,8 +324,7 @@ class Run:
         ]
         enemy = asyncio.create_task(nemesis(self), name="nemesis")
         try:
-            longest = _LONG_STORM * (_DAYS if self.takes_days else 1) if self.long else _LONGEST_STORM
-            async with asyncio.timeout(longest):
+            async with asyncio.timeout(self.length.storm):
                 await self._storm_over.wait()
                 while self.lasting:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(_MOMENT)
@@ -403,12 +379,9 @@ class Run:
         self.burials.calm()
         await self.begin("founder", self._found).ended()
         try:
-            # What a clock that is hours ahead has made ready waits until it is due by the others.
-            until_due = 2 * self.clocks_off if self.clocks_off > min(_FAR_OFF) else 0.0
-            longest = _LONG_CALM + until_due if self.long else _LONGEST_CALM
-            async with asyncio.timeout(longest):
+            async with asyncio.timeout(self.length.calm):
                 while still_open(self):  # noqa: ASYNC110 - it has no event
-                    await asyncio.sleep(10.0 if until_due else 0.5)
+                    await asyncio.sleep(self.length.rest)
         except TimeoutError:
             for left in still_open(self):
-                self.complain(f"stuck: {left} after {longest:.0f} s of calm")
+                self.complain(f"stuck: {left} after {self.length.calm:.0f} s of calm")

@@ -186,7 +186,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         run.quiet.hold_up(_LONGEST_PAUSE * hard)
         world.loop.call_later(_LONGEST_PAUSE * hard, process.go_on)
     elif kind == "clock":
-        run.move_clock(process, (2 * hard - 1) * (run.clocks_off if run.long else _LARGEST_JUMP))
+        run.move_clock(process, (2 * hard - 1) * (run.length.clocks_off if run.long else _LARGEST_JUMP))
         world.note(f"the clock is {process.clock.ahead:.1f} s ahead", process)
     elif kind == "crash":
         _crash(run, process, hard)
