@@ -74,7 +74,8 @@ def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
     elif record.place == SCHEDULED:
         transaction.set(scheduled_key(entry, record), record.priority)
     else:
-        if record.outcome is Outcome.FAILED:
+        # An earlier version has no row for it: `flush` writes that when the job is counted.
+        if record.outcome is Outcome.FAILED and entry.counted is not None:
             transaction.set(keys.failed_head + record.seq, entry.packed_id)
         if (expires := run_data.expires_at(record.run_data)) is not None:
             transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")

@@ -262,8 +262,6 @@ class UnitOfWork(TouchedTypes):
         # the store, a NewSeq is of this transaction and has no entry yet.
         if record is not None and (present is None or present.seq is not record.seq) and type(record.seq) is bytes:
             write_index(self.transaction, entry, record)
-            if entry.counted is None and record.outcome is Outcome.FAILED:  # an earlier version has no row for it
-                self.transaction.clear(entry.keys.failed_head + record.seq)
 
     def remove(self, entry: Entry) -> None:
         """Remove the job."""
