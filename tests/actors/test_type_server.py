@@ -9,7 +9,7 @@ from jobs_service.layer.keyspace import ALARM, AWAKE
 from jobs_service.store import Transaction
 from jobs_service.testing import World
 from jobs_service.testing.world import Process
-from tests.service.support import J1, T1, accepted, state
+from tests.service.support import J1, T1, accepted, in_a_process, state
 
 TIMEOUT = 4.0
 BOUND = 1.5 * TIMEOUT + 1
@@ -18,11 +18,6 @@ BOUND = 1.5 * TIMEOUT + 1
 def test_a_job_of_a_type_that_was_idle_is_found_in_time_though_the_cluster_loses_every_watch() -> None:
     settings = Settings(type_check_period=86_400)
     found: list[JobState] = []
-
-    async def main(world: World) -> None:
-        process = world.start("a", serve)
-        await process.ended()
-        assert process.failure is None, process.failure
 
     async def serve(process: Process) -> None:
         async with process.service(), process.service(supervise=False) as other:
@@ -34,7 +29,7 @@ def test_a_job_of_a_type_that_was_idle_is_found_in_time_though_the_cluster_loses
             await asyncio.sleep(BOUND)
             found.append(await state(other))
 
-    World(1, rates={"watch_lost": 1.0}, settings=settings).run(main)
+    in_a_process(serve, rates={"watch_lost": 1.0}, settings=settings)
     assert found == [JobState.PENDING]
 
 

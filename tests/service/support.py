@@ -12,6 +12,8 @@ from typing import Any
 from jobs_service import Job, JobsService, JobState, NewJob, RunningJob
 from jobs_service.layer.keyspace import HOURS, MINUTES
 from jobs_service.store import Transaction
+from jobs_service.testing import World
+from jobs_service.testing.world import Process
 
 Tree = dict[str, Any]
 
@@ -77,6 +79,23 @@ async def contents(jobs: JobsService) -> dict[bytes, bytes]:
         return dict(await tr.get_range(prefix, prefix + b"\xfe"))
 
     return await jobs.store.read(all_pairs)
+
+
+def in_a_process(serve: Callable[[Process], Awaitable[None]], seed: int = 1, **how: Any) -> None:
+    """Run one process of a simulated world to its end, which must not be a failure.
+
+    Args:
+        serve: what the process does.
+        seed: of the world.
+        how: what else the world is made with.
+    """
+
+    async def main(world: World) -> None:
+        process = world.start("a", serve)
+        await process.ended()
+        assert process.failure is None, process.failure
+
+    World(seed, **how).run(main)
 
 
 async def keys_left(jobs: JobsService) -> set[bytes]:

@@ -12,7 +12,6 @@ import pytest
 from jobs_service import JobEvent, JobNotFound, JobsService, JobTooLarge, JobTransaction, Outcome, Removal, Settings
 from jobs_service.actors import activity_monitor
 from jobs_service.layer import changes
-from jobs_service.testing import World
 from jobs_service.testing.world import Process
 from tests.checker import assert_sound
 from tests.service.subscriptions.support import FINISHED, REMOVED
@@ -26,6 +25,7 @@ from tests.service.support import (
     contents,
     eventually,
     finished,
+    in_a_process,
     listed,
     new_jobs,
     running,
@@ -268,11 +268,6 @@ async def waiting_for_removal(jobs: JobsService) -> AsyncIterator[None]:
 def test_last_records_are_removed_when_whoever_waits_had_time_for_them() -> None:
     left: list[int] = []
 
-    async def main(world: World) -> None:
-        process = world.start("a", serve)
-        await process.ended()
-        assert process.failure is None, process.failure
-
     async def serve(process: Process) -> None:
         async with process.service() as jobs:
             await jobs.set_type_timeout(T1, TIMEOUT)
@@ -287,6 +282,6 @@ def test_last_records_are_removed_when_whoever_waits_had_time_for_them() -> None
                 await asyncio.sleep(0.9 * activity_monitor._UNREAD_FOR)
             await assert_sound(jobs.store)
 
-    World(7).run(main)
+    in_a_process(serve, 7)
     assert left[:2] == [23, 23]
     assert left[-1] == 0

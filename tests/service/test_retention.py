@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from jobs_service import InvalidJob, JobsService, JobState, JobTransaction, Outcome, Settings
 from jobs_service.layer import activity
-from jobs_service.testing import World
 from jobs_service.testing.world import Process
 from tests.checker import assert_sound
 from tests.service.support import (
@@ -22,6 +20,7 @@ from tests.service.support import (
     accepted,
     contents,
     finished,
+    in_a_process,
     keys_left,
     listed,
     new_jobs,
@@ -42,17 +41,6 @@ async def prune(jobs: JobsService, later: float, type: str = T1) -> int:
     keys = jobs._context.keyspace.of(type)
     until = jobs._context.sources.wall_time() + later
     return await jobs._context.transact(lambda unit: activity.remove_expired(unit, keys, until, 100))
-
-
-def in_a_process(serve: Callable[[Process], Awaitable[None]], settings: Settings) -> None:
-    """Run one process of a simulated world to its end."""
-
-    async def main(world: World) -> None:
-        process = world.start("a", serve, settings=settings)
-        await process.ended()
-        assert process.failure is None, process.failure
-
-    World(1, settings=settings).run(main)
 
 
 async def ended(jobs: JobsService, id: str, outcome: Outcome) -> None:
@@ -239,7 +227,7 @@ def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is
                 await asyncio.sleep(pause)
                 left.append([job.id async for job in jobs.list(T1)])
 
-    in_a_process(serve, settings)
+    in_a_process(serve, settings=settings)
     assert left == [["runs on", "short"], ["runs on"]]
 
 
@@ -263,7 +251,7 @@ def test_the_activity_monitor_removes_what_has_expired_within_its_period() -> No
                 left = now
             assert await jobs.stats() == {}
 
-    in_a_process(serve, settings)
+    in_a_process(serve, settings=settings)
     assert len(times) == 23
     assert all(100 <= at <= 100 + 62 for at in times[:21]), times
     assert all(300 <= at <= 300 + 62 for at in times[21:]), times
