@@ -36,9 +36,10 @@ class Readers(Workload):
         possible = [self._number(type, version, JobState.PENDING) for version in self._versions(began, type)]
         most = max(possible) if limit is None else min(max(possible), limit)
         least = 0 if due_by is not None else min(possible) if limit is None else min(min(possible), limit)
-        if pages_are_small() and not limit is due_by is None and client.version != began:
+        is_one_read = limit is due_by is None
+        if pages_are_small() and not is_one_read and client.version != began:
             return  # each page is a transaction of its own, and jobs have moved meanwhile
-        may_be_less = self.run.is_damaged or (self.run.is_aged and limit is due_by is None)
+        may_be_less = self.run.is_damaged or (self.run.is_aged and is_one_read)
         if not least <= counted <= most and not may_be_less:
             self.run.complain(f"count: {client.process} counted {counted} pending of {type!r}, not {least} to {most}")
 
