@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from jobs_service.testing.choices import Choices
 
@@ -148,6 +148,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._most_steps = most_steps
         self._now = 0.0
         self._tasks = 0
+        self._made: list[ReferenceType[SimulatedTask]] = []
         self._ready: list[asyncio.Handle] = []
         # Times compare faster than timers do, so they come first.
         self._scheduled: list[tuple[float, _Timer]] = []
@@ -238,14 +239,29 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._scheduled = [each for each in self._scheduled if not unwanted(each[1]._context)]
         heapq.heapify(self._scheduled)
 
+    def living_tasks(self) -> list[SimulatedTask]:
+        """Return the tasks that have not ended and were not given up, oldest first.
+
+        asyncio's own set keeps each task until it is collected, which in a run is at its end.
+        """
+        living = [task for each in self._made if (task := each()) is not None and not task.done()]
+        self._made = [ref(task) for task in living]
+        return living
+
+    def give_up_tasks(self, owner: Any) -> list[SimulatedTask]:
+        """Return the living tasks of a process that has died, and leave them out from now on."""
+        living = self.living_tasks()
+        self._made = [ref(task) for task in living if task.owner is not owner]
+        return [task for task in living if task.owner is owner]
+
     def describe_tasks(self) -> str:
         """Return a line for each waiting task: its process, its name, and the innermost line of code in which it waits.
 
         Tasks of dead processes are left out.
         """
         waiting = []
-        for task in asyncio.all_tasks(self):
-            owner = task.owner if isinstance(task, SimulatedTask) else None
+        for task in self.living_tasks():
+            owner = task.owner
             if owner is None or owner.alive:
                 process = "" if owner is None else f"{owner}, " if owner.running else f"{owner} (paused), "
                 waiting.append(f"  {process}{task.get_name()}: {_innermost(task.get_coro())}")
@@ -263,7 +279,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> SimulatedTask:
         self._tasks += 1
         options.setdefault("name", f"task {self._tasks}")
-        return SimulatedTask(coroutine, number=self._tasks, loop=loop, context=context, **options)
+        task = SimulatedTask(coroutine, number=self._tasks, loop=loop, context=context, **options)
+        self._made.append(ref(task))
+        return task
 
     def _run_once(self) -> None:
         """Run callbacks until the loop is to stop. Called by asyncio's run_forever."""

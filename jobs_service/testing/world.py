@@ -246,11 +246,7 @@ class World:
     def left_behind(self) -> list[str]:
         """Return the names of the tasks of living processes that have not ended; for checks within `main`."""
         current = asyncio.current_task()
-        return sorted(
-            task.get_name()
-            for task in asyncio.all_tasks(self.loop)
-            if task is not current and isinstance(task, SimulatedTask) and task not in self._graves
-        )
+        return sorted(task.get_name() for task in self.loop.living_tasks() if task is not current)
 
     async def _stop_all(self) -> None:
         for process in self._processes:
@@ -261,10 +257,9 @@ class World:
 
     def _bury(self, process: Process) -> None:
         """Keep a dead process's tasks to the end: if they were collected, their `finally` blocks would run."""
-        for task in sorted(asyncio.all_tasks(self.loop), key=hash):
-            if isinstance(task, SimulatedTask) and task.owner is process:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._graves.add(task)
+        for task in self.loop.give_up_tasks(process):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self._graves.add(task)
         self.loop.drop_timers(lambda context: context.get(OWNER) is process)
         self.cluster.disconnect(process)
 
