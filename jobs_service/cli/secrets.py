@@ -14,6 +14,13 @@ async def without(jobs: JobsService, job: Job) -> Job:
     return (await jobs.get_redaction(job.type)).job(job)
 
 
+async def without_in_changed(jobs: JobsService, job: Job) -> Job:
+    """Return what may be shown of a job that the verb has changed, also when the store has failed since."""
+    from jobs_service.service.answers import rules_of_changed
+
+    return (await rules_of_changed(jobs, job.type)).job(job)
+
+
 async def without_in_event(jobs: JobsService, event: Job | JobEvent) -> Job | JobEvent:
     """Return what may be shown of an event, or of a job in its place."""
     from jobs_service import JobEvent

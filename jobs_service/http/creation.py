@@ -214,5 +214,5 @@ async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
 
 async def shown(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Return jobs as JSON has them: what is secret is asked for all of them together; what is JSON already stays."""
-    forms = await call.state.job_forms([each for each in done if isinstance(each, Job)])
+    forms = await call.state.changed_forms([each for each in done if isinstance(each, Job)])
     return (next(forms) if isinstance(each, Job) else each for each in done)

@@ -42,7 +42,7 @@ async def create(call: Call) -> Response:
     form: forms.CreateForm = call.body
     if form.jobs is None:
         job, was_there = await creation.add(call, form, key, call.raw)
-        found = await call.state.job_form(job) if isinstance(job, Job) else job
+        found = await call.state.changed_form(job) if isinstance(job, Job) else job
         call.changed("add", type=call.type, id=wire.name_of(found["id"]), jobs=int(not was_there))
         return answer(found, 200 if was_there else 201, _REPLAYED if key is not None and was_there else None)
     if form.model_fields_set - {"jobs", "if_exists"}:
@@ -177,7 +177,7 @@ async def resubmit(call: Call) -> Response:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
     job = await call.service.resubmit(call.type, call.id, **form.given())
     call.changed("resubmit", type=call.type, id=call.id)
-    return answer(await call.state.job_form(job))
+    return answer(await call.state.changed_form(job))
 
 
 @endpoint(

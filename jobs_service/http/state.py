@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.http import wire
@@ -15,8 +16,10 @@ from jobs_service.http.limits import Limits, Places
 from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
-from jobs_service.model import Job, JobEvent, RunningJob
+from jobs_service.model import Job, JobEvent, JobType, RunningJob
+from jobs_service.redaction import Redaction
 from jobs_service.runner.stats import exact_type
+from jobs_service.service.answers import rules_of_changed
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
@@ -95,13 +98,17 @@ class State:
         """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""
         return wire.listed_job((await self.service.get_redaction(job.type)).job(job))
 
+    async def changed_form(self, job: Job) -> dict[str, Any]:
+        """Do the same with a job that was just changed, also when the store has failed since."""
+        return next(await self.changed_forms([job]))
+
     async def job_forms(self, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
         """Do the same with many jobs, by one read per type; each is made when it is its turn."""
-        found = [*jobs]
-        # Read after the jobs: what was secret of each when it was added is known by then.
-        types = dict.fromkeys(exact_type(job.type) for job in found)
-        rules = {type: await self.service.get_redaction(type) for type in types}
-        return (wire.listed_job(rules[exact_type(job.type)].job(job)) for job in found)
+        return await _forms([*jobs], self.service.get_redaction)
+
+    async def changed_forms(self, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
+        """Do the same with jobs that were just changed, also when the store has failed since."""
+        return await _forms([*jobs], partial(rules_of_changed, self.service))
 
     def running_form(self, job: RunningJob) -> dict[str, Any]:
         """Return a running job for its worker, who must see everything."""
@@ -131,3 +138,9 @@ class State:
         for stream in [*self.streams]:
             if stream.owner in names:
                 stream.end()
+
+
+async def _forms(jobs: list[Job], rules_of: Callable[[JobType], Awaitable[Redaction]]) -> Iterator[dict[str, Any]]:
+    # Read after the jobs: what was secret of each when it was added is known by then.
+    rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
+    return (wire.listed_job(rules[exact_type(job.type)].job(job)) for job in jobs)

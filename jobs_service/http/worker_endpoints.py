@@ -139,7 +139,7 @@ async def progress(call: Call) -> Response:
 )
 async def finish(call: Call) -> Response:
     call.check_may_run(call.type)
-    return answer(await call.state.job_form(await _finished(call, call.id, call.body)))
+    return answer(await call.state.changed_form(await _finished(call, call.id, call.body)))
 
 
 async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
@@ -167,7 +167,7 @@ async def finish_several(call: Call) -> Response:
             return {"problem": problems.problem(error)}
 
     ended = await asyncio.gather(*map(one, call.body.jobs))
-    shown = await call.state.job_forms(each for each in ended if isinstance(each, Job))
+    shown = await call.state.changed_forms(each for each in ended if isinstance(each, Job))
     return await long_answer("jobs", (next(shown) if isinstance(each, Job) else each for each in ended))
 
 
@@ -184,7 +184,7 @@ async def fail(call: Call) -> Response:
     call.check_may_run(call.type)
     error = JobError(form.error.type, form.error.message, form.error.traceback)
     found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=error)
-    return answer(await call.state.job_form(found))
+    return answer(await call.state.changed_form(found))
 
 
 @endpoint(
@@ -197,4 +197,4 @@ async def fail(call: Call) -> Response:
 )
 async def release(call: Call) -> Response:
     call.check_may_run(call.type)
-    return answer(await call.state.job_form(await _held(call).release()))
+    return answer(await call.state.changed_form(await _held(call).release()))

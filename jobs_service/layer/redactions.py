@@ -19,8 +19,10 @@ from jobs_service.model import JobType
 from jobs_service.redaction import NO_REDACTION, Redaction
 from jobs_service.store.base import Snapshot
 
+ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
+"""All that programs have said of a job is secret: where nobody knows what is."""
+
 _PAGE: Final = 100
-_ALL_SECRET: Final = ("data:", "result:", "error:", "progress:")
 
 
 async def redaction(transaction: Snapshot, keys: TypeKeys) -> Redaction:
@@ -94,11 +96,11 @@ def _decoded(packed: bytes) -> Redaction:
     try:
         return Redaction(_values(packed)[0])
     except InvalidSettings:
-        return Redaction(_ALL_SECRET)
+        return ALL_SECRET
 
 
 def _values(packed: bytes) -> tuple[Any, Any]:
     values = unpacked(packed)
     if len(values) != 2 or not isinstance(values[0], tuple):
-        return _ALL_SECRET, None
+        return ALL_SECRET.paths, None
     return values[0], values[1]

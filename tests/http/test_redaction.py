@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from jobs_service import JobError, Outcome, Redaction
+from jobs_service import JobError, Outcome, Redaction, StoreUnavailable
 from jobs_service.client import JobsClient
 from jobs_service.http.tokens import add_token
 from tests.http.support import also_on_a_cluster, events, listening, problem, served
@@ -190,3 +190,28 @@ async def test_summaries_of_jobs_that_have_crashed_do_not_tell_either() -> None:
         [summary] = told["types"][0]["jobs"]
         assert summary["error"] == "ValueError: no such card: [redacted]"
         assert SECRET not in repr(told)
+
+
+async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(type: object) -> None:
+        raise StoreUnavailable("the store could not be reached")
+
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("pay", 60)
+        monkeypatch.setattr(jobs, "get_redaction", fails)
+        data = {"card": {"number": SECRET}}
+        added = await client.post(JOBS, json={"id": "1", "data": data})
+        several = await client.post(JOBS, json={"jobs": [{"id": "2", "data": data}]})
+        again = await client.post(f"{JOBS}/1/resubmit", json={})
+        locks = [job.lock.hex() for job in await jobs.accept_many("pay", 2)]
+        released = await client.post(f"{JOBS}/1/release", json={"lock": locks[0]})
+        finished = await client.post(f"{JOBS}/2/finish", json={"lock": locks[1]})
+        for answer in (added, several, again, released, finished):
+            assert answer.status_code in (200, 201), answer.text
+            assert SECRET not in answer.text
+        problem(await client.get(f"{JOBS}/1"), 503, "store-unavailable")
+        monkeypatch.undo()
+        states = {job.id: job.state async for job in jobs.list("pay")}
+        assert states == {"1": "pending", "2": "finished"}

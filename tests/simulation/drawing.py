@@ -13,6 +13,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.workloads import (
     ALL,
     OF_AGED,
+    OF_CONSOLES,
     OF_COPIES,
     OF_DAMAGE,
     OF_LARGE,
@@ -45,6 +46,9 @@ _WITH_AGED: Final = 0.04
 
 _WITH_MANY: Final = 0.01
 """The share of runs with hundreds of types and jobs, and up to eight processes."""
+
+_WITH_CONSOLES: Final = 0.05
+"""The share of runs in which verbs of the command line are used."""
 
 _WITH_COPIES: Final = 0.1
 """The share of runs in which all jobs are copied now and then."""
@@ -113,6 +117,7 @@ def draw_kinds(
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
     copied = choices.stream("with copies").random() < _WITH_COPIES and not run.long
     aged = choices.stream("with earlier").random() < _WITH_AGED
+    by_hand = choices.stream("with consoles").random() < _WITH_CONSOLES
     many = choices.stream("with many").random() < _WITH_MANY and not run.sizes.large
     kinds = (
         *ALL,
@@ -127,6 +132,7 @@ def draw_kinds(
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),
         *(OF_AGED if aged or is_chosen else ()),
+        *(OF_CONSOLES if by_hand or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
     )
     # Only a cluster's transactions are shared.

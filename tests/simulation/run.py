@@ -306,6 +306,8 @@ class Run:
         process = self.world.start(name, program, **options)
         if self.machine is not None:
             self.machine.connect(process)
+        for workload in self.workloads:
+            workload.equip(process)
         return process
 
     def know_clock(self, ahead: float) -> None:

@@ -70,7 +70,7 @@ def add(
                 *names, value, priority=rank, run_at=run_at, if_exists="resubmit" if resubmit else "error"
             )
 
-        return await secrets.without(jobs, await jobs.transact(work))
+        return await secrets.without_in_changed(jobs, await jobs.transact(work))
 
     job = session.run(context, store, body, rehearsal=body)
     if as_json:

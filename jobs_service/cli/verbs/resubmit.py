@@ -49,7 +49,7 @@ def resubmit(
         changes["run_at"] = run_at
 
     async def body(jobs: JobsService) -> Job:
-        return await secrets.without(jobs, await jobs.resubmit(*names, **changes))
+        return await secrets.without_in_changed(jobs, await jobs.resubmit(*names, **changes))
 
     job = session.run(context, store, body)
     if as_json:

@@ -93,7 +93,7 @@ def submit(
                 f"{output.name(error.type, error.id)} exists already; give another --id, or have that one run again: "
                 f"{exits.PROGRAM} resubmit {shown(error.type)} {shown(error.id)}"
             ) from None
-        return await _end_of(jobs, job, seconds) if wait else await secrets.without(jobs, job)
+        return await _end_of(jobs, job, seconds) if wait else await secrets.without_in_changed(jobs, job)
 
     job = session.run(context, store, body, rehearsal=enqueue, supervise=wait)
     if isinstance(job, Job):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, StoreUnavailable
 from tests.cli.conftest import Invoke
 from tests.redacted import SECRET, charge
+from tests.simulation.command_line import command_line
 
 VERBS = [
     ("show", "pay", "failed"),
@@ -74,3 +76,28 @@ def test_what_is_no_path_is_refused(
     refused = invoke("redact", *arguments, "--store", email)
     assert refused.code == code
     assert complaint in refused.error
+
+
+@pytest.mark.parametrize(
+    "verb", [["add", "pay", "more"], ["resubmit", "pay", "failed"], ["submit", "--id", "c", "true"]]
+)
+async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_then(
+    verb: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 1215 of a simulation with verbs: `add` had added its job, and exited with 3."""
+
+    async def fails(type: object) -> None:
+        raise StoreUnavailable("the store could not be reached")
+
+    async with JobsService("memory:", supervise=False) as jobs:
+        await charge(jobs)
+        await jobs.set_type_timeout("jobs_service.command", 60)
+        monkeypatch.setattr(jobs, "get_redaction", fails)
+        said = await command_line(jobs, [verb[0], "--json", *verb[1:]])
+        assert (said.code, said.err) == (0, "")
+        told = json.loads(said.out)
+        assert SECRET not in said.out
+        assert told["data"] in (None, "[redacted]")
+        assert (await jobs.get(told["type"], told["id"])).state == told["state"] == "pending"
+        refused = await command_line(jobs, ["show", "--json", told["type"], told["id"]])
+        assert (refused.code, refused.out) == (3, "")

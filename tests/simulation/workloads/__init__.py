@@ -6,6 +6,7 @@ from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
+from tests.simulation.workloads.consoles import Consoles
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
@@ -89,12 +90,16 @@ OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
 OF_AGED: tuple[type[Workload], ...] = (Elders,)
 """What goes on in a few runs beside that: records of an earlier version."""
 
+OF_CONSOLES: tuple[type[Workload], ...] = (Consoles,)
+"""What goes on in some runs beside that: verbs of the command line."""
+
 OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 """What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
 
 __all__ = [
     "ALL",
     "OF_AGED",
+    "OF_CONSOLES",
     "OF_COPIES",
     "OF_DAMAGE",
     "OF_LARGE",

@@ -39,6 +39,9 @@ class Workload:
     async def start(self, client: Client) -> None:
         """Prepare, before any step, in a process of its own that is not killed."""
 
+    def equip(self, process: Process) -> None:
+        """Have a process that is about to begin find its surroundings as they are in runs with this workload."""
+
     def register(self, process: Process, jobs: JobsService) -> None:
         """Make functions handlers of a service that is about to be opened."""
 
