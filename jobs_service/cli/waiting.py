@@ -14,6 +14,9 @@ from jobs_service.cli.options import DURATION_HELP
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService
 
+PATIENCE = 3.0
+"""Seconds after which whoever waits for a job that nobody runs is told who would."""
+
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
 ]
@@ -56,6 +59,7 @@ async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon
     import asyncio
 
     called = output.name(job.type, job.id)
+    hint = asyncio.create_task(_hint(jobs, job, daemon))
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -65,6 +69,18 @@ async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon
     except asyncio.CancelledError:
         exits.say(f"interrupted; {called} is still there")
         raise
+    finally:
+        hint.cancel()
+        await asyncio.gather(hint, return_exceptions=True)
+
+
+async def _hint(jobs: JobsService, job: Job, daemon: str) -> None:
+    """Say who would run the job, if nobody has begun it after a while."""
+    import asyncio
+
+    await asyncio.sleep(PATIENCE)
+    if output.status_text(await jobs.get(job.type, job.id)) == "ready":
+        exits.say(f"{output.name(job.type, job.id)} is ready; a daemon runs it that was started with `{daemon}`")
 
 
 async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:

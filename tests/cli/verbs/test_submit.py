@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobEvent, JobState, Outcome
+from jobs_service import JobEvent, JobsService, JobState, Outcome
+from jobs_service.cli import exits, waiting
 from jobs_service.cli.verbs import submit
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, PROGRAM, serving
+from tests.simulation.command_line import command_line
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +167,22 @@ def test_what_no_command_can_have_is_wrong_usage(
     refused = invoke("submit", "--store", store, *arguments, stdin=b"\xff")
     assert refused.code == 2
     assert refused.error.startswith(complaint)
+
+
+async def test_who_waits_for_a_job_that_nobody_runs_is_told_who_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, heard = list[str](), asyncio.Event()
+
+    def say(message: str) -> None:
+        said.append(message)
+        heard.set()
+
+    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    monkeypatch.setattr(exits, "say", say)
+    async with JobsService("memory:") as jobs:
+        verb = asyncio.create_task(command_line(jobs, ["submit", "--id", "x", "--wait", "--", "true"]))
+        await heard.wait()
+        job = await jobs.accept("command")
+        assert job is not None
+        await job.finish(result={"exit_code": 3})
+        assert (await verb).code == 3
+    assert said == ["job x of type command is ready; a daemon runs it that was started with `serve --commands`"]
