@@ -8,7 +8,7 @@ waited: that makes the history strictly serializable, and every effect exactly o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -85,13 +85,21 @@ class Call:
 
 
 class Calls:
-    """All calls of a run, and what each of them caused. An observer of the cluster."""
+    """All calls of a run, and what each of them caused. An observer of the cluster.
 
-    def __init__(self) -> None:
+    Args:
+        quick_since: returns since when nothing takes time, on the loop's clock, seconds.
+        time: returns the loop's clock, seconds.
+    """
+
+    def __init__(self, quick_since: Callable[[], float], time: Callable[[], float]) -> None:
+        self._quick_since = quick_since
+        self._time = time
         self.all: list[Call] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._removals: dict[tuple[JobType, JobId], list[tuple[int, bool, Removal]]] = {}
         self._accepted: dict[bytes, tuple[int, AcceptTerms]] = {}
+        self._accepted_at: dict[bytes, float] = {}
         self._held: dict[tuple[JobType, JobId], bytes] = {}
         self._lost: dict[bytes, JobId] = {}
         self._released: dict[bytes, list[tuple[int, bool]]] = {}
@@ -133,8 +141,11 @@ class Calls:
                 for id, record in entry.result:
                     self._accepted[record.lock] = version, entry.arguments[0]
                     self._held[entry.type, id] = record.lock
+                    self._accepted_at[record.lock] = self._time()
             elif entry.name == "lost":
-                self._lost.update({self._held[entry.type, id]: id for id, _ in entry.result})
+                lost = {self._held[entry.type, id]: id for id, _ in entry.result}
+                quick = self._quick_since()
+                self._lost.update({lock: id for lock, id in lost.items() if quick <= self._accepted_at[lock]})
 
     def removed(self, type: JobType, id: JobId) -> list[int]:
         """Return the versions at which a job was removed, or asked to end."""
@@ -145,13 +156,8 @@ class Calls:
         calls = [call for call in self.all if (call.type, call.id) == (type, id) and call.name in _ADDING]
         return [version for call in calls for version, wrote in call.effects if wrote]
 
-    def complaints(self, *, quick: bool) -> Iterator[str]:
-        """Yield what does not fit.
-
-        Args:
-            quick: whether no process died and nothing took time: then every accepted job was got by somebody, or given
-                back at once.
-        """
+    def complaints(self) -> Iterator[str]:
+        """Yield what does not fit."""
         for call in self.all:
             if call.name in _NUMBERED:
                 yield from self._of_numbered(call)
@@ -160,7 +166,7 @@ class Calls:
             elif call.name == "release":
                 call.effects = self._released.get(call.locks[0], [])
                 yield from self._of_numbered(call)
-        yield from self._of_locks(quick)
+        yield from self._of_locks()
         for (type, id), removals in self._removals.items():
             calls = [call for call in self.all if call.type == type and call.id == id]
             yield from _of_removals(type, id, calls, removals)
@@ -196,7 +202,7 @@ class Calls:
             elif call.wanted is not None and call.wanted != (terms.max_priority, terms.due_by):
                 yield f"asked: {call} asked for jobs up to {call.wanted}, and the service has understood {terms}"
 
-    def _of_locks(self, quick: bool) -> Iterator[str]:
+    def _of_locks(self) -> Iterator[str]:
         holders: dict[bytes, Call] = {}
         for call in self.all:
             if call.name != "accept":
@@ -206,7 +212,8 @@ class Calls:
                     yield f"two holders: {call} and {holders[lock]} got the lock {lock.hex()}"
                 holders[lock] = call
         for lock, id in self._lost.items():
-            if quick and lock not in holders:
+            # No process has died, and nothing has taken time: somebody gets each job, or it is given back at once.
+            if lock not in holders:
                 yield f"stranded: {id!r} was accepted with the lock {lock.hex()} for nobody, until it was lost"
 
 

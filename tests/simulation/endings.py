@@ -58,7 +58,7 @@ def check_end(run: Run) -> None:
             is_left = error.endswith("is not open')") or " reason=the runner has ended" in error
             if error.startswith(_NO_WEATHER) and not is_left:
                 run.complain(f"logged: {error}")
-    for complaint in run.calls.complaints(quick=run.quiet.is_quick()):
+    for complaint in run.calls.complaints():
         run.complain(complaint)
     for workload in run.workloads:
         for complaint in workload.check():

@@ -148,24 +148,24 @@ class Home:
                 run.end_storm()
             if run.budget < 0 or not run.world.choices.operation():
                 continue
-            began = run.world.loop.time()
+            began = run.world.loop.time(), client.version
             lane.step = asyncio.create_task(workload.step(client), name=f"{client.process} lane {number}")
             try:
                 await asyncio.wait([lane.step])
             except asyncio.CancelledError:
                 lane.step.cancel()
                 await asyncio.wait([lane.step])
-                self._look_at(lane.step, client.process, workload.name, began)
+                self._look_at(lane.step, client.process, workload.name, *began)
                 raise
-            self._look_at(lane.step, client.process, workload.name, began)
+            self._look_at(lane.step, client.process, workload.name, *began)
             lane.step = None
 
-    def _look_at(self, step: asyncio.Task[None], process: Process, name: str, began: float) -> None:
+    def _look_at(self, step: asyncio.Task[None], process: Process, name: str, began: float, version: int) -> None:
         error = None if step.cancelled() else step.exception()
         if error is None or isinstance(error, TimeoutError):
             return
         if isinstance(error, JobsError):
-            complaint = unfounded_end(self._run, process, name, error, began)
+            complaint = unfounded_end(self._run, process, name, error, began, version)
             if complaint is not None:
                 self._run.complain(complaint)
             return

@@ -11,6 +11,7 @@ from jobs_service import (
     JobsError,
     JobState,
     JobTooLarge,
+    JobType,
     NoTypeTimeout,
     RecordDamaged,
     ServiceClosed,
@@ -22,6 +23,7 @@ from jobs_service import (
 from jobs_service.errors import ProcessGone, StoreUnavailable, TransactionTooLarge
 from tests.simulation.calls import Call
 from tests.simulation.job_states import meanwhile
+from tests.simulation.model_job import Key
 
 if TYPE_CHECKING:
     from jobs_service.testing import Process
@@ -51,7 +53,7 @@ _OF_JOBS: Final = (JobExists, JobNotFound, NoTypeTimeout, WorkerConflict, JobCan
 """What says something of a job or a type, not of the service."""
 
 
-def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began: float) -> str | None:
+def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began: float, version: int) -> str | None:
     """Return what is wrong with an error that somebody's step has ended with; None when it may be so.
 
     This is for whatever is asked without being noted as a call, such as reading, counting and changing types: what
@@ -61,10 +63,11 @@ def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began
         process: in which the step was taken.
         step: whose it was.
         began: when it did, on the loop's clock, seconds.
+        version: the cluster's version when it did.
     """
     machine = run.machine
     if isinstance(error, (*_OF_JOBS, ProcessGone)):
-        may_be = True
+        may_be = _was_so(run, error, version)
     elif isinstance(error, JobTooLarge):
         may_be = run.sizes.large
     elif isinstance(error, StoreFull):
@@ -133,23 +136,56 @@ def _has_reason(run: Run, call: Call, error: Exception) -> bool:
     if isinstance(error, JobTooLarge):
         return run.sizes.large
     if isinstance(error, NoTypeTimeout):
-        changes = run.history.timeouts.get(call.type, [])
-        before = [seconds for version, seconds in changes if version <= call.version]
-        since = [seconds for version, seconds in changes if version > call.version]
-        return None in [*(before[-1:] or [None]), *since]
+        return _had_no_timeout(run, call.type, call.version)
     if call.id is None:
         return True
-    was_so = list(meanwhile(run.history, (call.type, call.id), call.version))
-    gone = any(state is None or state.state is JobState.REMOVED for state in was_so)
-    there = [state for state in was_so if state is not None and state.state is not JobState.REMOVED]
-    # Calls of one moment share a transaction: what one of them does another may undo before anybody else sees it.
-    key = call.type, call.id
-    removed = any(version > call.version for version in run.calls.removed(*key))
-    added = any(version > call.version for version in run.calls.added(*key))
+    was = _Meanwhile(run, (call.type, call.id), call.version)
     if isinstance(error, JobNotFound):
-        return gone or removed
+        return was.gone
     if isinstance(error, JobExists):
-        return bool(there) or added
+        return was.existing
     if isinstance(error, JobCanceled):
-        return removed or any(state.canceled for state in there)
-    return gone or removed or any(state.lock != call.locks[0] for state in there)
+        return was.removed or any(state.canceled for state in was.there)
+    return was.gone or any(state.lock != call.locks[0] for state in was.there)
+
+
+def _was_so(run: Run, error: JobsError, version: int) -> bool:
+    """Whether the job or type that an error names was so at some moment since a version."""
+    if isinstance(error, NoTypeTimeout):
+        return _had_no_timeout(run, error.type, version)
+    if error.id is None or not isinstance(error, JobNotFound | JobExists):
+        return True
+    was = _Meanwhile(run, (error.type, error.id), version)
+    return was.gone if isinstance(error, JobNotFound) else was.existing
+
+
+def _had_no_timeout(run: Run, type: JobType, began: int) -> bool:
+    """Whether a type had no timeout at some moment since a version."""
+    changes = run.history.timeouts.get(type, [])
+    before = [seconds for version, seconds in changes if version <= began]
+    since = [seconds for version, seconds in changes if version > began]
+    return None in [*(before[-1:] or [None]), *since]
+
+
+class _Meanwhile:
+    """What a job has been since a version.
+
+    Args:
+        run: in which it is.
+        key: of the job.
+        began: the version.
+
+    Attributes:
+        there: what it was while it was there.
+        removed: whether it was removed, or asked to end.
+        gone: whether it was not there at some moment.
+        existing: whether it was there at some moment.
+    """
+
+    def __init__(self, run: Run, key: Key, began: int) -> None:
+        was_so = list(meanwhile(run.history, key, began))
+        self.there = [state for state in was_so if state is not None and state.state is not JobState.REMOVED]
+        # Calls of one moment share a transaction: what one of them does another may undo before anybody else sees it.
+        self.removed = any(version > began for version in run.calls.removed(*key))
+        self.gone = self.removed or len(self.there) < len(was_so)
+        self.existing = bool(self.there) or any(version > began for version in run.calls.added(*key))

@@ -156,7 +156,6 @@ class Run:
         self.latest_clock = 0.0
         self.earliest_clock = 0.0
         self.violations: list[str] = []
-        self.calls = Calls()
         self.history = History(self.world.loop.time, self.machine)
         self.key_check = KeyCheck(self)
         self.bounds = Bounds(self)
@@ -164,6 +163,7 @@ class Run:
         self.world.cluster.on_too_large = self._too_large
         self.quiet = Quiet(self.world)
         self.world.choices.on_fault = self.quiet.disturb
+        self.calls = Calls(self.quiet.quick_since, self.world.loop.time)
         self.burials = Burials(self)
         drawn = Choices(plan).stream("with some")
         has_some = drawn.random() < _WITH_SOME
