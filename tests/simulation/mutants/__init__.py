@@ -19,6 +19,8 @@ from tests.simulation.mutants import (
     slips_stores,
     stores,
     supervision,
+    unseen_1,
+    unseen_2,
 )
 from tests.simulation.mutants.mutant import Mutant
 
@@ -49,4 +51,7 @@ SLIPS: tuple[Mutant, ...] = (
 EVERY: tuple[Mutant, ...] = (*ALL, *SLIPS)
 """All of them."""
 
-__all__ = ["ALL", "EVERY", "SLIPS", "Mutant"]
+UNSEEN: tuple[Mutant, ...] = (*unseen_1.ALL, *unseen_2.ALL)
+"""Slips by somebody who has read neither checks nor other slips. Not among EVERY, so that nobody tunes to them."""
+
+__all__ = ["ALL", "EVERY", "SLIPS", "UNSEEN", "Mutant"]
