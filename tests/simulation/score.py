@@ -6,6 +6,7 @@ name the runs in which they are to show; of these the first seed is looked for b
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ def score(
 
 
 def _score_one(name: str, *, first: int, seeds: int) -> Score:
+    gc.freeze()  # What is imported stays: the collection after each run need not go through it.
     mutant = next(each for each in EVERY if each.name == name)
     report = first_failure(mutant, range(first, first + seeds))
     if report is not None:
