@@ -15,6 +15,7 @@ from tests.simulation.workloads import (
     OF_AGED,
     OF_COPIES,
     OF_DAMAGE,
+    OF_DRILLS,
     OF_LARGE,
     OF_LEAVING,
     OF_LISTED,
@@ -52,6 +53,12 @@ _WITH_COPIES: Final = 0.1
 _WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
 
+_WITH_DRILLS: Final = 0.04
+"""The share of runs in which nothing but small things are done whose outcome is known exactly."""
+
+_DRILLS: Final = (5, 8)
+"""How many of them there are in such a run."""
+
 _WITH_PROCESSES: Final = 0.15
 """The share of runs in which the processes with handlers are listed in the store."""
 
@@ -66,6 +73,13 @@ _WITH_ALL: Final = 0.3
 
 _SWARMS: Final = (0.15, 0.3, 0.6)
 """In the other runs, the share of the workloads that do."""
+
+
+def draw_drills(choices: Choices, wanted: Sequence[str] | None) -> int:
+    """Draw how many small things are done in a run in which nothing else is; 0 for a run that is another one."""
+    random = choices.stream("drills")
+    drawn, count = random.random(), random.choice(_DRILLS)
+    return count if wanted is None and drawn < _WITH_DRILLS else 0
 
 
 def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) -> Machine | None:
@@ -108,6 +122,8 @@ def draw_kinds(
         has_some: whether those take part who are not in all runs.
         leaves: whether there are types whose jobs leave with their end.
     """
+    if run.drills:
+        return [*OF_DRILLS]
     choices, machine, is_chosen = run.world.choices, run.machine, wanted is not None
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
@@ -128,6 +144,7 @@ def draw_kinds(
         *(OF_LEAVING if leaves or is_chosen else ()),
         *(OF_AGED if aged or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
+        *(OF_DRILLS if is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]
