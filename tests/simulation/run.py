@@ -29,7 +29,7 @@ from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.sizes import Sizes, draw_sizes
-from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
+from tests.simulation.weather import HARMLESS, RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
@@ -138,6 +138,8 @@ class Run:
         if workloads is None:
             may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
             self.machine = draw_machine(self.world, Choices(plan).stream("store"), limits, may_be=may_be)
+        if self.drills:
+            self._let_nothing_go_wrong()
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
@@ -190,6 +192,12 @@ class Run:
         self.lasting = 0
         self._over = False
         self._storm_over = asyncio.Event()
+
+    def _let_nothing_go_wrong(self) -> None:
+        choices = self.world.choices
+        choices.rates = {kind: rate for kind, rate in choices.rates.items() if kind in HARMLESS}
+        if self.machine is not None:
+            self.machine.map_size = None
 
     def report(self) -> Report:
         """Run it, and return what came of it."""
