@@ -65,6 +65,10 @@ _CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
 """How much is done or read at once, module by module, and what these runs draw of it."""
 
 
+_USUAL: Final = [(module, name, getattr(module, name)) for module, name, _ in _CONSTANTS]
+"""What each of them is in all others."""
+
+
 def rarely_set(choices: Choices, settings: Sequence[Settings], *, has_many: bool) -> list[Settings]:
     """Return the settings of a run's processes; in a few runs with some that are the same in all others.
 
@@ -100,6 +104,11 @@ def drawn_constants(choices: Choices) -> Iterator[None]:
         for stream, kind in kinds.items():
             stack.enter_context(kind(choices.stream(stream)))
         yield
+
+
+def few_at_once_are_drawn() -> bool:
+    """Whether less is done or read at once than in most runs just now: then fewer jobs may be taken than are there."""
+    return any(getattr(module, name) != usual for module, name, usual in _USUAL)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_
 from tests.simulation.drills.lines import wait_in_line
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.processes import ask_a_process
+from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
@@ -19,9 +20,10 @@ from tests.simulation.drills.types import change_a_timeout, wake_a_type
 DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     wait_in_line,
     wait_in_line,
+    take_what_is_there,
+    count_what_is_there,
     leave_while_others_wait,
     fail_while_others_wait,
-    stop_and_remove,
     stop_and_remove,
     change_a_timeout,
     wake_a_type,

@@ -89,7 +89,7 @@ class _Line:
 
     async def go(self) -> None:
         """Have some workers go, often the first in line, and add a job then."""
-        self._cancel(self._drill.random.randint(1, 2))
+        self._cancel(self._drill.random.choice([1, 1, 2]))
         await self._drill.random.choice([self._drill.pass_turns, self._drill.settle])()
         await self.come()
 
@@ -122,7 +122,7 @@ class _Line:
 
     def _cancel(self, count: int) -> None:
         waiting = self._waiting
-        chosen = waiting[:count] if self._drill.random.random() < 0.6 else waiting[-count:]
+        chosen = waiting[:count] if self._drill.random.random() < 0.75 else waiting[-count:]
         for each in chosen:
             each.cancel()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
 from jobs_service import JobsError
@@ -22,11 +22,14 @@ class Drills(Workload):
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._begun = 0
+        self._left: list[Callable[[Drill], Awaitable[None]]] = []
 
     async def step(self, client: Client) -> None:
         self._begun += 1
         drill = Drill(self.run, client, self.random, self._begun)
-        what = self.random.choice(DRILLS)
+        if not self._left:
+            self._left = self.random.sample(DRILLS, len(DRILLS))
+        what = self._left.pop()
         self.run.world.note(f"{drill.type}: {what.__name__}", client.process)
         self.run.lasting += 1
         try:
