@@ -56,7 +56,7 @@ _WITH_RUNNERS: Final = 0.3
 _WITH_DRILLS: Final = 0.04
 """The share of runs in which nothing but small things are done whose outcome is known exactly."""
 
-_DRILLS: Final = (5, 8)
+_DRILLS: Final = (7, 9)
 """How many of them there are in such a run."""
 
 _WITH_PROCESSES: Final = 0.15

@@ -11,8 +11,9 @@ from unittest.mock import patch
 from jobs_service import Settings
 from jobs_service.actors import activity_monitor, notifier, process_row, sampler
 from jobs_service.batching import group_commit
-from jobs_service.layer import last_records, listing, paging, process_rows
+from jobs_service.layer import last_records, listing, paging, process_rows, transaction
 from jobs_service.runner import run_endings, worker_pool
+from jobs_service.service import reader_operations
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
 from tests.simulation.sizes import few_made_up, few_subscribed, small_pages, soon_unread
@@ -103,6 +104,17 @@ def drawn_constants(choices: Choices) -> Iterator[None]:
     with ExitStack() as stack:
         for stream, kind in kinds.items():
             stack.enter_context(kind(choices.stream(stream)))
+        yield
+
+
+@contextmanager
+def drilled(random: Random) -> Iterator[None]:
+    """Have both ways of following jobs, and counts of several pages, be as likely as not, until left."""
+    few, page = random.choice([0, 1, notifier._FEW, 8, 8]), random.choice([2, 3, 7, None, None, None])
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(notifier, "_FEW", few))
+        for module in (reader_operations, transaction) if page is not None else ():
+            stack.enter_context(patch.object(module, "COUNT_PAGE", page))
         yield
 
 

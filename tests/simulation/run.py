@@ -26,7 +26,7 @@ from tests.simulation.journal import recording
 from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
-from tests.simulation.rarities import drawn_constants, rarely_set
+from tests.simulation.rarities import drawn_constants, drilled, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import HARMLESS, RARELY, draw_weather, nemesis, unsure
@@ -38,6 +38,9 @@ _WITH_SOME: Final = 0.3
 """The share of runs in which those take part who are not in all."""
 _ODD: Final = 0.3
 """The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
+
+_MOST_OF_DRILLS: Final = 2
+"""Processes in a run of drills: where many look at the same types, it takes long, and nobody sees more."""
 
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
@@ -185,6 +188,8 @@ class Run:
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
+        if self.drills:
+            processes = min(processes, _MOST_OF_DRILLS)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
         self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
         self._calm = asyncio.Event()
@@ -204,6 +209,8 @@ class Run:
         world = self.world
         try:
             with recording(), drawn_constants(world.choices), ExitStack() as stack:
+                if self.drills:
+                    stack.enter_context(drilled(world.choices.stream("constants of drills")))
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

@@ -29,7 +29,7 @@ async def say_options(drill: Drill) -> None:
         registered[name] = {each: getattr(service.handlers[name].options, each) for each in _VALUES}
     configured: dict[str, dict[str, Any]] = {name: {} for name in names}
     named: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for _ in range(random.randint(3, 8)):
+    for _ in range(random.randint(6, 14)):
         if random.random() < 0.5:
             name, said = random.choice(names), _some(drill, 0.3)
             service.configure(name, **said)

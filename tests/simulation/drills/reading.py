@@ -63,7 +63,7 @@ async def count_what_is_there(drill: Drill) -> None:
         JobState.RUNNING: running,
         JobState.FINISHED: {job.id for job in ended},
     }
-    for limit in (None, *random.sample(range(1, 2 * _MOST), 4)):
+    for limit in (None, *random.sample(range(1, 2 * _MOST), 6)):
         for due_by, pending in ((None, ready | {*later}), (now + 1.0, ready), (now + 2 * _LATER, ready | {*later})):
             counted = await jobs.pending_count(type, due_by=due_by, limit=limit)
             wanted = len(pending) if limit is None else min(limit, len(pending))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from typing import Final
 
 from jobs_service import JobsService, JobType, RunningJob, ServiceClosed
 from tests.simulation.drills.drill import Drill, all_ended
 
-_ENDS: float = 6.0
-"""Seconds within which handlers that are canceled have ended, and their jobs are given back."""
+_PERIOD: Final = 1.5
+"""Seconds between two jobs that come by themselves."""
+
+_TAKES: Final = 0.7
+"""Seconds that a handler takes."""
 
 
 class _Runs:
@@ -38,9 +42,8 @@ class _Runs:
             slots = drill.random.randint(1, 3)
             self._register(service.handler((drill.type, letter), slots=slots, timeout=60.0), (drill.type, letter), slots)
         for letter in "cd"[: drill.random.randint(1, 2)]:
-            period = drill.random.choice([1.0, 2.0])
             self.ticking.append((drill.type, letter))
-            self._register(service.every(period, type=(drill.type, letter), timeout=60.0), (drill.type, letter), 1)
+            self._register(service.every(_PERIOD, type=(drill.type, letter), timeout=60.0), (drill.type, letter), 1)
 
     def _register(self, make: object, type: JobType, slots: int) -> None:
         async def run(job: RunningJob, *, call: int = 0) -> None:
@@ -56,7 +59,7 @@ class _Runs:
         if self.busy[type] > self.slots[type]:
             self._drill.complain(f"{self.busy[type]} jobs of {type!r} run, which has {self.slots[type]} slots")
         try:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_TAKES)
         finally:
             self.busy[type] -= 1
 
@@ -66,7 +69,7 @@ async def run_some_handlers(drill: Drill) -> None:
     random, service = drill.random, drill.client.process.service()
     runs = _Runs(drill, service)
     every = [*runs.slots]
-    wanted = random.choice([None, random.sample(every, random.randint(1, len(every)))])
+    wanted = None if random.random() < 0.25 else random.sample(every, random.randint(1, len(every)))
     cap = random.choice([None, 1, 1, 2])
     started = asyncio.Event()
     is_open = random.random() < 0.4
@@ -78,8 +81,7 @@ async def run_some_handlers(drill: Drill) -> None:
         try:
             await _look(drill, runs, running, started, wanted or every, cap)
         finally:
-            late = await all_ended([running], 0)
-        del late
+            await all_ended([running], 0)
         if not is_open:
             with contextlib.suppress(ServiceClosed):
                 await service.types()
@@ -104,8 +106,8 @@ async def _look(
     for type in plain:
         if type not in wanted:
             await drill.make_type(type=type)
-        await drill.client.add_many(type, ["1", "2", "3", "4"])
-    await asyncio.sleep(drill.moment + 4.5)
+        await drill.client.add_many(type, ["1", "2", "3"])
+    await asyncio.sleep(drill.moment + 2 * _PERIOD)
     if running.done():
         drill.complain(f"handlers were to run, and have ended: {running!r}")
     for type in runs.slots:

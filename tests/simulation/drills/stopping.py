@@ -13,7 +13,7 @@ from tests.simulation.drills.drill import LONG, Drill, all_ended
 async def stop_and_remove(drill: Drill) -> None:
     """Have a job removed that runs, end it at any moment, and often have it run again before it could be removed."""
     await drill.make_type()
-    for number in range(drill.random.randint(1, 3)):
+    for number in range(drill.random.randint(2, 4)):
         await drill.add(str(number))
         [job] = await drill.client.accept(drill.type, timeout=0)
         await _remove(drill, job)
@@ -26,11 +26,11 @@ async def _remove(drill: Drill, job: RunningJob) -> None:
         drill.jobs.stop_and_remove(job.type, job.id, timeout=LONG), name=f"{drill.type} remove"
     )
     try:
-        await asyncio.sleep(random.choice([drill.some_time(), drill.moment]))
+        await asyncio.sleep(random.choice([random.uniform(0.0, 4 * drill.latency), drill.some_time(), drill.moment]))
         await drill.pass_turns()
         if await _is_over(drill, removing, job):
             return
-        for _ in range(random.choice([0, 1, 2])):
+        for _ in range(random.choice([0, 1, 1, 2])):
             again = await _run_again(drill, job)
             if again is None:
                 break
