@@ -53,12 +53,6 @@ _WITH_COPIES: Final = 0.1
 _WITH_RUNNERS: Final = 0.3
 """The share of runs in which handlers run jobs."""
 
-_WITH_DRILLS: Final = 0.04
-"""The share of runs in which nothing but small things are done whose outcome is known exactly."""
-
-_DRILLS: Final = (7, 9)
-"""How many of them there are in such a run."""
-
 _WITH_PROCESSES: Final = 0.15
 """The share of runs in which the processes with handlers are listed in the store."""
 
@@ -73,13 +67,6 @@ _WITH_ALL: Final = 0.3
 
 _SWARMS: Final = (0.15, 0.3, 0.6)
 """In the other runs, the share of the workloads that do."""
-
-
-def draw_drills(choices: Choices, wanted: Sequence[str] | None) -> int:
-    """Draw how many small things are done in a run in which nothing else is; 0 for a run that is another one."""
-    random = choices.stream("drills")
-    drawn, count = random.random(), random.choice(_DRILLS)
-    return count if wanted is None and drawn < _WITH_DRILLS else 0
 
 
 def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) -> Machine | None:

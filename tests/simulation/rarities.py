@@ -92,8 +92,13 @@ def _some_settings(random: Random) -> dict[str, Any]:
 
 
 @contextmanager
-def drawn_constants(choices: Choices) -> Iterator[None]:
-    """Have the constants of the service be what a run draws of them, each kind from its own stream, until left."""
+def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None]:
+    """Have the constants of the service be what a run draws of them, each kind from its own stream, until left.
+
+    Args:
+        choices: of the run.
+        drilled: whether nothing but drills are done in it.
+    """
     kinds = {
         "pages": small_pages,
         "made up": few_made_up,
@@ -104,15 +109,18 @@ def drawn_constants(choices: Choices) -> Iterator[None]:
     with ExitStack() as stack:
         for stream, kind in kinds.items():
             stack.enter_context(kind(choices.stream(stream)))
+        if drilled:
+            stack.enter_context(of_drills(choices.stream("constants of drills")))
         yield
 
 
 @contextmanager
-def drilled(random: Random) -> Iterator[None]:
+def of_drills(random: Random) -> Iterator[None]:
     """Have both ways of following jobs, and counts of several pages, be as likely as not, until left."""
     few, page = random.choice([0, 1, notifier._FEW, 8, 8]), random.choice([2, 3, 7, None, None, None])
     with ExitStack() as stack:
         stack.enter_context(patch.object(notifier, "_FEW", few))
+        stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", random.choice([3.0, 60.0])))
         for module in (reader_operations, transaction) if page is not None else ():
             stack.enter_context(patch.object(module, "COUNT_PAGE", page))
         yield

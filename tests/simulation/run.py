@@ -18,7 +18,8 @@ from tests.simulation.burials import Burials
 from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
-from tests.simulation.drawing import draw_drills, draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
+from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
+from tests.simulation.drilling import MOST_OF_DRILLS, draw_drills, let_nothing_go_wrong
 from tests.simulation.endings import check_end, check_store, still_open
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
@@ -26,10 +27,10 @@ from tests.simulation.journal import recording
 from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
-from tests.simulation.rarities import drawn_constants, drilled, rarely_set
+from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.sizes import Sizes, draw_sizes
-from tests.simulation.weather import HARMLESS, RARELY, draw_weather, nemesis, unsure
+from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
@@ -38,9 +39,6 @@ _WITH_SOME: Final = 0.3
 """The share of runs in which those take part who are not in all."""
 _ODD: Final = 0.3
 """The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
-
-_MOST_OF_DRILLS: Final = 2
-"""Processes in a run of drills: where many look at the same types, it takes long, and nobody sees more."""
 
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
@@ -142,7 +140,7 @@ class Run:
             may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
             self.machine = draw_machine(self.world, Choices(plan).stream("store"), limits, may_be=may_be)
         if self.drills:
-            self._let_nothing_go_wrong()
+            let_nothing_go_wrong(self.world.choices, self.machine)
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
@@ -189,7 +187,7 @@ class Run:
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
         if self.drills:
-            processes = min(processes, _MOST_OF_DRILLS)
+            processes = min(processes, MOST_OF_DRILLS)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
         self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
         self._calm = asyncio.Event()
@@ -198,19 +196,11 @@ class Run:
         self._over = False
         self._storm_over = asyncio.Event()
 
-    def _let_nothing_go_wrong(self) -> None:
-        choices = self.world.choices
-        choices.rates = {kind: rate for kind, rate in choices.rates.items() if kind in HARMLESS}
-        if self.machine is not None:
-            self.machine.map_size = None
-
     def report(self) -> Report:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), drawn_constants(world.choices), ExitStack() as stack:
-                if self.drills:
-                    stack.enter_context(drilled(world.choices.stream("constants of drills")))
+            with recording(), drawn_constants(world.choices, drilled=self.drills > 0), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

@@ -36,7 +36,7 @@ class Drill:
         self.run = run
         self.client = client
         self.random = random
-        self.type: JobType = f"drill {number}"
+        self.type = f"drill {number}"
         self.latency = run.world.cluster.latency
         self.moment = 1.0 + 12 * self.latency
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobTransaction, Outcome
+from jobs_service import JobEvent, JobId, JobNotFound, JobState, JobTransaction, Outcome, RunningJob
 from tests.simulation.drills.drill import Drill, all_ended
+
+_LONG: Final = 12.0
+"""Seconds after which the doubt whether anybody follows a type is over, where it is drawn so."""
 
 _IDS: Final = tuple("abcdefghijkl")
 
@@ -29,17 +32,21 @@ async def follow_jobs_that_leave(drill: Drill) -> None:
             task = asyncio.create_task(_last_event(drill, id), name=f"{drill.type} follows {id}")
             followers[id].append(task)
             tasks.append(task)
-        await asyncio.sleep(random.choice([0.0, drill.moment]))
 
+    taken: list[RunningJob] = []
     try:
+        if random.random() < 0.7:  # while one runs, somebody watches over the type
+            taken = await drill.client.accept(drill.type, random.choice([1, 3]), timeout=0)
         await follow(random.sample(ids, random.randint(1, len(ids))))
-        leaves = random.random() < 0.8
-        if leaves:
+        await drill.settle()
+        if random.random() < 0.8:
             await _have_leave(drill)
             await drill.pass_turns()
-        await follow(random.sample(ids, random.randint(0, len(ids))))
-        await drill.settle()  # who begins to wait when a job has left is too late
-        await _end_all(drill, ids)
+        if random.random() < 0.4:
+            await follow(random.sample(ids, random.randint(1, len(ids))))
+            await drill.settle()  # who begins to wait when a job has left is too late
+        await asyncio.sleep(random.choice([0.0, 0.0, _LONG]))
+        await _end_all(drill, taken, len(ids))
         late = await all_ended(tasks, drill.moment)
     finally:
         await all_ended(tasks, 0)
@@ -66,18 +73,17 @@ async def _have_leave(drill: Drill) -> None:
     await drill.client.transact([], leave)
 
 
-async def _end_all(drill: Drill, ids: list[JobId]) -> None:
-    """End the jobs, some at a time."""
-    left = len(ids)
+async def _end_all(drill: Drill, taken: list[RunningJob], left: int) -> None:
+    """End the jobs, some at a time: those that run already, and the others."""
     while left > 0:
-        jobs = await drill.client.accept(drill.type, drill.random.choice([1, 3, 20]), timeout=0)
-        if not jobs:
-            drill.complain(f"{left} of {ids} were to be taken, and are {drill.all()}")
-            return
-        left -= len(jobs)
-        for job in jobs:
+        for job in taken:
             await drill.client.finish(job, result={"of": job.id})
+        left -= len(taken)
         await asyncio.sleep(drill.random.choice([0.0, 0.3]))
+        taken = await drill.client.accept(drill.type, drill.random.choice([1, 3, 20]), timeout=0) if left else []
+        if left and not taken:
+            drill.complain(f"{left} jobs were to be taken, and are {drill.all()}")
+            return
 
 
 async def _last_event(drill: Drill, id: JobId) -> JobEvent:

@@ -18,7 +18,8 @@ async def wait_in_line(drill: Drill) -> None:
             await line.grow()
             if line.is_orderly:
                 await line.serve_in_order()
-            await drill.random.choice([line.come, line.come_together, line.go, line.go, line.come_and_go])()
+            ways = [line.come, line.come_together, line.come_together, line.go, line.go, line.come_and_go, line.race]
+            await drill.random.choice(ways)()
             await drill.settle()
             line.check()
     finally:
@@ -45,7 +46,8 @@ class _Line:
         self._served: list[int] = []
         self._held: set[bytes] = set()
         self._added = 0
-        self._greedy = 0
+        # How many others go when one is served, and the number of those that are served before.
+        self._greedy = self._greedy_from = 0
 
     @property
     def _waiting(self) -> list[asyncio.Task[None]]:
@@ -78,7 +80,7 @@ class _Line:
     async def come_together(self) -> None:
         """Add several jobs at once; whoever gets one has others go at that very moment."""
         random = self._drill.random
-        self._greedy = random.choice([0, 1, 2, 3])
+        self._greedy, self._greedy_from = random.choice([0, 1, 2, 5]), len(self._served) + random.choice([1, 1, 2, 3])
         ids = [str(number) for number in range(self._added + 1, self._added + 1 + random.randint(1, 4))]
         self._added += len(ids)
         await self._drill.client.add_many(self._drill.type, ids)
@@ -105,6 +107,25 @@ class _Line:
         await drill.settle()
         await self.come()
 
+    async def race(self) -> None:
+        """Have several look for jobs at the same moment, of whom the others go when one has got a job."""
+        random = self._drill.random
+        self.close()
+        await self._drill.settle()
+        await self.come()
+        await self.come()
+        self._greedy, self._greedy_from = 5, len(self._served) + random.choice([1, 1, 2])
+        timeout = random.choice([0, 0, None])
+        for _ in range(random.randint(2, 4)):
+            number = len(self.tasks)
+            self.tasks.append(
+                asyncio.create_task(self._work(number, timeout), name=f"{self._drill.type} racer {number}")
+            )
+        await self._drill.settle()
+        self._greedy = 0
+        self.close()
+        await self._drill.settle()
+
     def close(self) -> None:
         """Have all workers go."""
         for each in self.tasks:
@@ -126,12 +147,12 @@ class _Line:
         for each in chosen:
             each.cancel()
 
-    async def _work(self, number: int) -> None:
+    async def _work(self, number: int, timeout: float | None = None) -> None:
         drill = self._drill
-        found = await drill.client.accept(drill.type, timeout=None, **self._terms)
+        found = await drill.client.accept(drill.type, timeout=timeout, **self._terms)
         self._held |= {job.lock for job in found}
         self._served.append(number)
-        if self._greedy:
+        if self._greedy and len(self._served) >= self._greedy_from:
             # In the same turn of the loop as the answer.
             here = asyncio.current_task()
             for each in [each for each in self._waiting if each is not here][: self._greedy]:

@@ -26,40 +26,36 @@ async def ask_a_process(drill: Drill) -> None:
         begun.append(job.id)
         await asyncio.sleep(drill.random.choice([0.0, 0.2]))
 
-    before = {each.id for each in await drill.jobs.processes()}
     started = asyncio.Event()
     async with service:
         running = asyncio.create_task(service.run(started=started.set), name=f"{drill.type} runs")
         try:
             await started.wait()
             await drill.settle()
-            await _ask(drill, service, running, begun, before)
+            await _ask(drill, service, running, begun)
         finally:
             await all_ended([running], 0)
     await drill.settle()
-    await _look_for_rows(drill)
 
 
 def _is_it(drill: Drill, each: ProcessInfo) -> bool:
-    return any(str(drill.type) == handler.type for handler in each.handlers)
+    return any(drill.type == handler.type for handler in each.handlers)
 
 
 async def _find(drill: Drill) -> ProcessInfo | None:
     return next((each for each in await drill.jobs.processes() if _is_it(drill, each)), None)
 
 
-async def _ask(
-    drill: Drill, service: JobsService, running: asyncio.Task[None], begun: list[object], before: set[str]
-) -> None:
+async def _ask(drill: Drill, service: JobsService, running: asyncio.Task[None], begun: list[object]) -> None:
     random, moment = drill.random, drill.moment + _HELD_OFF
     found = await _find(drill)
-    if found is None or found.id in before or found.state is not ProcessState.RUNNING:
+    if found is None or found.state is not ProcessState.RUNNING:
         drill.complain(f"a process runs handlers, and is listed as {found}")
         return
     is_quiet, number = False, 0
     for _ in range(random.randint(2, 6)):
         asker = random.choice([drill.jobs, service])
-        wanted = random.random() < 0.5
+        wanted = (not is_quiet) == (random.random() < 0.75)
         await (asker.quiet_process if wanted else asker.resume_process)(found.id)
         is_quiet = wanted
         if random.random() < 0.4:
@@ -99,7 +95,3 @@ async def _end(drill: Drill, running: asyncio.Task[None], found: ProcessInfo) ->
         drill.complain(f"{found} has ended as {running!r}; it was {'' if is_canceled else 'not '}canceled")
     if await _find(drill) is not None:
         drill.complain(f"{found} has ended, and is listed")
-
-
-async def _look_for_rows(drill: Drill) -> None:
-    """Nothing is left of what nobody is there for."""

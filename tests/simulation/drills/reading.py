@@ -15,7 +15,6 @@ _ROOMY: Final = 20_000
 """Bytes of a transaction that has room for all that these workers take."""
 
 
-
 async def take_what_is_there(drill: Drill) -> None:
     """Ask for some jobs of several in one way or another: as many come as there are, the first ones first."""
     random = drill.random
