@@ -29,7 +29,7 @@ async def follow_jobs_that_leave(drill: Drill) -> None:
 
     async def follow(some: list[JobId]) -> None:
         for id in some:
-            task = asyncio.create_task(_last_event(drill, id), name=f"{drill.type} follows {id}")
+            task = asyncio.create_task(_last_event(drill, id), name=f"{drill.type} follows {id!r}")
             followers[id].append(task)
             tasks.append(task)
 

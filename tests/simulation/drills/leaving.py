@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from jobs_service import JobsError, JobsService, RunningJob, ServiceClosed, SupervisorFailed
+from jobs_service import JobsError, JobsService, JobState, RunningJob, ServiceClosed, SupervisorFailed
 from tests.simulation.calls import STOP_AND_REMOVE
 from tests.simulation.checks import held_after
 from tests.simulation.drills.drill import Drill, all_ended
@@ -28,6 +28,11 @@ async def leave_while_others_wait(drill: Drill) -> None:
         await all_ended(others, 0)
     for what in held_after(service):
         drill.complain(f"a service was left, and holds {what}")
+    if drill.random.random() < 0.3:
+        async with service:
+            found = await service.get(drill.type, "a")
+        if found.state is not JobState.RUNNING:
+            drill.complain(f"a service was opened again, and sees {found!r}")
     await _clean_up(drill, job)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from jobs_service import JobTransaction, RunningJob
 from tests.simulation.drills.drill import Drill
 
 
@@ -19,6 +20,7 @@ async def wait_in_line(drill: Drill) -> None:
             if line.is_orderly:
                 await line.serve_in_order()
             ways = [line.come, line.come_together, line.come_together, line.go, line.go, line.come_and_go, line.race]
+            ways += [line.come_later, line.go_from_a_transaction]
             await drill.random.choice(ways)()
             await drill.settle()
             line.check()
@@ -76,6 +78,34 @@ class _Line:
         """Add a job."""
         self._added += 1
         await self._drill.add(str(self._added))
+
+    async def come_later(self) -> None:
+        """Add a job that is due in a moment."""
+        self._added += 1
+        due = self._drill.client.process.clock.wall_time() + 0.8
+        await self._drill.add(str(self._added), run_at=due)
+        await self._drill.settle()
+
+    async def go_from_a_transaction(self) -> None:
+        """Have somebody go who takes a job in a transaction of the service."""
+        drill = self._drill
+        self.close()
+        await drill.settle()
+        await self.come()
+        call = drill.client.begin("accept", drill.type, None)
+
+        async def take(tx: JobTransaction) -> RunningJob | None:
+            return await tx.accept(drill.type)
+
+        taking = asyncio.create_task(drill.client.transact([call], take), name=f"{drill.type} takes")
+        await asyncio.sleep(drill.some_time())
+        await drill.pass_turns()
+        taking.cancel()
+        await asyncio.wait([taking])
+        job = None if taking.cancelled() else taking.result()
+        if job is not None:
+            call.locks = (job.lock,)
+            await drill.client.finish(job)
 
     async def come_together(self) -> None:
         """Add several jobs at once; whoever gets one has others go at that very moment."""

@@ -65,6 +65,8 @@ async def _ask(drill: Drill, service: JobsService, running: asyncio.Task[None], 
         seen = await _find(drill)
         if seen is None or (seen.state is ProcessState.QUIET) != is_quiet:
             drill.complain(f"a process was asked to {'be quiet' if is_quiet else 'go on'}, and is {seen}")
+        elif is_quiet and seen.taken:
+            drill.complain(f"a quiet process has ended what it had, and is {seen}")
         number += 1
         had = len(begun)
         await drill.add(str(number))
