@@ -110,7 +110,10 @@ class _Line:
     async def come_together(self) -> None:
         """Add several jobs at once; whoever gets one has others go at that very moment."""
         random = self._drill.random
-        self._greedy, self._greedy_from = random.choice([0, 1, 2, 5]), len(self._served) + random.choice([1, 1, 2, 3])
+        self._greedy, self._greedy_from = (
+            random.choice([1, 2, 2, 5]),
+            len(self._served) + random.choice([1, 1, 1, 2, 3]),
+        )
         ids = [str(number) for number in range(self._added + 1, self._added + 1 + random.randint(1, 4))]
         self._added += len(ids)
         await self._drill.client.add_many(self._drill.type, ids)

@@ -104,6 +104,9 @@ async def _look(
     """Add jobs, and look what becomes of them, and what comes by itself."""
     await asyncio.wait([running, beginning := asyncio.create_task(started.wait())], return_when="FIRST_COMPLETED")
     beginning.cancel()
+    if running.done():
+        drill.complain(f"handlers of {wanted} were to run, and have ended: {running!r}")
+        return
     plain = [type for type in runs.slots if type not in runs.ticking]
     for type in plain:
         if type not in wanted:

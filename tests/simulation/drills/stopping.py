@@ -37,7 +37,8 @@ async def _remove(drill: Drill, job: RunningJob) -> None:
             job = again
             if await _is_over(drill, removing, job):
                 return
-        await _end(drill, job)
+        else:
+            await _end(drill, job)
     finally:
         late = await all_ended([removing], drill.moment)
     if late:

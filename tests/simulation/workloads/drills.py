@@ -34,6 +34,10 @@ class Drills(Workload):
         self.run.lasting += 1
         try:
             await what(drill)
+        except (JobsError, TimeoutError) as error:
+            # Nothing refuses what is asked here, but for the end of the run.
+            if client.process.running and not self.run.is_over:
+                drill.complain(f"{what.__name__} was refused: {error!r}")
         finally:
             self.run.lasting -= 1
 
