@@ -9,7 +9,7 @@ from jobs_service.testing import Choices
 from tests.simulation.machine import Machine
 from tests.simulation.weather import HARMLESS
 
-_WITH_DRILLS: Final = 0.04
+_WITH_DRILLS: Final = 0.05
 """The share of runs in which nothing but small things are done whose outcome is known exactly."""
 
 _DRILLS: Final = (7, 9)
@@ -21,7 +21,7 @@ MOST_OF_DRILLS: Final = 2
 
 def draw_drills(choices: Choices, wanted: Sequence[str] | None) -> int:
     """Draw how many small things are done in a run in which nothing else is; 0 for a run that is another one."""
-    random = choices.stream("drills")
+    random = choices.stream("drilled runs")
     drawn, count = random.random(), random.choice(_DRILLS)
     return count if wanted is None and drawn < _WITH_DRILLS else 0
 
