@@ -31,11 +31,15 @@ _MOST_TRIES: Final = 60
 _MANY: Final = 100
 _OF_TYPES: Final = ("ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "PERIODIC")
 _STOPPED: Final = 0.3
-_WITH_TICK: Final = 0.5
-"""The share of copies of a store in which a type has ticked some time ago."""
+_ALL_BYTES: Final = 100_000
+_IN_PARTS: Final = 0.5
+"""The share of runs with copies in which the two below are drawn."""
 
-_MOST_BYTES: Final = (100_000, 100_000, 1, 300, 2_000)
-"""Bytes of records that one transaction of a copy holds."""
+_WITH_TICK: Final = 0.7
+"""The share of their copies in which a type has ticked some time ago."""
+
+_MOST_BYTES: Final = (_ALL_BYTES, 1, 300, 2_000)
+"""Bytes of records that one transaction of their copies holds."""
 
 _OTHER: Final = "another process copies jobs"
 
@@ -71,7 +75,8 @@ class Copiers(Workload):
         super().__init__(run)  # type: ignore[arg-type]
         self._older: Rows = {}
         self._copies = 0
-        self._others = self.run.world.choices.stream("how copies are made")
+        self._others = self.run.world.choices.stream("copies in parts")
+        self._in_parts = self._others.random() < _IN_PARTS
 
     async def step(self, client: Client) -> None:
         rows, older = self._with_tick(self._rows()), self._older
@@ -140,7 +145,7 @@ class Copiers(Workload):
 
     def _with_tick(self, rows: Rows) -> Rows:
         """Return rows, sometimes with one that says when a type of the run has ticked last, which may be any time."""
-        if self._others.random() >= _WITH_TICK:
+        if not self._in_parts or self._others.random() >= _WITH_TICK:
             return rows
         key = (section("PERIODIC") + fdb.tuple.pack((self.run.types[0],))).removeprefix(PREFIX)
         return {**rows, key: fdb.tuple.pack((EPOCH - self._others.choice([60.0, 120.0, 180.0]),))}
@@ -152,7 +157,8 @@ class Copiers(Workload):
 
         It is where the outcome of a step was unknown: that may have been the last one.
         """
-        random, is_unsure, most = self.random, False, self._others.choice(_MOST_BYTES)
+        random, is_unsure = self.random, False
+        most = self._others.choice(_MOST_BYTES) if self._in_parts else _ALL_BYTES
 
         def progress(step: Step, done: int, total: int | None) -> None:
             if stops and step is Step.COPYING and random.random() < _STOPPED:
