@@ -66,7 +66,13 @@ class Acceptor:
             return found
 
         async def attempt() -> list[RunningJob] | EmptyQueue:
-            return await self.attempt(keys, terms)
+            found = await self.attempt(keys, terms)
+            if isinstance(found, EmptyQueue) and not self._access.is_open:
+                # Whoever waits was woken before this answer came, and nobody would wake a watch that begins now.
+                if found.watch is not None:
+                    found.watch.cancel()
+                self._access.check_open()
+            return found
 
         try:
             async with asyncio.timeout(seconds):

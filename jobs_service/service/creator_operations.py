@@ -252,7 +252,7 @@ class CreatorOperations:
                 if not running:
                     return
                 with contextlib.suppress(StoreError):  # a watch that was lost: read again
-                    await watch.wait()
+                    await self._access.until_fired(watch)
             finally:
                 watch.cancel()
             await asyncio.sleep(_WATCH_HOLDOFF)

@@ -139,7 +139,7 @@ class Lifecycle:
             # Not for the task: whoever has called `run` may do something of their own afterwards.
             await ended.wait()
         # From here on nothing new is admitted, or there would always be something to wait for.
-        self._access.is_open = False
+        self._access.close()
         self._waiting.wake_all()
         self._hub.close(ServiceClosed("the service was closed"))
         await self.tree.stop()
@@ -198,7 +198,7 @@ class Lifecycle:
         """Refuse every operation from now on with this error, and raise it out of the body of the `async with`."""
         log.error("service_failed", error=str(error))
         self._access.failure = error
-        self._access.is_open = False
+        self._access.close()
         self._hub.close(error)
         self._waiting.wake_all()
         if self._host is not None and not self._host.done() and not self._host_canceled:

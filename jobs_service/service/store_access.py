@@ -12,7 +12,7 @@ from jobs_service.errors import ServiceClosed, SupervisorFailed
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
-from jobs_service.store.base import Transaction
+from jobs_service.store.base import Transaction, Watch
 from jobs_service.store.driving import foreign_await
 
 T = TypeVar("T")
@@ -34,6 +34,28 @@ class StoreAccess:
         self.failure: SupervisorFailed | None = None
         self._context = context
         self.inside: set[asyncio.Task[Any] | int | None] = set()
+        # What callers wait for who are to be told when the service is closed.
+        self._watches: set[Watch] = set()
+
+    def close(self) -> None:
+        """Admit nothing more, and wake those who wait for a watch: they learn that when they ask again."""
+        self.is_open = False
+        for watch in [*self._watches]:
+            watch.fire()
+
+    async def until_fired(self, watch: Watch) -> None:
+        """Wait for a watch; at most until the service is closed, and not at all if it is closed already.
+
+        Raises:
+            StoreError: the watch was lost.
+        """
+        if not self.is_open:
+            return
+        self._watches.add(watch)
+        try:
+            await watch.wait()
+        finally:
+            self._watches.discard(watch)
 
     @property
     def keyspace(self) -> Keyspace:

@@ -13,7 +13,7 @@ from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store
 from jobs_service.store.memory import Faults, MemoryStore
-from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore
+from jobs_service.testing import Choices, Cluster, Plan, Process, SimulatedStore, World
 from tests.service.support import J1, T1, T2
 from tests.shares import share
 from tests.virtual_time import VirtualTimeLoop, run_virtual
@@ -143,6 +143,41 @@ def test_who_goes_on_using_a_service_that_is_left_is_told_so(make: Callable[[], 
 
     turns = share(range(24), 2, first=USERS.index(use) % 2)
     assert {run_virtual(leave_after(steps)) for steps in turns} == {ServiceClosed}
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("use", [accept, wait, stop_and_remove])
+def test_who_waits_in_a_service_that_is_left_is_told_so_though_its_store_stays_open(use: User, seed: int) -> None:
+    """Whatever the order in which callbacks run: an answer may come when those who wait have been woken already."""
+
+    async def main(process: Process) -> None:
+        async with process.service(supervise=False) as other:
+            await other.set_type_timeout(T1, 1000)
+            await other.set_type_timeout(T2, 1000)
+            await other.add(T1, "running")
+            assert await other.accept(T1)
+            await other.add(T1, J1)
+            for _ in range(20):
+                async with process.service() as jobs:
+                    user = asyncio.create_task(_told(use(jobs, count())))
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(process.world.choices.stream("leave").uniform(0.0, 0.01))
+                async with asyncio.timeout(1):
+                    assert await user is ServiceClosed
+
+    async def _told(using: Awaitable[object]) -> type[JobsError] | None:
+        try:
+            await using
+        except JobsError as error:
+            return type(error)
+        return None
+
+    async def run(world: World) -> None:
+        process = world.start("p", main)
+        await process.ended()
+        assert process.failure is None, process.failure
+
+    World(seed, disorder=1.0, latency=0.005).run(run)
 
 
 def test_leaving_waits_for_the_handlers_and_not_for_what_their_caller_does_afterwards() -> None:

@@ -16,6 +16,7 @@ from tests.simulation.workloads import (
     OF_CONSOLES,
     OF_COPIES,
     OF_DAMAGE,
+    OF_DRILLS,
     OF_LARGE,
     OF_LEAVING,
     OF_LISTED,
@@ -112,6 +113,8 @@ def draw_kinds(
         has_some: whether those take part who are not in all runs.
         leaves: whether there are types whose jobs leave with their end.
     """
+    if run.drills:
+        return [*OF_DRILLS]
     choices, machine, is_chosen = run.world.choices, run.machine, wanted is not None
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
@@ -134,6 +137,7 @@ def draw_kinds(
         *(OF_AGED if aged or is_chosen else ()),
         *(OF_CONSOLES if by_hand or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
+        *(OF_DRILLS if is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]

@@ -11,8 +11,9 @@ from unittest.mock import patch
 from jobs_service import Settings
 from jobs_service.actors import activity_monitor, notifier, process_row, sampler
 from jobs_service.batching import group_commit
-from jobs_service.layer import last_records, listing, paging, process_rows
+from jobs_service.layer import last_records, listing, paging, process_rows, transaction
 from jobs_service.runner import run_endings, worker_pool
+from jobs_service.service import reader_operations
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
 from tests.simulation.sizes import few_made_up, few_subscribed, small_pages, soon_unread
@@ -65,6 +66,10 @@ _CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
 """How much is done or read at once, module by module, and what these runs draw of it."""
 
 
+_USUAL: Final = [(module, name, getattr(module, name)) for module, name, _ in _CONSTANTS]
+"""What each of them is in all others."""
+
+
 def rarely_set(choices: Choices, settings: Sequence[Settings], *, has_many: bool) -> list[Settings]:
     """Return the settings of a run's processes; in a few runs with some that are the same in all others.
 
@@ -87,8 +92,13 @@ def _some_settings(random: Random) -> dict[str, Any]:
 
 
 @contextmanager
-def drawn_constants(choices: Choices) -> Iterator[None]:
-    """Have the constants of the service be what a run draws of them, each kind from its own stream, until left."""
+def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None]:
+    """Have the constants of the service be what a run draws of them, each kind from its own stream, until left.
+
+    Args:
+        choices: of the run.
+        drilled: whether nothing but drills are done in it.
+    """
     kinds = {
         "pages": small_pages,
         "made up": few_made_up,
@@ -99,7 +109,26 @@ def drawn_constants(choices: Choices) -> Iterator[None]:
     with ExitStack() as stack:
         for stream, kind in kinds.items():
             stack.enter_context(kind(choices.stream(stream)))
+        if drilled:
+            stack.enter_context(of_drills(choices.stream("constants of drills")))
         yield
+
+
+@contextmanager
+def of_drills(random: Random) -> Iterator[None]:
+    """Have both ways of following jobs, and counts of several pages, be as likely as not, until left."""
+    few, page = random.choice([0, 1, notifier._FEW, 8, 8]), random.choice([2, 3, 7, None, None, None])
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(notifier, "_FEW", few))
+        stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", random.choice([3.0, 60.0])))
+        for module in (reader_operations, transaction) if page is not None else ():
+            stack.enter_context(patch.object(module, "COUNT_PAGE", page))
+        yield
+
+
+def few_at_once_are_drawn() -> bool:
+    """Whether less is done or read at once than in most runs just now: then fewer jobs may be taken than are there."""
+    return any(getattr(module, name) != usual for module, name, usual in _USUAL)
 
 
 @contextmanager

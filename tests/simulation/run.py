@@ -19,16 +19,17 @@ from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
+from tests.simulation.drilling import MOST_OF_DRILLS, draw_drills, let_nothing_go_wrong
 from tests.simulation.endings import check_end, check_store, still_open
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
-from tests.simulation.length import draw_length
+from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.sizes import draw_sizes
+from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
@@ -97,6 +98,8 @@ class Run:
         lasting: how many steps are under way for whose end the storm waits.
         length: how long the run is.
         long: whether hours pass, in which little happens.
+        drills: how many small things are done where nothing else is; 0 in all other runs.
+        has_made_crash: whether somebody has made a part of a service crash who looks what becomes of that.
     """
 
     def __init__(
@@ -109,12 +112,14 @@ class Run:
     ) -> None:
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
-        weather = draw_weather(random, later, profile)
-        if profile is None:
+        self.drills = draw_drills(Choices(plan), workloads)
+        self.has_made_crash = False
+        weather = draw_weather(random, later, "calm" if self.drills else profile)
+        if profile is None and not self.drills:
             weather = unsure(Choices(plan).stream("unsure"), weather)
-        self.length = draw_length(Choices(plan))
+        self.length = Length() if self.drills else draw_length(Choices(plan))
         self.long = long = self.length.long
-        self.sizes = draw_sizes(Choices(plan).stream("sizes"))
+        self.sizes = Sizes() if self.drills else draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
         self.world = World(
@@ -134,11 +139,14 @@ class Run:
         if workloads is None:
             may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
             self.machine = draw_machine(self.world, Choices(plan).stream("store"), limits, may_be=may_be)
+        if self.drills:
+            let_nothing_go_wrong(self.world.choices, self.machine)
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
+        self.budget = self.drills or self.budget
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
             self.pace = later.choice(self.length.paces)
@@ -178,6 +186,8 @@ class Run:
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
+        if self.drills:
+            processes = min(processes, MOST_OF_DRILLS)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
         self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
         self._calm = asyncio.Event()
@@ -190,7 +200,7 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), drawn_constants(world.choices), ExitStack() as stack:
+            with recording(), drawn_constants(world.choices, drilled=self.drills > 0), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
@@ -251,7 +261,7 @@ class Run:
     @property
     def has_crashed(self) -> bool:
         """Whether an actor has died by a fault."""
-        return any(fault.startswith("crash:") for fault in self.world.choices.faults)
+        return self.has_made_crash or any(fault.startswith("crash:") for fault in self.world.choices.faults)
 
     @property
     def is_damaged(self) -> bool:

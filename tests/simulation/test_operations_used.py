@@ -23,6 +23,7 @@ MIXES: Final = (
     ("handlers", "followers", "subscribers", "stoppers", "waiters", "type keepers", "inspectors", "lookers"),
     ("bulk", "plain", "workers", "cancelers", "heartbeats"),
     ("operators", "handlers"),
+    ("drills",),
 )
 QUICK: Final = ((11, 0), (18, 2), (15, 0), (7, 1), (22, 1), (19, 2), (24, 3), (16, 0), (2, 2), (0, 0), (2, 1), (10, 4))
 """Seeds with their mixes that use everything in a second; when they do no longer, all others are tried as well."""
@@ -32,7 +33,6 @@ LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.asgi": "the simulation has no network",
     "JobsService.slot_uses": "for metrics and the dashboard: counts of one process",
-    "JobsService.run(types)": "the command line's: every process runs all handlers",
     "RunningJob.to_dict": "plain data of what is there already",
 }
 """What the simulation does not do, and why."""

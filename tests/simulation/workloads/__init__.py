@@ -10,6 +10,7 @@ from tests.simulation.workloads.consoles import Consoles
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.drills import Drills
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
@@ -96,12 +97,16 @@ OF_CONSOLES: tuple[type[Workload], ...] = (Consoles,)
 OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 """What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
 
+OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
+"""What alone goes on in a few runs: small things whose outcome is known exactly."""
+
 __all__ = [
     "ALL",
     "OF_AGED",
     "OF_CONSOLES",
     "OF_COPIES",
     "OF_DAMAGE",
+    "OF_DRILLS",
     "OF_LARGE",
     "OF_LEAVING",
     "OF_LISTED",

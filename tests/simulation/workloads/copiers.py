@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+import fdb.tuple
+
 from jobs_service.copying import Batch, Copied, CopyRefused, Step, copy_jobs
 from jobs_service.errors import JobTooLarge, StoreError, StoreUnavailable
 from jobs_service.sources import Sources
@@ -22,13 +24,23 @@ from tests.checker import complaints_about
 from tests.reader import Record
 from tests.simulation.client import Client
 from tests.simulation.damage import is_damage
-from tests.simulation.rows import PREFIX
+from tests.simulation.rows import PREFIX, section
 from tests.simulation.workloads.base import Workload
 
 _MOST_TRIES: Final = 60
 _MANY: Final = 100
 _OF_TYPES: Final = ("ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "PERIODIC")
 _STOPPED: Final = 0.3
+_ALL_BYTES: Final = 100_000
+_IN_PARTS: Final = 0.5
+"""The share of runs with copies in which the two below are drawn."""
+
+_WITH_TICK: Final = 0.7
+"""The share of their copies in which a type has ticked some time ago."""
+
+_MOST_BYTES: Final = (_ALL_BYTES, 1, 300, 2_000)
+"""Bytes of records that one transaction of their copies holds."""
+
 _OTHER: Final = "another process copies jobs"
 
 Rows = Mapping[bytes, bytes]
@@ -63,9 +75,11 @@ class Copiers(Workload):
         super().__init__(run)  # type: ignore[arg-type]
         self._older: Rows = {}
         self._copies = 0
+        self._others = self.run.world.choices.stream("copies in parts")
+        self._in_parts = self._others.random() < _IN_PARTS
 
     async def step(self, client: Client) -> None:
-        rows, older = self._rows(), self._older
+        rows, older = self._with_tick(self._rows()), self._older
         self._older = rows
         self._copies += 1
         found = portrait(rows)
@@ -129,6 +143,13 @@ class Copiers(Workload):
         versions.leave(version)
         return {key[len(PREFIX) :]: value for key, value in pairs if not is_damage(key, value)}
 
+    def _with_tick(self, rows: Rows) -> Rows:
+        """Return rows, sometimes with one that says when a type of the run has ticked last, which may be any time."""
+        if not self._in_parts or self._others.random() >= _WITH_TICK:
+            return rows
+        key = (section("PERIODIC") + fdb.tuple.pack((self.run.types[0],))).removeprefix(PREFIX)
+        return {**rows, key: fdb.tuple.pack((EPOCH - self._others.choice([60.0, 120.0, 180.0]),))}
+
     async def _whole(
         self, source: Store, target: Store, sources: Sources, force: bool, size: int, stops: bool
     ) -> tuple[Copied | None, bool]:
@@ -137,6 +158,7 @@ class Copiers(Workload):
         It is where the outcome of a step was unknown: that may have been the last one.
         """
         random, is_unsure = self.random, False
+        most = self._others.choice(_MOST_BYTES) if self._in_parts else _ALL_BYTES
 
         def progress(step: Step, done: int, total: int | None) -> None:
             if stops and step is Step.COPYING and random.random() < _STOPPED:
@@ -144,7 +166,7 @@ class Copiers(Workload):
 
         for _ in range(_MOST_TRIES):
             try:
-                batch = Batch(jobs=size, bytes=100_000)
+                batch = Batch(jobs=size, bytes=most)
                 copied = await copy_jobs(source, target, sources=sources, force=force, batch=batch, progress=progress)
                 return copied, is_unsure
             except (_Stopped, StoreError) as error:
