@@ -28,6 +28,7 @@ from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
+from tests.simulation.scenes import has_scenes, play
 from tests.simulation.sizes import draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
@@ -97,6 +98,7 @@ class Run:
         lasting: how many steps are under way for whose end the storm waits.
         length: how long the run is.
         long: whether hours pass, in which little happens.
+        scenes: whether it is one of scenes, instead of all that goes on in others.
     """
 
     def __init__(
@@ -107,6 +109,9 @@ class Run:
         log_level: int,
         rates: Mapping[str, float] | None = None,
     ) -> None:
+        self.scenes = profile is None and workloads is None and has_scenes(Choices(plan))
+        if self.scenes:
+            profile, workloads = "calm", ()
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
         weather = draw_weather(random, later, profile)
@@ -244,6 +249,11 @@ class Run:
         return owner if isinstance(owner, Process) else None
 
     @property
+    def drawn_settings(self) -> Settings:
+        """What was drawn for the first process."""
+        return self._settings[0]
+
+    @property
     def longest_period(self) -> float:
         """The longest time after which a process looks at the types by itself, seconds."""
         return max(settings.type_check_period + settings.type_check_max_jitter for settings in self._settings)
@@ -318,6 +328,11 @@ class Run:
     async def _main(self) -> None:
         await self.begin("founder", self._found, settings=self._settings[0]).ended()
         await self.begin("starter", self._start, settings=self._settings[0]).ended()
+        if self.scenes:
+            await play(self)
+            self._over = True
+            await self._check_all()
+            return
         homes = [
             asyncio.create_task(Home(self, f"p{number}", settings).keep_alive(), name=f"home {number}")
             for number, settings in enumerate(self._settings)
@@ -341,6 +356,9 @@ class Run:
         await asyncio.wait(homes)
         for home in homes:
             home.result()
+        await self._check_all()
+
+    async def _check_all(self) -> None:
         self.key_check.check()
         check_end(self)
         await check_store(self)

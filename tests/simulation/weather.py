@@ -189,12 +189,12 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         run.move_clock(process, (2 * hard - 1) * (run.length.clocks_off if run.long else _LARGEST_JUMP))
         world.note(f"the clock is {process.clock.ahead:.1f} s ahead", process)
     elif kind == "crash":
-        _crash(run, process, hard)
+        crash(run, process, hard)
     else:
         _cancel(run, process, hard)
 
 
-def _crash(run: Run, process: Process, hard: float) -> None:
+def crash(run: Run, process: Process, hard: float) -> None:
     """Have a task of the supervisor tree die: an actor of a bug or by a stranger's hand, or one linked to it."""
     jobs = run.services.get(process)
     if jobs is None:

@@ -1,0 +1,56 @@
+"""Scenes: a few runs do one thing after the other, each by itself, where all that must be prompt can be held to it.
+
+In the usual runs everything goes on at once. There a slip is often mended by somebody else's work, or hidden by the
+weather; and what must happen soon holds there only while nothing takes time. A scene has its own processes, settings,
+types and checks, and what is no part of it does not happen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jobs_service.testing import Choices
+from tests.simulation.scenes.listening import Arrivals, Bursts, Changers, Returners
+from tests.simulation.scenes.losing import Heaps, Losses, Patience, Restores
+from tests.simulation.scenes.stage import Scene
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+_WITH_SCENES: Final = 0.04
+"""The share of runs that are scenes."""
+_MOST: Final = 5
+"""How many scenes there are in such a run."""
+
+SCENES: Final[tuple[type[Scene], ...]] = (
+    Bursts,
+    Arrivals,
+    Changers,
+    Returners,
+    Losses,
+    Patience,
+    Heaps,
+    Restores,
+)
+"""Every scene there is. A new one is a class and a place here."""
+
+
+def has_scenes(choices: Choices) -> bool:
+    """Draw whether a run is one of scenes."""
+    return choices.stream("scenes").random() < _WITH_SCENES
+
+
+async def play(run: Run) -> None:
+    """Play some scenes, one after the other."""
+    random = run.world.choices.stream("scenes")
+    for number, kind in enumerate(random.sample(SCENES, min(len(SCENES), _MOST))):
+        if run.world.choices.operation():
+            run.world.note(f"a scene of {kind.name}")
+            # No service has watched over anything between two scenes.
+            run.quiet.slow_down(0.0)
+            scene = kind(run, number)
+            await scene.play()
+            scene.check()
+
+
+__all__ = ["SCENES", "Scene", "has_scenes", "play"]
