@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobs_service.testing import Choices
+from tests.simulation.scenes.breaking import Breakdowns
+from tests.simulation.scenes.calling import Crowded, Deserted, Givers
 from tests.simulation.scenes.listening import Arrivals, Bursts, Changers, Returners
 from tests.simulation.scenes.losing import Heaps, Losses, Patience, Restores
 from tests.simulation.scenes.stage import Scene
+from tests.simulation.scenes.waking import Alarms, Collisions, Expiries, Jumps, Wakes
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -31,6 +34,15 @@ SCENES: Final[tuple[type[Scene], ...]] = (
     Patience,
     Heaps,
     Restores,
+    Wakes,
+    Alarms,
+    Jumps,
+    Collisions,
+    Expiries,
+    Breakdowns,
+    Givers,
+    Deserted,
+    Crowded,
 )
 """Every scene there is. A new one is a class and a place here."""
 

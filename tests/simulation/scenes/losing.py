@@ -108,8 +108,7 @@ class Patience(Scene):
         for number in range(4):
             job = await self.take(client, f"j{number}")
             assert job is not None
-            away_at = self.now + random.uniform(0.0, timeout / 2)
-            self.run.world.loop.call_at(away_at, self.run.world.cluster.go_away, random.uniform(3.5, 9.0))
+            self.run.world.loop.call_later(random.uniform(0.0, timeout / 2), self._go_away, random.uniform(3.5, 9.0))
             with contextlib.suppress(JobsError):
                 for _ in range(3):
                     await asyncio.sleep(0.85 * timeout)
@@ -118,6 +117,10 @@ class Patience(Scene):
             with contextlib.suppress(JobsError):
                 await client.finish(job)
         await self.clean(client)
+
+    def _go_away(self, seconds: float) -> None:
+        self.run.quiet.disturb("away")
+        self.run.world.cluster.go_away(seconds)
 
     async def _beat(self, job: RunningJob) -> None:
         while True:
