@@ -28,7 +28,7 @@ from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.scenes import has_scenes, play
+from tests.simulation.scenes import has_scenes, play, scenes_machine
 from tests.simulation.sizes import draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
@@ -136,9 +136,11 @@ class Run:
         self.world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
         self.world.note(f"{weather}, {limits}, marks live for {self.world.cluster.mark_lifetime} versions")
         self.machine = None
+        may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
         if workloads is None:
-            may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
             self.machine = draw_machine(self.world, Choices(plan).stream("store"), limits, may_be=may_be)
+        elif self.scenes and may_be:
+            self.machine = scenes_machine(Choices(plan), self.world, limits)
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]

@@ -194,12 +194,19 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         _cancel(run, process, hard)
 
 
-def crash(run: Run, process: Process, hard: float) -> None:
-    """Have a task of the supervisor tree die: an actor of a bug or by a stranger's hand, or one linked to it."""
+def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False) -> None:
+    """Have a task of the supervisor trees die: an actor of a bug or by a stranger's hand, or one linked to it.
+
+    Args:
+        run: that the process is part of.
+        process: whose trees they are.
+        hard: which of them, a number from 0 up to 1.
+        of_runner: whether it is one of those that run handlers.
+    """
     jobs = run.services.get(process)
     if jobs is None:
         return
-    tasks = list(_tree_tasks(jobs))
+    tasks = list(_tree_tasks(jobs, of_runner))
     if tasks:
         actor, task = tasks[int(hard * len(tasks))]
         run.world.note(f"crash of {task.get_name()}", process)
@@ -209,9 +216,9 @@ def crash(run: Run, process: Process, hard: float) -> None:
             run.world.loop.call_soon(task.cancel, context=process.context)
 
 
-def _tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
+def _tree_tasks(jobs: JobsService, of_runner: bool) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
     """Yield the tasks of a service's trees, but for their roots: (the actor, its task) and (None, a linked task)."""
-    roots = [jobs._tree.root, None if jobs._registry.runner is None else jobs._registry.runner.tree]
+    roots = [None if of_runner else jobs._tree.root, None if jobs._registry.runner is None else jobs._registry.runner.tree]
     waiting = [child for root in roots if root is not None for child in root.children]
     while waiting:
         process = waiting.pop(0)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobs_service.testing import Choices
-from tests.simulation.scenes.breaking import Breakdowns
+from jobs_service.store.base import Limits
+from jobs_service.testing import Choices, World
+from tests.simulation.machine import Machine
+from tests.simulation.scenes.breaking import Breakdowns, Graves, Lanes
 from tests.simulation.scenes.calling import Crowded, Deserted, Givers
 from tests.simulation.scenes.listening import Arrivals, Bursts, Changers, Returners
 from tests.simulation.scenes.losing import Heaps, Losses, Patience, Restores
@@ -24,6 +26,8 @@ _WITH_SCENES: Final = 0.04
 """The share of runs that are scenes."""
 _MOST: Final = 5
 """How many scenes there are in such a run."""
+_EMBEDDED: Final = 0.2
+"""The share of these runs whose store is an embedded one, as some scenes need it."""
 
 SCENES: Final[tuple[type[Scene], ...]] = (
     Bursts,
@@ -40,6 +44,8 @@ SCENES: Final[tuple[type[Scene], ...]] = (
     Collisions,
     Expiries,
     Breakdowns,
+    Lanes,
+    Graves,
     Givers,
     Deserted,
     Crowded,
@@ -52,10 +58,20 @@ def has_scenes(choices: Choices) -> bool:
     return choices.stream("scenes").random() < _WITH_SCENES
 
 
+def scenes_machine(choices: Choices, world: World, limits: Limits) -> Machine | None:
+    """Draw whether the scenes are on an embedded store; nothing is slow there."""
+    if choices.stream("store of scenes").random() >= _EMBEDDED:
+        return None
+    machine = Machine(world, limits)
+    machine.map_size = None
+    return machine
+
+
 async def play(run: Run) -> None:
     """Play some scenes, one after the other."""
     random = run.world.choices.stream("scenes")
-    for number, kind in enumerate(random.sample(SCENES, min(len(SCENES), _MOST))):
+    possible = [kind for kind in SCENES if kind.embedded == (run.machine is not None)]
+    for number, kind in enumerate(random.sample(possible, min(len(possible), _MOST))):
         if run.world.choices.operation():
             run.world.note(f"a scene of {kind.name}")
             # No service has watched over anything between two scenes.
@@ -65,4 +81,4 @@ async def play(run: Run) -> None:
             scene.check()
 
 
-__all__ = ["SCENES", "Scene", "has_scenes", "play"]
+__all__ = ["SCENES", "Scene", "has_scenes", "play", "scenes_machine"]

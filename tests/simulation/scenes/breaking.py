@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextvars import Context
-from typing import ClassVar, Final
+from functools import partial
+from typing import Any, ClassVar, Final
+from unittest.mock import patch
 
+from jobs_service import JobsService, RunningJob
+from jobs_service.actors import process_monitor
+from jobs_service.testing import Process
 from tests.simulation.client import Client
 from tests.simulation.scenes.losing import Losses
+from tests.simulation.scenes.stage import Scene
 from tests.simulation.weather import crash
 
 _RECOVERED: Final = 1.5
@@ -36,9 +43,9 @@ class Breakdowns(Losses):
                 held = random.random() < 0.5
                 if held:  # its type has a monitor that may crash
                     await self.take(client, f"l{number}")
-                for _ in range(random.choice([1, 1, 2, 3])):
+                for _ in range(random.choice([1, 2, 3, 4])):
                     self._crash(client)
-                    await asyncio.sleep(random.uniform(0.0, 8 * latency))
+                    await asyncio.sleep(random.uniform(0.0, 3 * latency))
                     await asyncio.sleep(random.choice([0.0, 0.0, random.uniform(0.0, 0.01)]))
                 await asyncio.sleep(_RECOVERED + 20 * latency)
                 await client.update(job)
@@ -50,10 +57,111 @@ class Breakdowns(Losses):
         await self.clean(client, [followed])
 
     def _crash(self, client: Client) -> None:
-        """Have one part crash, as the fault does it."""
-        choices = self.run.world.choices
-        with self.weather(crash=1.0):
-            hard = choices.fault("crash")
-        if hard is not None:
-            # As by a stranger's hand, not by the process itself.
-            self.run.world.loop.call_soon(crash, self.run, client.process, hard, context=Context())
+        crash_one(self, client.process)
+
+
+class Lanes(Scene):
+    """Have the parts crash that run handlers: one that ran for long is started again after the shortest pause."""
+
+    name: ClassVar[str] = "lanes"
+    _pause: ClassVar[float] = 0.3
+    _calm: ClassVar[float] = 1.0
+
+    async def play(self) -> None:
+        # A process that is listed has one more tree like that.
+        await self.within(self._live, retry_backoff=self._pause, restart_period=self._calm, max_restarts=1000)
+
+    def register(self, jobs: JobsService) -> None:
+        @jobs.handler(self.type, timeout=20.0)
+        async def handled(job: RunningJob) -> None:
+            """Do nothing."""
+
+    async def _live(self, client: Client) -> None:
+        started = asyncio.Event()
+        runner = asyncio.create_task(client.jobs.run(started=started.set))
+        try:
+            await started.wait()
+            for _ in range(10):
+                await asyncio.sleep(1.5 * self._calm)
+                crash_one(self, client.process, of_runner=True)
+                await asyncio.sleep(0.01)
+                await self.until(
+                    lambda: not [*_restarting(client.jobs.supervision())],
+                    self._pause + self.moment,
+                    "what has crashed after a calm time was started again",
+                )
+        finally:
+            runner.cancel()
+            await asyncio.gather(runner, return_exceptions=True)
+
+
+class Graves(Scene):
+    """Kill a process that has many jobs, and some of those who find it dead: its jobs are pending again at once.
+
+    It is for embedded stores, which know who has died.
+    """
+
+    name: ClassVar[str] = "graves"
+    embedded: ClassVar[bool] = True
+    _found: ClassVar[float] = 6.0
+
+    async def play(self) -> None:
+        with patch.object(process_monitor, "_PAGE", self.random.choice([2, 3, 250])):
+            for _ in range(3):
+                await self._kill_one(heirs=self.random.choice([0.0, 0.8]), process_check_period=1.0)
+
+    async def _kill_one(self, *, heirs: float, process_check_period: float) -> None:
+        self._taken, self._over = asyncio.Event(), asyncio.Event()
+        holder = self.begin(self._hold, process_check_period=process_check_period)
+        await self._taken.wait()
+        others = [self.begin(self._watch, process_check_period=process_check_period) for _ in range(4)]
+        await asyncio.sleep(process_check_period)
+        self.run.quiet.disturb("kill")
+        holder.kill()
+        await self.end(holder)
+        with self.weather(heir=heirs):
+            await asyncio.sleep(2 * process_check_period)
+        # Whoever is left, or comes now, does the rest.
+        others.append(self.begin(self._clean_up, process_check_period=process_check_period))
+        for process in others[::-1]:
+            await self.end(process)
+
+    async def _hold(self, client: Client) -> None:
+        await client.jobs.set_type_timeout(self.type, 600.0)
+        await client.add_many(self.type, [f"j{number}" for number in range(self.random.choice([1, 8]))], if_exists="resubmit")
+        for _ in range(8):
+            await client.accept(self.type, timeout=0)
+        self._taken.set()
+        await asyncio.sleep(60.0)
+
+    async def _watch(self, client: Client) -> None:
+        await self._over.wait()
+
+    async def _clean_up(self, client: Client) -> None:
+        ids = [id for type, id in self.run.history.model.jobs if type == self.type]
+        await self.until(
+            lambda: not [id for id in ids if self.state(id) == "running"],
+            self._found,
+            "the jobs of a process that has died were pending again",
+        )
+        await self.clean(client)
+        self._over.set()
+
+
+def crash_one(scene: Scene, process: Process, *, of_runner: bool = False) -> None:
+    """Have one part of a process crash, as the fault does it."""
+    run = scene.run
+    with scene.weather(crash=1.0):
+        hard = run.world.choices.fault("crash")
+    if hard is not None:
+        # As by a stranger's hand, not by the process itself.
+        work = partial(crash, run, process, hard, of_runner=of_runner)
+        run.world.loop.call_soon(work, context=Context())
+
+
+def _restarting(tree: dict[str, Any]) -> Iterator[str]:
+    """Yield the parts of a process that do not run."""
+    if tree.get("state", "running") != "running":
+        yield tree["name"]
+    for child in tree.get("children", []):
+        yield from _restarting(child)

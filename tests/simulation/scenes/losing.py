@@ -79,8 +79,7 @@ class Patience(Scene):
         other = self.begin(self._watch, **settings)
         await self.within(self.random.choice([self._lengthen, self._hold_up]), **settings)
         self._over.set()
-        await other.ended()
-        self.run.processes.remove(other)
+        await self.end(other)
 
     async def _watch(self, client: Client) -> None:
         await self._over.wait()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from jobs_service import JobEvent, JobId, JobsError, JobState, JobType, RunningJob
+from jobs_service import JobEvent, JobId, JobsError, JobsService, JobState, JobType, RunningJob
 from jobs_service.testing import Process
 from tests.simulation.checks import held_after
 from tests.simulation.client import Client
@@ -34,12 +34,14 @@ class Scene:
 
     Attributes:
         name: for people, and for its draws.
+        embedded: whether it is for embedded stores, else for clusters.
         type: of its jobs, which no other scene has.
         random: its own draws.
         moment: seconds within which happens what must happen soon: some requests to the cluster, and a pause.
     """
 
     name: ClassVar[str]
+    embedded: ClassVar[bool] = False
 
     def __init__(self, run: Run, number: int) -> None:
         self.run = run
@@ -56,7 +58,12 @@ class Scene:
 
     # Processes
 
-    def begin(self, program: Callable[[Client], Awaitable[object]], *, supervise: bool = True, **settings: Any) -> Process:
+    def register(self, jobs: JobsService) -> None:
+        """Make functions handlers of a service that is about to be opened."""
+
+    def begin(
+        self, program: Callable[[Client], Awaitable[object]], *, supervise: bool = True, **settings: Any
+    ) -> Process:
         """Start a process that has an open service, and runs a program with it.
 
         Args:
@@ -72,6 +79,7 @@ class Scene:
 
         async def live(process: Process) -> None:
             jobs = process.service(supervise=supervise)
+            self.register(jobs)
             try:
                 async with jobs:
                     run.services[process] = jobs
@@ -92,9 +100,13 @@ class Scene:
         self, program: Callable[[Client], Awaitable[object]], *, supervise: bool = True, **settings: Any
     ) -> None:
         """Run a program in a process of its own to its end; see `begin`."""
-        process = self.begin(program, supervise=supervise, **settings)
+        await self.end(self.begin(program, supervise=supervise, **settings))
+
+    async def end(self, process: Process) -> None:
+        """Wait until a process has ended."""
         await process.ended()
         self.run.processes.remove(process)
+        self.run.services.pop(process, None)
         if process.failure is not None:
             self.complain(f"failed with {process.failure!r}")
 
