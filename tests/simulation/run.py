@@ -29,7 +29,7 @@ from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.scenes import has_scenes, play, scenes_machine
-from tests.simulation.sizes import draw_sizes
+from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
@@ -119,7 +119,7 @@ class Run:
             weather = unsure(Choices(plan).stream("unsure"), weather)
         self.length = draw_length(Choices(plan))
         self.long = long = self.length.long
-        self.sizes = draw_sizes(Choices(plan).stream("sizes"))
+        self.sizes = Sizes() if self.scenes else draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
         self.world = World(
@@ -251,11 +251,6 @@ class Run:
         return owner if isinstance(owner, Process) else None
 
     @property
-    def drawn_settings(self) -> Settings:
-        """What was drawn for the first process."""
-        return self._settings[0]
-
-    @property
     def longest_period(self) -> float:
         """The longest time after which a process looks at the types by itself, seconds."""
         return max(settings.type_check_period + settings.type_check_max_jitter for settings in self._settings)
@@ -330,11 +325,12 @@ class Run:
     async def _main(self) -> None:
         await self.begin("founder", self._found, settings=self._settings[0]).ended()
         await self.begin("starter", self._start, settings=self._settings[0]).ended()
-        if self.scenes:
-            await play(self)
-            self._over = True
-            await self._check_all()
-            return
+        await (play(self) if self.scenes else self._storm_and_calm())
+        self.key_check.check()
+        check_end(self)
+        await check_store(self)
+
+    async def _storm_and_calm(self) -> None:
         homes = [
             asyncio.create_task(Home(self, f"p{number}", settings).keep_alive(), name=f"home {number}")
             for number, settings in enumerate(self._settings)
@@ -358,12 +354,6 @@ class Run:
         await asyncio.wait(homes)
         for home in homes:
             home.result()
-        await self._check_all()
-
-    async def _check_all(self) -> None:
-        self.key_check.check()
-        check_end(self)
-        await check_store(self)
 
     async def _found(self, process: Process) -> None:
         async with process.service(supervise=False) as jobs:

@@ -218,7 +218,10 @@ def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False) -
 
 def _tree_tasks(jobs: JobsService, of_runner: bool) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
     """Yield the tasks of a service's trees, but for their roots: (the actor, its task) and (None, a linked task)."""
-    roots = [None if of_runner else jobs._tree.root, None if jobs._registry.runner is None else jobs._registry.runner.tree]
+    roots = [
+        None if of_runner else jobs._tree.root,
+        None if jobs._registry.runner is None else jobs._registry.runner.tree,
+    ]
     waiting = [child for root in roots if root is not None for child in root.children]
     while waiting:
         process = waiting.pop(0)

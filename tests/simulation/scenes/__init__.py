@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WITH_SCENES: Final = 0.04
 """The share of runs that are scenes."""
-_MOST: Final = 5
+_MOST: Final = 6
 """How many scenes there are in such a run."""
 _EMBEDDED: Final = 0.2
 """The share of these runs whose store is an embedded one, as some scenes need it."""
@@ -55,7 +55,7 @@ SCENES: Final[tuple[type[Scene], ...]] = (
 
 def has_scenes(choices: Choices) -> bool:
     """Draw whether a run is one of scenes."""
-    return choices.stream("scenes").random() < _WITH_SCENES
+    return choices.stream("in scenes").random() < _WITH_SCENES
 
 
 def scenes_machine(choices: Choices, world: World, limits: Limits) -> Machine | None:

@@ -108,7 +108,7 @@ class Graves(Scene):
     async def play(self) -> None:
         with patch.object(process_monitor, "_PAGE", self.random.choice([2, 3, 250])):
             for _ in range(3):
-                await self._kill_one(heirs=self.random.choice([0.0, 0.8]), process_check_period=1.0)
+                await self._kill_one(heirs=self.random.choice([0.0, 0.8, 0.8]), process_check_period=1.0)
 
     async def _kill_one(self, *, heirs: float, process_check_period: float) -> None:
         self._taken, self._over = asyncio.Event(), asyncio.Event()
@@ -128,7 +128,9 @@ class Graves(Scene):
 
     async def _hold(self, client: Client) -> None:
         await client.jobs.set_type_timeout(self.type, 600.0)
-        await client.add_many(self.type, [f"j{number}" for number in range(self.random.choice([1, 8]))], if_exists="resubmit")
+        await client.add_many(
+            self.type, [f"j{number}" for number in range(self.random.choice([1, 8]))], if_exists="resubmit"
+        )
         for _ in range(8):
             await client.accept(self.type, timeout=0)
         self._taken.set()

@@ -65,7 +65,9 @@ class Deserted(Scene):
             ids = [f"j{number}-{id}" for id in range(random.randint(1, 4))]
             await client.add_many(self.type, ids)
             callers = [
-                asyncio.create_task(client.accept(self.type, random.choice([1, 1, 3]), timeout=random.choice([0, 0, 1.0])))
+                asyncio.create_task(
+                    client.accept(self.type, random.choice([1, 1, 3]), timeout=random.choice([0, 0, 1.0]))
+                )
                 for _ in range(random.randint(1, 4))
             ]
             await asyncio.sleep(random.choice([0.0, random.uniform(0.0, 5 * latency)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
 from jobs_service import JobsError, RunningJob, StoreError
@@ -26,7 +26,7 @@ class Losses(Scene):
 
     async def play(self) -> None:
         random = self.random
-        settings = {
+        settings: dict[str, Any] = {
             "activity_batch": random.choice([1, 3, 1000]),
             "activity_batch_increment": random.choice([0, 1, 100]),
             "activity_samples": random.choice([4, 8]),
@@ -75,7 +75,7 @@ class Patience(Scene):
 
     async def play(self) -> None:
         self._over = asyncio.Event()
-        settings = {"activity_batch": 1, "activity_batch_increment": 0}
+        settings: dict[str, Any] = {"activity_batch": 1, "activity_batch_increment": 0}
         other = self.begin(self._watch, **settings)
         await self.within(self.random.choice([self._lengthen, self._hold_up]), **settings)
         self._over.set()

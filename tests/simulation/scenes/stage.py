@@ -72,7 +72,7 @@ class Scene:
             settings: beside those that are the same in all scenes.
         """
         run = self.run
-        drawn = run.drawn_settings.model_copy(
+        drawn = run._settings[0].model_copy(
             update={"type_check_period": RARELY, "type_check_max_jitter": 0.0, "process_heartbeat": 0.0, **settings}
         )
         self._processes += 1
@@ -82,7 +82,7 @@ class Scene:
             self.register(jobs)
             try:
                 async with jobs:
-                    run.services[process] = jobs
+                    run.services[process], run.opened[process] = jobs, self.now
                     async with asyncio.timeout(_LONGEST):
                         await program(Client(run, process, jobs))
             except TimeoutError:
