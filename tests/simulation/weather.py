@@ -194,7 +194,7 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         _cancel(run, process, hard)
 
 
-def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False) -> None:
+def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False, named: str = "") -> None:
     """Have a task of the supervisor trees die: an actor of a bug or by a stranger's hand, or one linked to it.
 
     Args:
@@ -202,11 +202,12 @@ def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False) -
         process: whose trees they are.
         hard: which of them, a number from 0 up to 1.
         of_runner: whether it is one of those that run handlers.
+        named: the name of the task; empty for any.
     """
     jobs = run.services.get(process)
     if jobs is None:
         return
-    tasks = list(_tree_tasks(jobs, of_runner))
+    tasks = [each for each in _tree_tasks(jobs, of_runner) if named in ("", each[1].get_name())]
     if tasks:
         actor, task = tasks[int(hard * len(tasks))]
         run.world.note(f"crash of {task.get_name()}", process)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices, World
 from tests.simulation.machine import Machine
-from tests.simulation.scenes.breaking import Breakdowns, Graves, Lanes
+from tests.simulation.scenes.breaking import Breakdowns, Graves, Intensity, Lanes
 from tests.simulation.scenes.calling import Crowded, Deserted, Givers
 from tests.simulation.scenes.listening import Arrivals, Bursts, Changers, Returners
 from tests.simulation.scenes.losing import Heaps, Losses, Patience, Restores
+from tests.simulation.scenes.sharing import Departures, Shares
 from tests.simulation.scenes.stage import Scene
 from tests.simulation.scenes.waking import Alarms, Collisions, Expiries, Jumps, Wakes
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _WITH_SCENES: Final = 0.04
 """The share of runs that are scenes."""
-_MOST: Final = 6
+_MOST: Final = 5
 """How many scenes there are in such a run."""
 _EMBEDDED: Final = 0.2
 """The share of these runs whose store is an embedded one, as some scenes need it."""
@@ -45,10 +46,13 @@ SCENES: Final[tuple[type[Scene], ...]] = (
     Expiries,
     Breakdowns,
     Lanes,
+    Intensity,
     Graves,
     Givers,
     Deserted,
     Crowded,
+    Shares,
+    Departures,
 )
 """Every scene there is. A new one is a class and a place here."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
-from jobs_service import JobsService, RunningJob
+from jobs_service import JobsService, RunningJob, SupervisorFailed
 from jobs_service.actors import process_monitor
 from jobs_service.testing import Process
 from tests.simulation.client import Client
@@ -95,6 +95,41 @@ class Lanes(Scene):
             await asyncio.gather(runner, return_exceptions=True)
 
 
+class Intensity(Scene):
+    """Have a part crash as often as it may within a period, again and again; then once more, and the service fails."""
+
+    name: ClassVar[str] = "intensity"
+    _part: ClassVar[str] = "type server"
+
+    async def play(self) -> None:
+        self._most, self._period = self.random.choice([0, 1, 3]), self.random.choice([10.0, 60.0])
+        process = self.begin(self._live, max_restarts=self._most, restart_period=self._period)
+        await self.end(process, fails=SupervisorFailed)
+
+    async def _live(self, client: Client) -> None:
+        for _ in range(2):
+            for _ in range(self._most):
+                self._expect(client, await self._crashed(client))
+            await asyncio.sleep(self._period + 0.5)
+        for _ in range(self._most):
+            await self._crashed(client)
+        await self._crashed(client)
+
+    async def _crashed(self, client: Client) -> int:
+        before = self._restarts(client)
+        crash_one(self, client.process, named=self._part)
+        await asyncio.sleep(self.moment)
+        return before
+
+    def _expect(self, client: Client, before: int) -> None:
+        if self._restarts(client) != before + 1:
+            self.complain(f"a crash was the reason for {self._restarts(client) - before} restarts")
+
+    def _restarts(self, client: Client) -> int:
+        children: list[dict[str, Any]] = client.jobs.supervision()["children"]
+        return sum(int(child["restarts"]) for child in children if child["name"] == self._part)
+
+
 class Graves(Scene):
     """Kill a process that has many jobs, and some of those who find it dead: its jobs are pending again at once.
 
@@ -150,14 +185,14 @@ class Graves(Scene):
         self._over.set()
 
 
-def crash_one(scene: Scene, process: Process, *, of_runner: bool = False) -> None:
+def crash_one(scene: Scene, process: Process, *, of_runner: bool = False, named: str = "") -> None:
     """Have one part of a process crash, as the fault does it."""
     run = scene.run
     with scene.weather(crash=1.0):
         hard = run.world.choices.fault("crash")
     if hard is not None:
         # As by a stranger's hand, not by the process itself.
-        work = partial(crash, run, process, hard, of_runner=of_runner)
+        work = partial(crash, run, process, hard, of_runner=of_runner, named=named)
         run.world.loop.call_soon(work, context=Context())
 
 

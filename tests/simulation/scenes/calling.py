@@ -61,7 +61,7 @@ class Deserted(Scene):
     async def _live(self, client: Client) -> None:
         random, latency = self.random, self.run.world.cluster.latency
         await client.jobs.set_type_timeout(self.type, _LONG)
-        for number in range(6):
+        for number in range(10):
             ids = [f"j{number}-{id}" for id in range(random.randint(1, 4))]
             await client.add_many(self.type, ids)
             callers = [

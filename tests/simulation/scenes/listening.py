@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from jobs_service import JobType, RunningJob, StoreError
 from tests.simulation.client import Client
-from tests.simulation.scenes.stage import Scene, some_turns
+from tests.simulation.scenes.stage import Scene, children_of, some_turns
 from tests.simulation.workloads.subscribers import Heard
 
 _LONG: Final = 600.0
@@ -146,23 +146,22 @@ class Returners(Scene):
         # Nobody is there when the service looks for the first time.
         async with self.listeners(client, [(self.heard(client, "j", type), 0.0) for type in types]):
             await asyncio.sleep(random.uniform(0.5, 1.5))
-        if random.random() < 0.5:
-            await asyncio.sleep(opened + 1.4 * self._period - self.now)
-            await self._stay(client, random.sample(types, 3), opened + 2.5 * self._period)
-        else:
-            await self._come_back(client, types, opened + 2 * self._period)
+        await self._come_back(client, types, opened + 2 * self._period)
+        await asyncio.sleep(opened + 3.4 * self._period - self.now)
+        await self._stay(client, random.sample(types, 3), opened + 4.5 * self._period)
         await self.clean(client, types)
 
     async def _stay(self, client: Client, types: list[JobType], until: float) -> None:
-        """Be there in the second look: those who tell of these types go on."""
+        """Have left in one look, and be there in the next one: those who tell of these types go on."""
         wanted = [self.heard(client, "j", type) for type in types]
         async with self.listeners(client, [(heard, 0.0) for heard in wanted]):
             since = self.now
             await self.all_know(wanted, self.moment, "those who have come back know what they wait for")
             while self.now < until:
-                for name, seconds in _notifiers(client.jobs.supervision()):
-                    if seconds < self.now - since - self.moment:
-                        self.complain(f"the notifier {name} runs for {seconds:.3f} s only, but it was needed before")
+                for child in children_of(client.jobs.supervision(), "notifiers"):
+                    seconds = child["seconds"]
+                    if child["state"] == "running" and seconds < self.now - since - self.moment:
+                        self.complain(f"the notifier {child['name']} runs for {seconds:.3f} s, and was needed before")
                         return
                 await asyncio.sleep(0.5)
 
@@ -185,10 +184,3 @@ class Returners(Scene):
         await asyncio.sleep(self.random.uniform(0.0, 4 * self.run.world.cluster.latency))
         await some_turns(self.random.randint(0, 150))
         await self.listen(client, heard)
-
-
-def _notifiers(tree: dict[str, Any]) -> list[tuple[str, float]]:
-    """Return the name of each notifier that runs, and for how long."""
-    if tree.get("name") == "notifiers":
-        return [(child["name"], child["seconds"]) for child in tree["children"] if child["state"] == "running"]
-    return [each for child in tree.get("children", []) for each in _notifiers(child)]

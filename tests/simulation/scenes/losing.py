@@ -77,7 +77,8 @@ class Patience(Scene):
         self._over = asyncio.Event()
         settings: dict[str, Any] = {"activity_batch": 1, "activity_batch_increment": 0}
         other = self.begin(self._watch, **settings)
-        await self.within(self.random.choice([self._lengthen, self._hold_up]), **settings)
+        await self.within(self._lengthen, **settings)
+        await self.within(self._hold_up, **settings)
         self._over.set()
         await self.end(other)
 

@@ -102,13 +102,14 @@ class Scene:
         """Run a program in a process of its own to its end; see `begin`."""
         await self.end(self.begin(program, supervise=supervise, **settings))
 
-    async def end(self, process: Process) -> None:
-        """Wait until a process has ended."""
+    async def end(self, process: Process, *, fails: type[Exception] | None = None) -> None:
+        """Wait until a process has ended: well or, if it is to fail, with such an error."""
         await process.ended()
         self.run.processes.remove(process)
         self.run.services.pop(process, None)
-        if process.failure is not None:
-            self.complain(f"failed with {process.failure!r}")
+        failure = process.failure
+        if not isinstance(failure, type(None) if fails is None else fails):
+            self.complain(f"{process} has ended with {failure!r}")
 
     async def clean(self, client: Client, types: Iterable[JobType] = ()) -> None:
         """Leave no job behind: the next scene has nobody to watch over them."""
@@ -147,12 +148,13 @@ class Scene:
 
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> bool:
         """Wait until something is so; complain if it takes longer than so many seconds."""
-        deadline = self.now + seconds
+        began = self.now
         while not condition():
-            if self.now > deadline:
+            waited = self.now - began
+            if waited >= seconds:
                 self.complain(f"{what}; that took more than {seconds:.2f} s")
                 return False
-            await asyncio.sleep(_STEP)
+            await asyncio.sleep(min(max(_STEP, waited / 8), seconds - waited + _STEP))
         return True
 
     # Jobs
@@ -225,3 +227,10 @@ async def some_turns(most: int) -> None:
     """Let others run for so many turns of the loop."""
     for _ in range(most):
         await asyncio.sleep(0)
+
+
+def children_of(tree: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the children of a supervisor, by the tree that a service shows."""
+    if tree.get("name") == name:
+        return list(tree["children"])
+    return [each for child in tree.get("children", []) for each in children_of(child, name)]

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from tests.simulation.client import Client
 from tests.simulation.scenes.losing import Losses
-from tests.simulation.scenes.stage import Scene
+from tests.simulation.scenes.stage import Scene, children_of
 
 _LONG: Final = 600.0
 _CLOCK_CHECK: Final = 5.0
@@ -28,7 +28,9 @@ class Wakes(Losses):
         timeout = 1.0
         await client.jobs.set_type_timeout(self.type, timeout)
         for number in range(4):
-            await asyncio.sleep(self.random.uniform(3.0, 8.0))
+            await asyncio.sleep(self.random.uniform(4.0, 8.0))
+            if repr(self.type) in {child["name"] for child in children_of(client.jobs.supervision(), "monitors")}:
+                self.complain("a type is watched over, although it has had no jobs for a while")
             id = f"j{number}"
             await self.take(client, id)
             await self.lost([id], timeout)
@@ -69,21 +71,25 @@ class Jumps(Scene):
         await self.within(self._live, type_idle_after=self.random.choice([0.5, 10.0]), expiry_check_period=_LONG)
 
     async def _live(self, client: Client) -> None:
-        random = self.random
         await client.jobs.set_type_timeout(self.type, _LONG)
-        if random.random() < 0.7:
+        if self.random.random() < 0.7:
             await self.take(client, "busy")
+        for number in range(2):
+            await self._jump(client, f"j{number}")
+        self.run.move_clock(client.process, 0.0)
+        await self.clean(client)
+
+    async def _jump(self, client: Client, id: str) -> None:
+        random = self.random
         later = random.uniform(100.0, 300.0)
-        await client.add(self.type, "j", run_at=client.process.clock.wall_time() + later)
+        await client.add(self.type, id, run_at=client.process.clock.wall_time() + later)
         await asyncio.sleep(random.uniform(16.0, 60.0))
-        self.run.move_clock(client.process, later)
+        self.run.move_clock(client.process, client.process.clock.ahead + later)
         await self.until(
-            lambda: self.state("j") != "scheduled",
+            lambda: self.state(id) != "scheduled",
             _CLOCK_CHECK + 1.0 + 15 * self.run.world.cluster.latency,
             "a job was ready whose time a clock that was set forward has brought",
         )
-        self.run.move_clock(client.process, 0.0)
-        await self.clean(client)
 
 
 class Collisions(Scene):
