@@ -31,6 +31,7 @@ _NUMBERS: Final = {
     "ASLEEP": 17,
     "ALARM": 18,
     "FOLLOWED": 19,
+    "CHANGES": 20,
     "COUNTS": 21,
     "FAILED": 24,
     "LAST": 26,

@@ -16,7 +16,7 @@ from tests.simulation.scenes.breaking import Breakdowns, Graves, Intensity, Lane
 from tests.simulation.scenes.calling import Crowded, Deserted, Givers
 from tests.simulation.scenes.listening import Arrivals, Bursts, Changers, Returners
 from tests.simulation.scenes.losing import Heaps, Losses, Patience, Restores
-from tests.simulation.scenes.sharing import Departures, Shares
+from tests.simulation.scenes.sharing import Departures, Shares, Traces
 from tests.simulation.scenes.stage import Scene
 from tests.simulation.scenes.waking import Alarms, Collisions, Expiries, Jumps, Wakes
 
@@ -53,6 +53,7 @@ SCENES: Final[tuple[type[Scene], ...]] = (
     Crowded,
     Shares,
     Departures,
+    Traces,
 )
 """Every scene there is. A new one is a class and a place here."""
 

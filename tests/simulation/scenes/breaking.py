@@ -103,8 +103,11 @@ class Intensity(Scene):
 
     async def play(self) -> None:
         self._most, self._period = self.random.choice([0, 1, 3]), self.random.choice([10.0, 60.0])
+        self._is_due = False
         process = self.begin(self._live, max_restarts=self._most, restart_period=self._period)
         await self.end(process, fails=SupervisorFailed)
+        if not self._is_due:
+            self.complain(f"the service has failed after no more than {self._most} crashes in {self._period} s")
 
     async def _live(self, client: Client) -> None:
         for _ in range(2):
@@ -113,6 +116,7 @@ class Intensity(Scene):
             await asyncio.sleep(self._period + 0.5)
         for _ in range(self._most):
             await self._crashed(client)
+        self._is_due = True
         await self._crashed(client)
 
     async def _crashed(self, client: Client) -> int:

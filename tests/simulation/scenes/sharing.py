@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import ClassVar, Final
 
+import fdb.tuple
+
 from jobs_service import JobEvent, JobsError, JobState, RunningJob
+from jobs_service.testing import Process
 from tests.simulation.client import Client
+from tests.simulation.rows import section
 from tests.simulation.scenes.stage import Scene
 
 _LONG: Final = 600.0
+_SEEN: Final = 25
+"""Seconds for which rows of changes stay that all followers have seen: ten until the next look, and a look."""
+_EVERY: Final = 3.0
 _REMOVED: Final = 140.0
 """Seconds after which nothing is left of a job that has left with its end: two looks of a minute each, and a moment."""
 
@@ -132,3 +140,56 @@ class Departures(Scene):
                     self.complain(f"{heard} was told {heard.events[-1]}, although its job had ended")
         await self.until(lambda: not [*self.run.history.unread()], _REMOVED, "nothing was left of jobs that have left")
         await self.clean(client)
+
+
+class Traces(Scene):
+    """Follow many jobs while some end now and then: what is noted of that is removed when it was seen.
+
+    When all followers have died, those who watch over the type remove the rest.
+    """
+
+    name: ClassVar[str] = "traces"
+
+    async def play(self) -> None:
+        self._left = asyncio.Event()
+        follower = self.begin(self._follow)
+        await self.within(partial(self._watch, follower))
+
+    async def _follow(self, client: Client) -> None:
+        await client.jobs.set_type_timeout(self.type, _LONG)
+        ids = [f"j{number}" for number in range(12)]
+        await client.add_many(self.type, ids, run_at=client.process.clock.wall_time() + _LONG)
+        async with self.listeners(client, [(self.heard(client, id), 0.0) for id in ids]):
+            await asyncio.sleep(self.moment)
+            for number in range(self.random.choice([4, 20])):
+                job = await self.take(client, f"short{number % 3}")
+                if job is not None:
+                    await client.finish(job)
+                await asyncio.sleep(_EVERY)
+            rows, most = self._rows(), 3 * int(_SEEN / _EVERY)
+            if rows > most:
+                self.complain(f"{rows} rows of changes are there, more than the {most} that may just have been made")
+            self._left.set()
+            await asyncio.sleep(_LONG)
+
+    async def _watch(self, follower: Process, client: Client) -> None:
+        await asyncio.sleep(self.moment)
+        await self.take(client, "busy")
+        await self._left.wait()
+        if follower.alive and self.random.random() < 0.5:
+            self.run.quiet.disturb("kill")
+            follower.kill()
+        elif follower.alive:
+            follower.request_stop()
+        await self.end(follower)
+        await self.until(lambda: not self._rows(), _REMOVED, "no rows of changes were left of those who have gone")
+        await self.clean(client)
+
+    def _rows(self) -> int:
+        """Return how many rows of changes there are of the type."""
+        versions = self.run.world.cluster.versions
+        version = versions.enter()
+        of_type: bytes = section("CHANGES") + fdb.tuple.pack((self.type,))
+        pairs = list(versions.scan_at(version, of_type + b"\x00", of_type + b"\xff", False))
+        versions.leave(version)
+        return len(pairs)

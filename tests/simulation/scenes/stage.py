@@ -88,8 +88,8 @@ class Scene:
             except TimeoutError:
                 self.complain(f"hangs: {process} had not ended after {_LONGEST:.0f} s")
             finally:
-                run.services.pop(process, None)
-                for held in held_after(jobs):
+                # One that was killed is no longer there: that is collected later.
+                for held in held_after(jobs) if run.services.pop(process, None) is not None else ():
                     run.complain(f"held: {process} was left, but holds {held}")
 
         process = run.begin(f"scene{self._number}-{self._processes}", live, settings=drawn)
