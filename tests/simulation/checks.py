@@ -30,17 +30,22 @@ _VERY_MANY: Final = 2_000
 
 
 class KeyCheck:
-    """Walks all keys every few commits. An observer of the cluster."""
+    """Walks all keys every few commits. An observer of the cluster.
+
+    Attributes:
+        is_held: whether it waits, because somebody has removed keys that the service is about to write again.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._commits = 0
+        self.is_held = False
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """See Observer."""
         if transaction.commit_version is not None:
             self._commits += 1
-            if self._commits % _EVERY == 0:
+            if self._commits % _EVERY == 0 and not self.is_held:
                 self.check()
 
     def check(self) -> None:

@@ -29,6 +29,7 @@ from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
+from tests.simulation.scenes import has_scenes, play, scenes_machine
 from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
@@ -100,6 +101,7 @@ class Run:
         long: whether hours pass, in which little happens.
         drills: how many small things are done where nothing else is; 0 in all other runs.
         has_made_crash: whether somebody has made a part of a service crash who looks what becomes of that.
+        scenes: whether it is one of scenes, instead of all that goes on in others.
     """
 
     def __init__(
@@ -110,6 +112,9 @@ class Run:
         log_level: int,
         rates: Mapping[str, float] | None = None,
     ) -> None:
+        self.scenes = profile is None and workloads is None and has_scenes(Choices(plan))
+        if self.scenes:
+            profile, workloads = "calm", ()
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
         self.drills = draw_drills(Choices(plan), workloads)
@@ -119,7 +124,7 @@ class Run:
             weather = unsure(Choices(plan).stream("unsure"), weather)
         self.length = Length() if self.drills else draw_length(Choices(plan))
         self.long = long = self.length.long
-        self.sizes = Sizes() if self.drills else draw_sizes(Choices(plan).stream("sizes"))
+        self.sizes = Sizes() if self.drills or self.scenes else draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
         self.world = World(
@@ -136,9 +141,11 @@ class Run:
         self.world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
         self.world.note(f"{weather}, {limits}, marks live for {self.world.cluster.mark_lifetime} versions")
         self.machine = None
+        may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
         if workloads is None:
-            may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
             self.machine = draw_machine(self.world, Choices(plan).stream("store"), limits, may_be=may_be)
+        elif self.scenes and may_be:
+            self.machine = scenes_machine(Choices(plan), self.world, limits)
         if self.drills:
             let_nothing_go_wrong(self.world.choices, self.machine)
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
@@ -330,6 +337,12 @@ class Run:
     async def _main(self) -> None:
         await self.begin("founder", self._found, settings=self._settings[0]).ended()
         await self.begin("starter", self._start, settings=self._settings[0]).ended()
+        await (play(self) if self.scenes else self._storm_and_calm())
+        self.key_check.check()
+        check_end(self)
+        await check_store(self)
+
+    async def _storm_and_calm(self) -> None:
         homes = [
             asyncio.create_task(Home(self, f"p{number}", settings).keep_alive(), name=f"home {number}")
             for number, settings in enumerate(self._settings)
@@ -353,9 +366,6 @@ class Run:
         await asyncio.wait(homes)
         for home in homes:
             home.result()
-        self.key_check.check()
-        check_end(self)
-        await check_store(self)
 
     async def _found(self, process: Process) -> None:
         async with process.service(supervise=False) as jobs:

@@ -189,17 +189,25 @@ def _hit(run: Run, kind: str, drawn: float, hard: float) -> None:
         run.move_clock(process, (2 * hard - 1) * (run.length.clocks_off if run.long else _LARGEST_JUMP))
         world.note(f"the clock is {process.clock.ahead:.1f} s ahead", process)
     elif kind == "crash":
-        _crash(run, process, hard)
+        crash(run, process, hard)
     else:
         _cancel(run, process, hard)
 
 
-def _crash(run: Run, process: Process, hard: float) -> None:
-    """Have a task of the supervisor tree die: an actor of a bug or by a stranger's hand, or one linked to it."""
+def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False, named: str = "") -> None:
+    """Have a task of the supervisor trees die: an actor of a bug or by a stranger's hand, or one linked to it.
+
+    Args:
+        run: that the process is part of.
+        process: whose trees they are.
+        hard: which of them, a number from 0 up to 1.
+        of_runner: whether it is one of those that run handlers.
+        named: the name of the task; empty for any.
+    """
     jobs = run.services.get(process)
     if jobs is None:
         return
-    tasks = list(tree_tasks(jobs))
+    tasks = [each for each in tree_tasks(jobs, of_runner) if named in ("", each[1].get_name())]
     if tasks:
         actor, task = tasks[int(hard * len(tasks))]
         run.world.note(f"crash of {task.get_name()}", process)
@@ -209,9 +217,12 @@ def _crash(run: Run, process: Process, hard: float) -> None:
             run.world.loop.call_soon(task.cancel, context=process.context)
 
 
-def tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
+def tree_tasks(jobs: JobsService, of_runner: bool = False) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
     """Yield the tasks of a service's trees, but for their roots: (the actor, its task) and (None, a linked task)."""
-    roots = [jobs._tree.root, None if jobs._registry.runner is None else jobs._registry.runner.tree]
+    roots = [
+        None if of_runner else jobs._tree.root,
+        None if jobs._registry.runner is None else jobs._registry.runner.tree,
+    ]
     waiting = [child for root in roots if root is not None for child in root.children]
     while waiting:
         process = waiting.pop(0)
