@@ -28,6 +28,7 @@ _NUMBERS: Final = {
     "EXPIRING": 11,
     "PERIODIC": 12,
     "FOLLOWED": 19,
+    "CHANGES": 20,
     "COUNTS": 21,
     "FAILED": 24,
     "LAST": 26,
@@ -50,6 +51,13 @@ def last_key(type: JobType, id: JobId) -> bytes:
     """Return where the last record of a job is that has left with its end."""
     packed: bytes = fdb.tuple.pack((type, id))
     return section("LAST") + packed
+
+
+def changes_of(type: JobType, id: JobId) -> tuple[bytes, bytes]:
+    """Return what the keys of a type's rows of changes begin with, and how they name a job."""
+    packed: bytes = fdb.tuple.pack((type,))
+    packed_id: bytes = fdb.tuple.pack((id,))
+    return section("CHANGES") + packed, packed_id
 
 
 class TypeRows(NamedTuple):
