@@ -20,15 +20,16 @@ from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
 from tests.simulation.endings import check_end, check_store, still_open
+from tests.simulation.focus import draw_focus
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
-from tests.simulation.length import draw_length
+from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.sizes import draw_sizes
+from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
@@ -96,6 +97,7 @@ class Run:
         pace: how many steps a lane takes, in a second.
         lasting: how many steps are under way for whose end the storm waits.
         length: how long the run is.
+        focus: what the run looks at only.
         long: whether hours pass, in which little happens.
     """
 
@@ -109,19 +111,23 @@ class Run:
     ) -> None:
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
+        self.focus = focus = draw_focus(Choices(plan), workloads, profile)
+        is_focused, profile, workloads = focus.workloads is not workloads, focus.profile, focus.workloads
         weather = draw_weather(random, later, profile)
         if profile is None:
             weather = unsure(Choices(plan).stream("unsure"), weather)
-        self.length = draw_length(Choices(plan))
+        self.length = Length() if is_focused else draw_length(Choices(plan))
         self.long = long = self.length.long
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
+        if is_focused:
+            self.sizes = focus.sizes or Sizes()
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
         self.world = World(
             plan,
             rates={**weather.rates, **(rates or {})},
             disorder=weather.disorder,
-            latency=weather.latency,
+            latency=weather.latency if focus.latency is None else focus.latency,
             limits=limits,
             most_steps=self.length.most_steps,
             log_level=log_level,
@@ -138,7 +144,8 @@ class Run:
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
-        self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
+        budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
+        self.budget = focus.budget or budget
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
             self.pace = later.choice(self.length.paces)
@@ -178,8 +185,10 @@ class Run:
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
+        processes = max(processes, focus.processes)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
         self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
+        self._settings = [each.model_copy(update=dict(focus.settings)) for each in self._settings]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self.lasting = 0
@@ -190,7 +199,7 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), drawn_constants(world.choices), ExitStack() as stack:
+            with recording(), drawn_constants(world.choices), self.focus.in_force(), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.brimmers import Brimmers
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.dozers import Dozers
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.leavers import Leavers
+from tests.simulation.workloads.menders import Menders
+from tests.simulation.workloads.nappers import Nappers
 from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
@@ -22,7 +26,9 @@ from tests.simulation.workloads.pausers import Pausers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.retainers import Retainers
+from tests.simulation.workloads.rivals import Rivals
 from tests.simulation.workloads.runners import Handlers
+from tests.simulation.workloads.rushes import Rushes
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.throngs import Throngs
@@ -92,11 +98,15 @@ OF_AGED: tuple[type[Workload], ...] = (Elders,)
 OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 """What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
 
+OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Menders, Nappers, Rivals, Rushes)
+"""What goes on only in small runs that look at one thing."""
+
 __all__ = [
     "ALL",
     "OF_AGED",
     "OF_COPIES",
     "OF_DAMAGE",
+    "OF_FOCUSED",
     "OF_LARGE",
     "OF_LEAVING",
     "OF_LISTED",

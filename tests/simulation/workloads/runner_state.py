@@ -116,6 +116,9 @@ class RunnerState:
                 "continuous": choose([True, lambda job: True]),
             },
         }
+        if run.focus.slots is not None:
+            for options in self.options.values():
+                options["slots"] = run.focus.slots
         self.active: dict[Process, list[Held]] = {}
         self.held: dict[bytes, Held] = {}
         self.accepted: dict[bytes, Accepted] = {}
