@@ -269,6 +269,9 @@ class UnitOfWork(TouchedTypes):
             self._journal.append((entry, entry.record, entry.changed))
         if entry.record is not None:
             clear_index(self.transaction, entry, entry.record)
+            # A removal writes no record, but its keys.
+            self._size += 3 * (entry.keys.ready_bytes + len(entry.packed_id) + len(entry.record.priority))
+            self._look_whether_full()
         entry.record = None
         entry.changed = True
         self._active[entry.keys.data] = entry.keys

@@ -209,3 +209,20 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_b
         ]
         await found.transact(removing(found, "a"))
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []
+
+
+@in_virtual_time
+async def test_removals_fill_a_transaction_as_well() -> None:
+    async with layer() as found:
+        ids = [f"{number}" + "a" * 4000 for number in range(250)]
+        for id in ids:
+            await found.add(id)
+
+        async def remove_all(unit: UnitOfWork) -> int:
+            for count, id in enumerate(ids):
+                if unit.is_full:
+                    return count
+                await creation.remove(unit, found.place(id), False)
+            return len(ids)
+
+        assert 100 < await found.transact(remove_all) < len(ids)

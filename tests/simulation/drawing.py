@@ -17,6 +17,7 @@ from tests.simulation.workloads import (
     OF_COPIES,
     OF_DAMAGE,
     OF_DRILLS,
+    OF_FOCUSED,
     OF_LARGE,
     OF_LEAVING,
     OF_LISTED,
@@ -138,6 +139,7 @@ def draw_kinds(
         *(OF_CONSOLES if by_hand or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
         *(OF_DRILLS if is_chosen else ()),
+        *(OF_FOCUSED if is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]

@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from jobs_service.layer.retention import Retention
 from jobs_service.model import JobId, JobType
@@ -25,7 +26,10 @@ from tests.simulation.model_job import OBSERVED, Key, ModelJob
 from tests.simulation.operations import Operations
 from tests.simulation.replay import Ended, Silence
 from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
-from tests.simulation.signals import untold
+from tests.simulation.signals import unnoted, untold
+
+Written: TypeAlias = Mapping[bytes, bytes | None]
+"""New values of keys, None for those that were removed."""
 
 
 class History:
@@ -59,7 +63,7 @@ class History:
         self._rule_sections = (section("PAUSED"), section("RETENTION"))
         self._states: dict[Key, list[tuple[int, float, Record | None, bool]]] = {}
         # The types that are followed, by their rows, and the jobs of which there is a last record, by theirs.
-        self._followed: set[bytes] = set()
+        self._followed: dict[bytes, bytes] = {}
         self._last: dict[bytes, float] = {}
         # As many of them as somebody has asked for, as they are given.
         self._shown: dict[Key, list[State]] = {}
@@ -129,9 +133,8 @@ class History:
                 self._operations.complain(f"at the end: {named(*key)} is {shown(job)}: {differs}")
         for data_key in records:
             self._operations.complain(f"at the end: {named(*names_in(data_key))} is stored, but must be gone")
-        timeouts = {
-            names_in(key)[0]: value_in(key, raw) for key, raw in stored.items() if key.startswith(self._timeout_section)
-        }
+        section = self._timeout_section
+        timeouts = {names_in(key)[0]: value_in(key, raw) for key, raw in stored.items() if key.startswith(section)}
         if timeouts != self.model.timeouts:
             self._operations.complain(f"at the end: the types' timeouts are {timeouts}, not {self.model.timeouts}")
 
@@ -143,8 +146,8 @@ class History:
         self._operations.do(transaction, self._places[self._mark(transaction.version)])
         self._compare_timeouts(transaction.written)
         self._compare_rules(transaction.written)
-        self._know_followed(transaction.written)
-        self._compare_jobs(position, version, transaction.written)
+        followed = self._know_followed(transaction.written)
+        self._compare_jobs(position, version, transaction.written, followed)
         self._compare_last(transaction.written)
         if len(model.log) != position:
             self._versions.append(version)
@@ -183,7 +186,7 @@ class History:
 
     # What was written
 
-    def _compare_timeouts(self, written: Mapping[bytes, bytes | None]) -> None:
+    def _compare_timeouts(self, written: Written) -> None:
         section = self._timeout_section
         for type, seconds in self._operations.own_types.items():
             if seconds != self.model.timeouts.get(type) and rows_of(type).timeout not in written:
@@ -201,7 +204,7 @@ class History:
                 wanted = self.model.timeouts.get(type)
                 self._complain(f"the timeout of {type!r} was written as {stored}, expected {wanted}")
 
-    def _compare_rules(self, written: Mapping[bytes, bytes | None]) -> None:
+    def _compare_rules(self, written: Written) -> None:
         """Compare which types were paused, and how long their jobs are kept, with what was written."""
         wanted: dict[bytes, Any] = {}
         operations = self._operations
@@ -218,7 +221,7 @@ class History:
             if key.startswith(self._rule_sections) and key not in wanted:
                 self._complain(f"{names_in(key)} was written for nothing")
 
-    def _compare_jobs(self, position: int, version: int, written: Mapping[bytes, bytes | None]) -> None:
+    def _compare_jobs(self, position: int, version: int, written: Written, followed: Mapping[bytes, bytes]) -> None:
         """Compare what was written with what the model's log says since a position."""
         model = self.model
         touched: dict[Key, ModelJob | None] = {}
@@ -246,7 +249,10 @@ class History:
                 moved.append((job.place, record.seq, key))
             self._keep(key, version, record, left is not None)
         self._compare_order(moved)
-        for complaint in untold(self._operations, touched, written, lambda stamp: self._version_of(stamp) == version):
+        for complaint in (
+            *untold(self._operations, touched, written, lambda stamp: self._version_of(stamp) == version),
+            *unnoted(self._operations, touched, written, followed),
+        ):
             self._complain(complaint)
         section = self._data_section
         for data_key in written:
@@ -255,7 +261,7 @@ class History:
             if self._operations.jobs.get(data_key) not in touched:
                 self._was_not_to_be_written(data_key, version, written[data_key])
 
-    def _compare_left(self, key: Key, job: ModelJob, version: int, written: Mapping[bytes, bytes | None]) -> None:
+    def _compare_left(self, key: Key, job: ModelJob, version: int, written: Written) -> None:
         """Compare the last record of a job that has left with its end: it is there if anybody follows its type."""
         raw = written.get(last_key(*key))
         if rows_of(key[0]).followed not in self._followed:
@@ -272,12 +278,15 @@ class History:
             self._complain(f"{named(*key)} has left, but its seq is {record.seq.hex()}")
         self._keep(key, version, record)
 
-    def _know_followed(self, written: Mapping[bytes, bytes | None]) -> None:
-        for key, raw in written.items():
-            if key.startswith(self._followed_section):
-                (self._followed.discard if raw is None else self._followed.add)(key)
+    def _know_followed(self, written: Written) -> Mapping[bytes, bytes]:
+        """Take note of the types that are followed now; return the rows of those that were before as well."""
+        if changed := {key: raw for key, raw in written.items() if key.startswith(self._followed_section)}:
+            before = {key: raw for key, raw in self._followed.items() if key not in changed}
+            self._followed = before | {key: raw for key, raw in changed.items() if raw is not None}
+            return before
+        return self._followed
 
-    def _compare_last(self, written: Mapping[bytes, bytes | None]) -> None:
+    def _compare_last(self, written: Written) -> None:
         """Last records are those of jobs that leave just now; none is of a job that was removed since."""
         for key, raw in written.items():
             if not key.startswith(self._last_section):
@@ -332,7 +341,7 @@ class History:
         """The seqs of jobs moved by one transaction must have the order in which they were moved."""
         if len(moved) < 2:
             return
-        moved.sort(key=_place_of)
+        moved.sort(key=itemgetter(0))
         for (_, seq, key), (_, following, after) in pairwise(moved):
             if seq >= following:
                 self._complain(f"{named(*key)} has moved before {named(*after)}, but its seq is later")
@@ -389,7 +398,3 @@ def _version_in(stamp: bytes) -> int:
 def _nobody(instance: bytes) -> bool:
     """Where stores have no instances none is dead."""
     return False
-
-
-def _place_of(moved: tuple[int, bytes, Key]) -> int:
-    return moved[0]

@@ -13,6 +13,7 @@ from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown
+from tests.simulation.damage import is_damage
 from tests.simulation.entry import Entry
 from tests.simulation.model import Model
 from tests.simulation.model_job import OBSERVED, Change, Key, ModelJob
@@ -184,9 +185,9 @@ class Replay:
         return job.place <= self._seen_places or job.place > self.own_places
 
     def _found(self, entry: Entry) -> list[tuple[JobId, Any]] | None:
-        """Return the jobs that an operation on a queue has found, None when it has failed."""
+        """Return the jobs that an operation on a queue has found, None when it has failed; none that were damaged."""
         if isinstance(entry.result, list):
-            return entry.result
+            return [each for each in entry.result if not (isinstance(each[0], str) and is_damage(each[0].encode()))]
         if not is_weather(entry.result):
             self.complain(f"{self.who()}: {entry.name} of {entry.type!r} gave {shown(entry.result)}")
         return None

@@ -56,6 +56,13 @@ def last_key(type: JobType, id: JobId) -> bytes:
     return section("LAST") + packed
 
 
+def changes_of(type: JobType, id: JobId) -> tuple[bytes, bytes]:
+    """Return what the keys of a type's rows of changes begin with, and how they name a job."""
+    packed: bytes = fdb.tuple.pack((type,))
+    packed_id: bytes = fdb.tuple.pack((id,))
+    return section("CHANGES") + packed, packed_id
+
+
 class TypeRows(NamedTuple):
     """The keys of what is told of a type."""
 

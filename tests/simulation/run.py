@@ -21,6 +21,7 @@ from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
 from tests.simulation.drilling import MOST_OF_DRILLS, draw_drills, let_nothing_go_wrong
 from tests.simulation.endings import check_end, check_store, still_open
+from tests.simulation.focus import Focus, draw_focus
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
@@ -98,6 +99,7 @@ class Run:
         pace: how many steps a lane takes, in a second.
         lasting: how many steps are under way for whose end the storm waits.
         length: how long the run is.
+        focus: what the run looks at only.
         long: whether hours pass, in which little happens.
         drills: how many small things are done where nothing else is; 0 in all other runs.
         has_made_crash: whether somebody has made a part of a service crash who looks what becomes of that.
@@ -118,20 +120,24 @@ class Run:
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
         self.drills = draw_drills(Choices(plan), workloads)
+        self.focus = focus = Focus(workloads, "calm") if self.drills else draw_focus(Choices(plan), workloads, profile)
+        is_small = focus.workloads is not workloads or self.drills > 0
+        profile, workloads = focus.profile, focus.workloads
         self.has_made_crash = False
-        weather = draw_weather(random, later, "calm" if self.drills else profile)
-        if profile is None and not self.drills:
+        weather = draw_weather(random, later, profile)
+        if profile is None:
             weather = unsure(Choices(plan).stream("unsure"), weather)
-        self.length = Length() if self.drills else draw_length(Choices(plan))
+        self.length = Length() if is_small else draw_length(Choices(plan))
         self.long = long = self.length.long
-        self.sizes = Sizes() if self.drills or self.scenes else draw_sizes(Choices(plan).stream("sizes"))
+        small = focus.sizes or Sizes()
+        self.sizes = small if is_small or self.scenes else draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
         limits = self.sizes.limits or limits
         self.world = World(
             plan,
             rates={**weather.rates, **(rates or {})},
             disorder=weather.disorder,
-            latency=weather.latency,
+            latency=weather.latency if focus.latency is None else focus.latency,
             limits=limits,
             most_steps=self.length.most_steps,
             log_level=log_level,
@@ -152,8 +158,8 @@ class Run:
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
-        self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
-        self.budget = self.drills or self.budget
+        budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
+        self.budget = focus.budget or self.drills or budget
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
             self.pace = later.choice(self.length.paces)
@@ -195,8 +201,10 @@ class Run:
             processes = max(processes, self.machine.draw_processes())
         if self.drills:
             processes = min(processes, MOST_OF_DRILLS)
+        processes = max(processes, focus.processes)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
         self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
+        self._settings = [each.model_copy(update=dict(focus.settings)) for each in self._settings]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self.lasting = 0
@@ -208,6 +216,7 @@ class Run:
         world = self.world
         try:
             with recording(), drawn_constants(world.choices, drilled=self.drills > 0), ExitStack() as stack:
+                stack.enter_context(self.focus.in_force())
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

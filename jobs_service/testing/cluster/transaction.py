@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jobs_service.errors import TransactionTooOld
+from jobs_service.errors import StoreError, TransactionTooOld
 from jobs_service.store.base import Bound, KeyValue, Snapshot
 from jobs_service.store.fdb.errors import error_of
 from jobs_service.store.mvcc import View
@@ -106,6 +106,10 @@ class SimulatedTransaction(BufferedTransaction):
         return TransactionTooOld(
             f"transaction_too_old (1007): the simulated cluster keeps {self.limits.seconds:g} s of the past"
         )
+
+    def _too_large(self) -> StoreError:
+        self.store.cluster.on_too_large(self)
+        return super()._too_large()
 
     def end(self) -> None:
         """Release the version that it reads. Idempotent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.brimmers import Brimmers
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
@@ -10,6 +11,7 @@ from tests.simulation.workloads.consoles import Consoles
 from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
+from tests.simulation.workloads.dozers import Dozers
 from tests.simulation.workloads.drills import Drills
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.forgetters import Forgetters
@@ -17,6 +19,8 @@ from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.leavers import Leavers
+from tests.simulation.workloads.menders import Menders
+from tests.simulation.workloads.nappers import Nappers
 from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
@@ -24,7 +28,9 @@ from tests.simulation.workloads.pausers import Pausers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.retainers import Retainers
+from tests.simulation.workloads.rivals import Rivals
 from tests.simulation.workloads.runners import Handlers
+from tests.simulation.workloads.rushes import Rushes
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.throngs import Throngs
@@ -100,6 +106,9 @@ OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 """What alone goes on in a few runs: small things whose outcome is known exactly."""
 
+OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Menders, Nappers, Rivals, Rushes)
+"""What goes on only in small runs that look at one thing."""
+
 __all__ = [
     "ALL",
     "OF_AGED",
@@ -107,6 +116,7 @@ __all__ = [
     "OF_COPIES",
     "OF_DAMAGE",
     "OF_DRILLS",
+    "OF_FOCUSED",
     "OF_LARGE",
     "OF_LEAVING",
     "OF_LISTED",

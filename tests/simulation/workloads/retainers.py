@@ -20,10 +20,11 @@ class Retainers(Workload):
     async def step(self, client: Client) -> None:
         type = self.random.choice([ONE_SHOT, *self.run.types])
         keep, keep_failed = (self.random.choice([None, 0.0, 2.0, 10.0]) for _ in range(2))
-        for each in self.run.workloads:
-            if isinstance(each, Handlers):
-                each.allow_retention(type, keep, keep_failed)
+        handlers = [each for each in self.run.workloads if isinstance(each, Handlers)]
+        calls = [each.allow_retention(type, keep, keep_failed) for each in handlers]
         await client.jobs.set_retention(type, keep=keep, keep_failed=keep_failed)
+        for call in calls:
+            call.until = self.run.world.loop.time()
         await client.jobs.set_redaction(type, _SECRET)
         told, all_told = await client.jobs.get_redaction(type), await client.jobs.redactions()
         if (told.paths, all_told[type].paths) != (_SECRET, _SECRET):

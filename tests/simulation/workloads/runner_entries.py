@@ -75,12 +75,32 @@ class RunnerEntries:
 
     def _after_set_timeout(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         self._known.timeouts_changed[entry.type] = self._run.world.loop.time()
+        before = [seconds for _, seconds in self._run.history.timeouts.get(entry.type, [])[:-1]]
+        self._check_asked(entry, "timeout", entry.arguments[0], was_there=any(before))
 
     def _after_set_retention(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         kept = tuple(entry.arguments[0])
         if kept not in self._known.retentions[entry.type]:
             self._run.complain(
                 f"retention: {entry.type!r} keeps its jobs for {kept}, not {self._known.retentions[entry.type]}"
+            )
+        before = self._run.history.retentions.get(entry.type, [])[:-1]
+        self._check_asked(entry, "retention", kept, was_there=bool(before))
+
+    def _check_asked(self, entry: Entry, what: str, value: object, *, was_there: bool) -> None:
+        """A handler that starts makes its type as it declares; what is set later stays, unless somebody asks for more.
+
+        Args:
+            entry: the operation.
+            what: a setting of the type.
+            value: what it was set to.
+            was_there: whether it had been set before.
+        """
+        now = self._run.world.loop.time()
+        asked = [each.value for each in self._known.asked if each.type == entry.type and each.until >= now]
+        if was_there and value not in asked:
+            self._run.complain(
+                f"declared: the {what} of {entry.type!r} was set to {value}, and nobody has asked for it"
             )
 
     def _after_remove(self, entry: Entry, transaction: SimulatedTransaction) -> None:

@@ -39,6 +39,21 @@ class Order:
     pad: str = ""
 
 
+@dataclass
+class Asked:
+    """A call by which somebody changes a setting of a type.
+
+    Attributes:
+        type: whose.
+        value: its timeout, or for how long its jobs are kept.
+        until: when it was answered well, on the loop's clock, seconds; endless as long as it may still take effect.
+    """
+
+    type: JobType
+    value: float | tuple[float | None, float | None]
+    until: float = float("inf")
+
+
 class RunnerState:
     """What is known so far of handlers and their jobs.
 
@@ -57,6 +72,7 @@ class RunnerState:
         unwritten: calls that are over, and whose end is not in the store yet.
         moved: when a process has accepted or ended a job last.
         begun: events of the ids for whose handlers somebody waits.
+        asked: the calls by which somebody has changed settings of types.
         timeouts_changed: when the timeout of a type has changed.
         slots, slots_changed: what they were changed to while handlers run; when there were fewer of them.
         turns: when somebody was asked to give up a slot.
@@ -100,6 +116,9 @@ class RunnerState:
                 "continuous": choose([True, lambda job: True]),
             },
         }
+        if run.focus.slots is not None:
+            for options in self.options.values():
+                options["slots"] = run.focus.slots
         self.active: dict[Process, list[Held]] = {}
         self.held: dict[bytes, Held] = {}
         self.accepted: dict[bytes, Accepted] = {}
@@ -109,6 +128,7 @@ class RunnerState:
         self.unwritten: dict[bytes, Held] = {}
         self.moved: dict[Process, float] = {}
         self.begun: dict[Any, asyncio.Event] = {}
+        self.asked: list[Asked] = []
         self.timeouts_changed: dict[JobType, float] = {}
         self.slots: dict[tuple[Process, JobType], int] = {}
         self.slots_changed: dict[tuple[Process, JobType], float] = {}

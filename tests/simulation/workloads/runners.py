@@ -17,7 +17,7 @@ from tests.simulation.workloads.handled import MOMENT
 from tests.simulation.workloads.runner_checks import RunnerChecks
 from tests.simulation.workloads.runner_entries import RunnerEntries
 from tests.simulation.workloads.runner_fates import RunnerFates
-from tests.simulation.workloads.runner_state import CONTINUOUS, ONE_SHOT, Order, RunnerState
+from tests.simulation.workloads.runner_state import CONTINUOUS, ONE_SHOT, Asked, Order, RunnerState
 
 _EXPIRED: Final = 5.0
 """Seconds after which a finished job that has expired is gone: monitors look every three."""
@@ -146,7 +146,11 @@ class Handlers(Workload):
         """Have hearts beat in another rhythm."""
         factor = RARELY if self.run.long else 1
         seconds = factor * self.random.choice([3.0, 6.0, 15.0])
-        await client.jobs.set_type_timeout(self.random.choice([ONE_SHOT, CONTINUOUS]), seconds)
+        type = self.random.choice([ONE_SHOT, CONTINUOUS])
+        asked = Asked(type, seconds)
+        self._known.asked.append(asked)
+        await client.jobs.set_type_timeout(type, seconds)
+        asked.until = self.run.world.loop.time()
 
     async def _count(self, client: Client) -> None:
         """While nothing changes, what is told of a type fits what its jobs are."""
@@ -178,10 +182,13 @@ class Handlers(Workload):
         with contextlib.suppress(JobNotFound):
             await client.remove(ONE_SHOT, id)
 
-    def allow_retention(self, type: JobType, keep: float | None, keep_failed: float | None) -> None:
-        """Know that somebody says so how long jobs are kept."""
+    def allow_retention(self, type: JobType, keep: float | None, keep_failed: float | None) -> Asked:
+        """Know that somebody says so how long jobs are kept; return the call, whose end is to be noted."""
+        asked = Asked(type, (keep, keep_failed))
         if type in self._known.retentions:
             self._known.retentions[type].add((keep, keep_failed))
+            self._known.asked.append(asked)
+        return asked
 
     def _order(self, call: int) -> Order:
         return Order(call, pad="" if self.run.is_calm else self.run.sizes.pad(call))

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from jobs_service import StoreError, StoreUnavailable
-from jobs_service.errors import CommitUnknown, TransactionConflict, TransactionTooOld
+from jobs_service.errors import CommitUnknown, TransactionConflict, TransactionTooLarge, TransactionTooOld
 from jobs_service.store import Limits, Transaction
 from jobs_service.testing import Plan, SimulatedStore, World
 from tests.testing.support import ActiveRuns, connected, durations, read, simulate, write
@@ -302,3 +302,17 @@ def test_a_transaction_that_lasts_longer_than_the_limit_is_too_old() -> None:
             assert await read(store, b"a") is None
 
     simulate(main, limits=Limits(seconds=2))
+
+
+def test_whoever_wants_to_know_is_told_of_a_transaction_that_is_refused_for_its_size() -> None:
+    async def main(world: World) -> int:
+        refused: list[object] = []
+        world.cluster.on_too_large = refused.append
+        async with connected(world) as store:
+            await write(store, b"a", b"x" * 50)
+            assert not refused
+            with pytest.raises(TransactionTooLarge):
+                await write(store, b"a", b"x" * 100)
+        return len(refused)
+
+    assert simulate(main, limits=Limits(transaction=100)) == 1

@@ -1,0 +1,174 @@
+"""Small runs that look at one thing only: their users meet there all the time, and little else hides what they show.
+
+Nearly all of the other runs have everything at once, in a weather that excuses much. What needs several things to come
+together at the right moment (two transactions, a type just falling asleep, a store that is nearly too small) hardly
+ever happens there. Each of these runs draws one such situation, and mostly no faults, so that every check holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+from jobs_service.actors import activity_monitor, notifier
+from jobs_service.store.base import Limits
+from jobs_service.testing import Choices
+from tests.simulation.sizes import Sizes
+
+_FOCUSED: Final = 0.08
+"""The share of runs that are such small ones."""
+
+_CALM: Final = 0.7
+"""The share of these without faults; the others have many that take no time."""
+
+_ROOM: Final = 400
+"""Bytes of a record that are not its data, with a short history."""
+
+
+@dataclass(frozen=True)
+class Focus:
+    """What a small run is about; as it is by default, all that there is.
+
+    Attributes:
+        workloads: those that take part; None for all.
+        profile: of the weather; None to have it drawn.
+        latency: of the cluster, seconds; None for what the weather has.
+        sizes: of things; None for those that are drawn as everywhere.
+        processes: how many there are at least.
+        slots: of the handlers; None for as many as are drawn everywhere.
+        budget: steps that are taken at most; None for as many as are drawn everywhere.
+        settings: of the processes, in place of those that are drawn.
+        constants: of modules of the service, in place of what they are.
+    """
+
+    workloads: Sequence[str] | None = None
+    profile: str | None = None
+    latency: float | None = None
+    sizes: Sizes | None = None
+    processes: int = 1
+    slots: int | None = None
+    budget: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    constants: Sequence[tuple[Any, str, Any]] = ()
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Have the service's constants be those of the run, until left."""
+        with ExitStack() as stack:
+            for module, name, value in self.constants:
+                stack.enter_context(patch.object(module, name, value))
+            yield
+
+
+def draw_focus(choices: Choices, wanted: Sequence[str] | None, profile: str | None) -> Focus:
+    """Draw what a run looks at only: at everything in most runs, and in those whose workloads or weather are chosen."""
+    random = choices.stream("focus")
+    if random.random() >= _FOCUSED or wanted is not None or profile is not None:
+        return Focus(wanted, profile)
+    return random.choices([*_KINDS], [*_KINDS.values()])[0](random)
+
+
+def _tight(random: Random) -> Focus:
+    """Large jobs in a store whose transactions hold a few of them: all are added, come due, run and end together."""
+    return Focus(
+        ("bulk", "workers"),
+        _weather(random),
+        sizes=_narrow(random, random.choice([4, 6])),
+        budget=random.choice([16, 30]),
+        settings={"pending_batch": 100, "activity_batch": 1000, "add_batch": random.choice([3, 1000, 1000])},
+    )
+
+
+def _tight_handlers(random: Random) -> Focus:
+    """Large jobs in such a store, which many handlers run at the same time."""
+    return Focus(
+        ("handlers",),
+        "calm",
+        sizes=_narrow(random, 4),
+        processes=random.choice([1, 2]),
+        slots=random.choice([3, 12, 12]),
+        budget=20,
+        settings={"pending_batch": 100, "activity_batch": 1000},
+    )
+
+
+def _narrow(random: Random, jobs: int) -> Sizes:
+    """Return a store whose transactions hold a few of the largest jobs, of which there are many."""
+    value = random.choice([1_500, 4_000])
+    edge = value - _ROOM
+    padding = random.choice([(edge,), (edge, edge, 0), (edge // 2, edge)])
+    return Sizes(Limits(key=300, value=value, transaction=value * jobs + 4_000), padding)
+
+
+def _brimful(random: Random) -> Focus:
+    """Jobs exactly as large as a store takes."""
+    value = random.choice([1_500, 4_000, 10_000])
+    limits = Limits(key=random.choice([300, 10_000]), value=value, transaction=100_000)
+    return Focus(("brimmers",), _weather(random), sizes=Sizes(limits), budget=6)
+
+
+def _sleepy(random: Random) -> Focus:
+    """Types that fall asleep, while transactions dawdle that have seen them awake."""
+    return Focus(
+        ("dozers",),
+        _weather(random),
+        random.choice([0.0, 0.002, 0.05]),
+        processes=random.choice([1, 2]),
+        budget=24,
+        settings={"type_idle_after": random.choice([0.3, 0.5, 1.0]), "expiry_check_period": 3.0},
+    )
+
+
+def _mended(random: Random) -> Focus:
+    """Records that cannot be read for a while."""
+    return Focus(("menders",), _weather(random), random.choice([0.0, 0.002]), budget=4)
+
+
+def _contested(random: Random) -> Focus:
+    """A queue that changes while transactions dawdle that take jobs from it, and somebody begins to follow them."""
+    return Focus(
+        ("rivals",),
+        _weather(random),
+        random.choice([0.0, 0.002]),
+        processes=random.choice([1, 2]),
+        budget=30,
+        constants=((notifier, "_FEW", 0), (activity_monitor, "_UNREAD_FOR", 3.0)),
+    )
+
+
+def _rushed(random: Random) -> Focus:
+    """One queue from which several processes take at the same time."""
+    return Focus(("rushes",), "calm", 0.05, processes=4, budget=12)
+
+
+def _far_behind(random: Random) -> Focus:
+    """Those who follow a type stand still for so long that what they have missed was removed meanwhile."""
+    unread = (activity_monitor, "_UNREAD_FOR", random.choice([1.0, 3.0]))
+    return Focus(
+        ("nappers",),
+        "calm",
+        processes=random.choice([2, 3]),
+        budget=8,
+        constants=((notifier, "_FEW", 0), (notifier, "_SEEN_FOR", random.choice([0.2, 1.0])), unread),
+    )
+
+
+def _weather(random: Random) -> str:
+    return "calm" if random.random() < _CALM else "gusty"
+
+
+_KINDS: Final = {
+    _tight: 4,
+    _tight_handlers: 2,
+    _brimful: 2,
+    _sleepy: 4,
+    _mended: 3,
+    _contested: 6,
+    _rushed: 1,
+    _far_behind: 3,
+}
+"""What there is to look at, and how often each is drawn beside the others: less often what takes its time."""
