@@ -15,6 +15,7 @@ from tests.simulation.workloads import (
     OF_AGED,
     OF_COPIES,
     OF_DAMAGE,
+    OF_FOCUS,
     OF_LARGE,
     OF_LEAVING,
     OF_LISTED,
@@ -128,6 +129,7 @@ def draw_kinds(
         *(OF_LEAVING if leaves or is_chosen else ()),
         *(OF_AGED if aged or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
+        *(OF_FOCUS if is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]

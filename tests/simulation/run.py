@@ -20,10 +20,11 @@ from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
 from tests.simulation.endings import check_end, check_store, still_open
+from tests.simulation.focus import draw_focus
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
-from tests.simulation.length import draw_length
+from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
@@ -75,6 +76,7 @@ class Run:
 
     Attributes:
         world: the simulated one.
+        focus: the one part of the service that it is about; None for all of them.
         sizes: how large things are.
         types, ids: of the jobs; few, so that users get in each other's way.
         timeouts: what the types' activity timeouts are about, seconds.
@@ -107,12 +109,15 @@ class Run:
         log_level: int,
         rates: Mapping[str, float] | None = None,
     ) -> None:
+        self.focus = draw_focus(Choices(plan)) if profile is None and workloads is None else None
+        if self.focus is not None:
+            profile, workloads, rates = self.focus.profile, self.focus.workloads, {**self.focus.rates, **(rates or {})}
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
         weather = draw_weather(random, later, profile)
         if profile is None:
             weather = unsure(Choices(plan).stream("unsure"), weather)
-        self.length = draw_length(Choices(plan))
+        self.length = draw_length(Choices(plan)) if self.focus is None else Length()
         self.long = long = self.length.long
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])

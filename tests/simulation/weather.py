@@ -199,7 +199,7 @@ def _crash(run: Run, process: Process, hard: float) -> None:
     jobs = run.services.get(process)
     if jobs is None:
         return
-    tasks = list(_tree_tasks(jobs))
+    tasks = list(tree_tasks(jobs))
     if tasks:
         actor, task = tasks[int(hard * len(tasks))]
         run.world.note(f"crash of {task.get_name()}", process)
@@ -209,7 +209,7 @@ def _crash(run: Run, process: Process, hard: float) -> None:
             run.world.loop.call_soon(task.cancel, context=process.context)
 
 
-def _tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
+def tree_tasks(jobs: JobsService) -> Iterator[tuple[Actor | None, asyncio.Task[object]]]:
     """Yield the tasks of a service's trees, but for their roots: (the actor, its task) and (None, a linked task)."""
     roots = [jobs._tree.root, None if jobs._registry.runner is None else jobs._registry.runner.tree]
     waiting = [child for root in roots if root is not None for child in root.children]

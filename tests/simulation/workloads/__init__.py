@@ -10,6 +10,7 @@ from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.elders import Elders
+from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
@@ -77,6 +78,9 @@ OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers, Gossips, N
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
 """What goes on in some runs beside that: records that cannot be read."""
 
+OF_FOCUS: tuple[type[Workload], ...] = (Foremen,)
+"""What goes on in runs that are about one part of the service only, where it is about theirs."""
+
 OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
 """What goes on in some runs beside that: copies of all jobs into other stores."""
 
@@ -97,6 +101,7 @@ __all__ = [
     "OF_AGED",
     "OF_COPIES",
     "OF_DAMAGE",
+    "OF_FOCUS",
     "OF_LARGE",
     "OF_LEAVING",
     "OF_LISTED",

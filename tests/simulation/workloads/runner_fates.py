@@ -54,6 +54,8 @@ class RunnerFates:
         finally:
             active.remove(held)
             held.over = self._known.moved[process] = time()
+            if job.id in self._known.when_over:
+                self._known.when_over.pop(job.id)()
             if process.alive:
                 self._checks.check_cancellation(held)
                 self._checks.check_over(held)
@@ -104,6 +106,12 @@ class RunnerFates:
                 await job.update(_step(job))
             case "again":
                 await job.resubmit(run_at=held.process.clock.wall_time() + random.choice([-1.0, 1.0]))
+            case "together":
+                end = self._known.together[job.id]
+                await asyncio.sleep(max(0.0, end.at - self._run.world.loop.time()))
+                if job.attempts == 1 and random.random() < 0.2:
+                    raise ValueError("with others")
+                return {"pad": "x" * end.size}
             case "release":
                 released = await job.release()
                 held.ended_job = self._run.world.loop.time()

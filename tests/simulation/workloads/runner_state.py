@@ -6,6 +6,7 @@ Their types are theirs alone, so that everything that happens to these jobs is k
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +40,19 @@ class Order:
     pad: str = ""
 
 
+@dataclass(frozen=True)
+class Together:
+    """How a handler ends that ends when others do.
+
+    Attributes:
+        at: when, on the loop's clock, seconds.
+        size: of its result, in bytes.
+    """
+
+    at: float
+    size: int
+
+
 class RunnerState:
     """What is known so far of handlers and their jobs.
 
@@ -56,6 +70,8 @@ class RunnerState:
         alive: when it was seen alive last.
         unwritten: calls that are over, and whose end is not in the store yet.
         moved: when a process has accepted or ended a job last.
+        together: how the handlers of jobs end that end when others do, by id.
+        when_over: what is done as the handler of a job ends, by id.
         begun: events of the ids for whose handlers somebody waits.
         timeouts_changed: when the timeout of a type has changed.
         slots, slots_changed: what they were changed to while handlers run; when there were fewer of them.
@@ -70,9 +86,10 @@ class RunnerState:
     def __init__(self, run: Run, random: Random) -> None:
         self.run = run
         choose = random.choice
-        self.max_jobs = choose([None, None, 2])
+        about = run.focus is not None
+        self.max_jobs = choose([None, None, 2] if not about else [None, None, None, 1, 2, 3])
         common = {
-            "timeout": choose([3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
+            "timeout": choose([3.0, 6.0, 15.0] if not about else [2.0, 3.0, 6.0]) * (RARELY if run.long else 1),
             "grace": choose([0.5, 2.0, 8.0]),
             "max_history": choose([2, 20]),
             "health_threshold": choose([1.0, 120.0]),
@@ -109,6 +126,8 @@ class RunnerState:
         self.unwritten: dict[bytes, Held] = {}
         self.moved: dict[Process, float] = {}
         self.begun: dict[Any, asyncio.Event] = {}
+        self.together: dict[Any, Together] = {}
+        self.when_over: dict[Any, Callable[[], object]] = {}
         self.timeouts_changed: dict[JobType, float] = {}
         self.slots: dict[tuple[Process, JobType], int] = {}
         self.slots_changed: dict[tuple[Process, JobType], float] = {}

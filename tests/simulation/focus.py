@@ -1,0 +1,60 @@
+"""Runs that are about one part of the service only: nobody else takes part, and there is at most one kind of trouble.
+
+What is promised to be prompt, or in an order, can be held to it all the time there. In the usual storms there is
+nearly always a reason for which it may have been late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from jobs_service.testing import Choices
+
+_FOCUSED: Final = 0.045
+"""The share of runs that are about one part only."""
+
+_TROUBLES: Final[Sequence[Mapping[str, float]]] = (
+    {},
+    {},
+    {},
+    {"kill": 0.1},
+    {"crash": 0.3},
+    {"crash": 0.3},
+    {"away": 0.05},
+    {"conflict": 0.2, "commit_unknown": 0.1},
+)
+"""The rates of the faults of these runs, one of which is drawn."""
+
+_SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
+    ("handlers", "foremen"),
+    ("handlers", "foremen"),
+    ("handlers", "foremen", "leavers", "pausers"),
+    ("tickers",),
+)
+"""The workloads of these runs, one of which is drawn."""
+
+
+@dataclass(frozen=True)
+class Focus:
+    """What a run is about.
+
+    Attributes:
+        workloads: the names of those that take part.
+        rates: of faults.
+        profile: of the weather beside that.
+    """
+
+    workloads: tuple[str, ...]
+    rates: Mapping[str, float] = field(default_factory=dict)
+    profile: str = "calm"
+
+
+def draw_focus(choices: Choices) -> Focus | None:
+    """Draw whether a run is about one part of the service, and which."""
+    random = choices.stream("focus")
+    if random.random() >= _FOCUSED:
+        return None
+    workloads, rates = random.choice(_SUBJECTS), random.choice(_TROUBLES)
+    return Focus(workloads, {} if workloads == ("tickers",) else rates)
