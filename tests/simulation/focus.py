@@ -7,13 +7,17 @@ nearly always a reason for which it may have been late.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 
 _FOCUSED: Final = 0.045
 """The share of runs that are about one part only."""
+
+AWAY_THEN: Final = "away then"
+"""The kind of fault that has the cluster go away as something is to be written."""
 
 _TROUBLES: Final[Sequence[Mapping[str, float]]] = (
     {},
@@ -22,10 +26,16 @@ _TROUBLES: Final[Sequence[Mapping[str, float]]] = (
     {"kill": 0.1},
     {"crash": 0.3},
     {"crash": 0.3},
-    {"away": 0.05},
+    {AWAY_THEN: 0.5},
     {"conflict": 0.2, "commit_unknown": 0.1},
 )
 """The rates of the faults of these runs, one of which is drawn."""
+
+_LIMITS: Final = (Limits(), Limits(), Limits(transaction=8_000), Limits(transaction=20_000))
+"""Of a transaction in these runs, one of which is drawn."""
+
+_BUDGETS: Final = (8, 16, 30)
+"""How many steps these runs take, one of which is drawn."""
 
 _SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
     ("handlers", "foremen"),
@@ -43,11 +53,15 @@ class Focus:
     Attributes:
         workloads: the names of those that take part.
         rates: of faults.
+        limits: of transactions.
+        budget: how many steps there are.
         profile: of the weather beside that.
     """
 
     workloads: tuple[str, ...]
-    rates: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float]
+    limits: Limits
+    budget: int
     profile: str = "calm"
 
 
@@ -57,4 +71,5 @@ def draw_focus(choices: Choices) -> Focus | None:
     if random.random() >= _FOCUSED:
         return None
     workloads, rates = random.choice(_SUBJECTS), random.choice(_TROUBLES)
-    return Focus(workloads, {} if workloads == ("tickers",) else rates)
+    rates = {} if workloads == ("tickers",) else rates
+    return Focus(workloads, rates, random.choice(_LIMITS), random.choice(_BUDGETS))

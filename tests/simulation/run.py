@@ -29,7 +29,7 @@ from tests.simulation.machine import KEY
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.sizes import draw_sizes
+from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
@@ -119,9 +119,9 @@ class Run:
             weather = unsure(Choices(plan).stream("unsure"), weather)
         self.length = draw_length(Choices(plan)) if self.focus is None else Length()
         self.long = long = self.length.long
-        self.sizes = draw_sizes(Choices(plan).stream("sizes"))
+        self.sizes = draw_sizes(Choices(plan).stream("sizes")) if self.focus is None else Sizes()
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
-        limits = self.sizes.limits or limits
+        limits = self.sizes.limits or limits if self.focus is None else self.focus.limits
         self.world = World(
             plan,
             rates={**weather.rates, **(rates or {})},
@@ -144,6 +144,7 @@ class Run:
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         self.budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
+        self.budget = self.budget if self.focus is None else self.focus.budget
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
             self.pace = later.choice(self.length.paces)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from jobs_service import JobNotFound, JobType
 from tests.simulation.client import Client
+from tests.simulation.focus import AWAY_THEN
 from tests.simulation.weather import tree_tasks
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.handled import MOMENT
@@ -131,7 +132,10 @@ class Shift:
             self._handlers.checks.watch()
 
     async def _end_together(self) -> None:
-        """Many handlers end at the same moment: their ends are more than one transaction holds, where that is little."""
+        """Many handlers end at the same moment: their ends are more than one transaction holds, where that is little.
+
+        In some runs the cluster goes away just then, for longer than a transaction waits for it.
+        """
         most = self._run.world.cluster.limits.transaction // _MANY
         size = most if most < _LARGE and self._run.sizes.limits is None else 0
         until = self._run.world.loop.time() + _PATIENCE
@@ -140,11 +144,17 @@ class Shift:
         for _ in range(self._random.choice([3, _MANY, _MANY])):
             await self._enqueue(ONE_SHOT, together=Together(until, self._random.choice([0, size, size])))
         with self._lasting():
-            await asyncio.sleep(2 * _PATIENCE)
+            await asyncio.sleep(max(0.0, until - self._run.world.loop.time() - self._random.uniform(0.0, MOMENT)))
+            if self._run.world.choices.fault(AWAY_THEN) is not None:
+                seconds = self._client.jobs.settings.transaction_timeout + self._random.uniform(0.0, _AFTER)
+                self._run.world.cluster.go_away(seconds)
+                self._run.quiet.hold_up(seconds)
+                self._run.quiet.slow_down(seconds)
+            await asyncio.sleep(_AFTER)
             self._handlers.checks.watch()
 
     async def _queue_up_behind(self) -> None:
-        """More continuous jobs than there are slots: the others come after those that run, or before them, or neither."""
+        """More continuous jobs than there are slots: the others come after those that run, or before them."""
         known = self._handlers.known
         many = known.slots_of(self._client.process, CONTINUOUS) * (len(known.active) or 1)
         for _ in range(many):
