@@ -13,7 +13,7 @@ from typing import Final
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 
-_FOCUSED: Final = 0.045
+_FOCUSED: Final = 0.07
 """The share of runs that are about one part only."""
 
 AWAY_THEN: Final = "away then"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from random import Random
@@ -27,6 +27,8 @@ _PATIENCE: Final = 2.0
 _REQUESTS: Final = 6
 _TURNS: Final = 12
 """Turns of the loop that a pause takes at most where requests take no time."""
+_SITUATIONS: Final = 3
+"""How many kinds of them one run has, each of them often."""
 _MANY: Final = 12
 """How many handlers end at the same moment."""
 _LARGE: Final = 2_000
@@ -44,10 +46,11 @@ class Foremen(Workload):
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._numbers = count()
+        self._situations = run.world.choices.stream("situations").sample(SITUATIONS, _SITUATIONS)
 
     async def step(self, client: Client) -> None:
         handlers = next(each for each in self.run.workloads if isinstance(each, Handlers))
-        await Shift(handlers, client, self.random, self._numbers).step()
+        await Shift(handlers, client, self.random, self._situations, self._numbers).step()
 
 
 class Shift:
@@ -57,35 +60,31 @@ class Shift:
         handlers: the workload whose handlers run the jobs.
         client: the caller.
         random: its draws.
+        situations: one of which is brought about.
         numbers: of the jobs.
     """
 
-    def __init__(self, handlers: Handlers, client: Client, random: Random, numbers: Iterator[int]) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        client: Client,
+        random: Random,
+        situations: Sequence[Callable[[Shift], Awaitable[None]]],
+        numbers: Iterator[int],
+    ) -> None:
         self._run = handlers.run
         self._handlers = handlers
         self._client = client
         self._random = random
+        self._situations = situations
         self._numbers = numbers
         self._left: list[tuple[JobType, Any]] = []
 
     async def step(self) -> None:
         """Bring about one situation, and cancel the jobs that it has left: they would keep all slots."""
-        situation = self._random.choice(
-            [
-                self._leave_amid_accepts,
-                self._cancel_two,
-                self._cancel_beside,
-                self._reduce_slots,
-                self._end_together,
-                self._queue_up_behind,
-                self._quicken,
-                self._count,
-                self._crash_amid_accepts,
-                self._crash_as_one_ends,
-            ]
-        )
+        situation = self._random.choice(self._situations)
         with contextlib.suppress(JobNotFound, TimeoutError):
-            await situation()
+            await situation(self)
         for type, id in self._left:
             with contextlib.suppress(JobNotFound):
                 await self._client.remove(type, id)
@@ -241,3 +240,18 @@ class Shift:
             yield
         finally:
             self._run.lasting -= 1
+
+
+SITUATIONS: Final[Sequence[Callable[[Shift], Awaitable[None]]]] = (
+    Shift._leave_amid_accepts,
+    Shift._cancel_two,
+    Shift._cancel_beside,
+    Shift._reduce_slots,
+    Shift._end_together,
+    Shift._queue_up_behind,
+    Shift._quicken,
+    Shift._count,
+    Shift._crash_amid_accepts,
+    Shift._crash_as_one_ends,
+)
+"""All situations, some of which a run draws."""
