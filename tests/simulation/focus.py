@@ -16,22 +16,26 @@ from jobs_service.testing import Choices
 _FOCUSED: Final = 0.07
 """The share of runs that are about one part only."""
 
-AWAY_THEN: Final = "away then"
-"""The kind of fault that has the cluster go away as something is to be written."""
+LANE_CRASHES: Final = "crash:lane"
+"""The kind of fault that has a worker pool crash just then when it is about to have, or has, a place for a job."""
+
+ENDS_TIME_OUT: Final = "ends time out"
+"""The kind of fault that has commits of the moment in which many jobs end be told that their time is up."""
 
 _TROUBLES: Final[Sequence[Mapping[str, float]]] = (
     {},
     {},
     {},
     {"kill": 0.1},
-    {"crash": 0.3},
-    {"crash": 0.3},
-    {AWAY_THEN: 0.5},
+    {"crash": 0.1},
+    {LANE_CRASHES: 0.5},
+    {LANE_CRASHES: 0.5},
+    {ENDS_TIME_OUT: 0.5},
     {"conflict": 0.2, "commit_unknown": 0.1},
 )
 """The rates of the faults of these runs, one of which is drawn."""
 
-_LIMITS: Final = (Limits(), Limits(), Limits(transaction=8_000), Limits(transaction=20_000))
+_LIMITS: Final = (Limits(), Limits(transaction=8_000), Limits(transaction=8_000), Limits(transaction=20_000))
 """Of a transaction in these runs, one of which is drawn."""
 
 _BUDGETS: Final = (8, 16, 30)

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from jobs_service import JobNotFound, JobType
+from jobs_service.testing import Choices
 from tests.simulation.client import Client
-from tests.simulation.focus import AWAY_THEN
+from tests.simulation.focus import ENDS_TIME_OUT, LANE_CRASHES
 from tests.simulation.weather import tree_tasks
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.handled import MOMENT
@@ -37,6 +38,9 @@ _AFTER: Final = 3.0
 """Seconds after which what was done must have had its effect."""
 
 
+Situation: TypeAlias = "Callable[[Shift], Awaitable[None]]"
+
+
 class Foremen(Workload):
     """Bring handlers into situations that come rarely by chance."""
 
@@ -46,7 +50,7 @@ class Foremen(Workload):
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._numbers = count()
-        self._situations = run.world.choices.stream("situations").sample(SITUATIONS, _SITUATIONS)
+        self._situations = _some_situations(run.world.choices)
 
     async def step(self, client: Client) -> None:
         handlers = next(each for each in self.run.workloads if isinstance(each, Handlers))
@@ -69,7 +73,7 @@ class Shift:
         handlers: Handlers,
         client: Client,
         random: Random,
-        situations: Sequence[Callable[[Shift], Awaitable[None]]],
+        situations: Sequence[Situation],
         numbers: Iterator[int],
     ) -> None:
         self._run = handlers.run
@@ -92,7 +96,8 @@ class Shift:
     async def _leave_amid_accepts(self) -> None:
         """A process is asked to stop while it accepts what has just come."""
         for _ in range(self._random.randint(1, 3)):
-            await self._enqueue(ONE_SHOT)
+            # Nobody cancels them afterwards.
+            await self._enqueue(ONE_SHOT, together=Together(self._run.world.loop.time() + _PATIENCE, 0))
         await self._pause()
         self._run.quiet.disturb("stop")
         self._client.process.request_stop()
@@ -133,7 +138,7 @@ class Shift:
     async def _end_together(self) -> None:
         """Many handlers end at the same moment: their ends are more than one transaction holds, where that is little.
 
-        In some runs the cluster goes away just then, for longer than a transaction waits for it.
+        In some runs those who write them just then are told that their time is up, and do not know what has happened.
         """
         most = self._run.world.cluster.limits.transaction // _MANY
         size = most if most < _LARGE and self._run.sizes.limits is None else 0
@@ -144,13 +149,16 @@ class Shift:
             await self._enqueue(ONE_SHOT, together=Together(until, self._random.choice([0, size, size])))
         with self._lasting():
             await asyncio.sleep(max(0.0, until - self._run.world.loop.time() - self._random.uniform(0.0, MOMENT)))
-            if self._run.world.choices.fault(AWAY_THEN) is not None:
-                seconds = self._client.jobs.settings.transaction_timeout + self._random.uniform(0.0, _AFTER)
-                self._run.world.cluster.go_away(seconds)
-                self._run.quiet.hold_up(seconds)
-                self._run.quiet.slow_down(seconds)
+            await self._have_commits_time_out()
             await asyncio.sleep(_AFTER)
             self._handlers.checks.watch()
+
+    async def _have_commits_time_out(self) -> None:
+        choices = self._run.world.choices
+        if choices.fault(ENDS_TIME_OUT) is not None and not self._run.is_calm:
+            choices.rates["commit_timed_out"] = 0.7
+            await asyncio.sleep(2 * MOMENT)
+            choices.rates.pop("commit_timed_out", None)
 
     async def _queue_up_behind(self) -> None:
         """More continuous jobs than there are slots: the others come after those that run, or before them."""
@@ -200,7 +208,8 @@ class Shift:
 
     def _crash(self, name: str) -> None:
         """Have linked tasks of a name die in a process, if the weather is such that something may."""
-        if self._client.process.alive and self._run.world.choices.fault("crash") is not None:
+        if self._client.process.alive and self._run.world.choices.fault(LANE_CRASHES) is not None:
+            self._run.quiet.disturb("crash")
             for _, task in tree_tasks(self._client.jobs):
                 if task.get_name() == name:
                     self._run.world.loop.call_soon(task.cancel, context=self._client.process.context)
@@ -242,16 +251,28 @@ class Shift:
             self._run.lasting -= 1
 
 
-SITUATIONS: Final[Sequence[Callable[[Shift], Awaitable[None]]]] = (
+_USUAL: Final[Sequence[Situation]] = (
     Shift._leave_amid_accepts,
     Shift._cancel_two,
     Shift._cancel_beside,
     Shift._reduce_slots,
     Shift._end_together,
+    Shift._end_together,
     Shift._queue_up_behind,
     Shift._quicken,
     Shift._count,
-    Shift._crash_amid_accepts,
-    Shift._crash_as_one_ends,
 )
-"""All situations, some of which a run draws."""
+"""What may be brought about in any run."""
+
+_CRASHES: Final[Sequence[Situation]] = (Shift._crash_amid_accepts, Shift._crash_as_one_ends)
+"""What may be brought about where worker pools crash."""
+
+
+def _some_situations(choices: Choices) -> list[Situation]:
+    """Draw what a run brings about, again and again."""
+    random = choices.stream("situations")
+    if LANE_CRASHES in choices.rates:
+        return [*_CRASHES, random.choice(_USUAL)]
+    if ENDS_TIME_OUT in choices.rates:
+        return [Shift._end_together, random.choice(_USUAL)]
+    return random.sample(_USUAL, _SITUATIONS)

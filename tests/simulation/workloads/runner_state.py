@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service import JobType, RunningJob
 from jobs_service.testing import Process
+from tests.simulation.focus import LANE_CRASHES
 from tests.simulation.weather import RARELY
 from tests.simulation.workloads.handled import Accepted, Held
 
@@ -87,9 +88,11 @@ class RunnerState:
         self.run = run
         choose = random.choice
         about = run.focus is not None
-        self.max_jobs = choose([None, None, 2] if not about else [None, None, None, 1, 2, 3])
+        crashes = about and LANE_CRASHES in run.world.choices.rates
+        places = [None, None, None, None, 1, 2, 3] if not crashes else [1, 1, 2]
+        self.max_jobs = choose(places if about else [None, None, 2])
         common = {
-            "timeout": choose([3.0, 6.0, 15.0] if not about else [2.0, 3.0, 6.0]) * (RARELY if run.long else 1),
+            "timeout": choose([3.0, 6.0, 15.0] if not about else [2.0, 3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
             "grace": choose([0.5, 2.0, 8.0]),
             "max_history": choose([2, 20]),
             "health_threshold": choose([1.0, 120.0]),
