@@ -28,8 +28,8 @@ _TROUBLES: Final[Sequence[Mapping[str, float]]] = (
     {},
     {"kill": 0.1},
     {"crash": 0.1},
-    {LANE_CRASHES: 0.5},
-    {LANE_CRASHES: 0.5},
+    {LANE_CRASHES: 0.8},
+    {LANE_CRASHES: 0.8},
     {ENDS_TIME_OUT: 0.5},
     {"conflict": 0.2, "commit_unknown": 0.1},
 )

@@ -211,7 +211,7 @@ class Shift:
         if self._client.process.alive and self._run.world.choices.fault(LANE_CRASHES) is not None:
             self._run.quiet.disturb("crash")
             for _, task in tree_tasks(self._client.jobs):
-                if task.get_name() == name:
+                if task.get_name().endswith(f"/{name}"):
                     self._run.world.loop.call_soon(task.cancel, context=self._client.process.context)
 
     # What several of them need
